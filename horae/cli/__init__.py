@@ -1,0 +1,21 @@
+"""The `horae` command: one file a command group, no logic here or there.
+
+Commands are loaded when they are called, so that `horae --help` costs no imports. `COMMANDS` is the one list:
+name -> (module, one line of help). A module holds a typer application or a plain function of the command's name.
+"""
+
+from __future__ import annotations
+
+import sys
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
+    "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
+    "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    from horae.cli.app import run
+
+    return run(sys.argv[1:] if argv is None else argv)

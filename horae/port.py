@@ -1,0 +1,213 @@
+"""The cluster port: what every adapter is. The first file to read.
+
+An adapter shows a cluster (`observe`) and acts on it. Every verb returns at once and is idempotent: asking
+twice is asking once, and completion is only what a later `observe()` shows. The arbiter is level-triggered: it
+compares its target with the observation each round, so a lost message or a crash is healed, not remembered.
+
+Epochs. Each start of a job carries an epoch, 1 for the first and one more for each after it. The arbiter's
+journal hands them out; the adapter refuses or ignores an epoch that is not newer than what the cluster has seen,
+and the supervisor lets only the newest epoch write checkpoints (a node that was lost goes on computing).
+
+Claims. `claim(token)` marks the cluster as this arbiter's. A later claim by another arbiter replaces it, shows in
+every following observation, and makes the older arbiter stop acting before its next action.
+
+Errors say what the caller does next: `TryLater` (wait), `Never` (drop it and tell the user), `FixConfiguration`
+(tell the operator).
+
+One contract suite, `tests/contract/`, runs over every adapter. Adapters are entry points of the group
+`horae.clusters`: a callable `connect(options: Mapping[str, Any]) -> ClusterPort`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from horae.spec import JobSpec
+from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Seconds
+
+JobId = str
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"  #: holds nothing, never ran; waits for us
+    STARTING = "starting"  #: granted, its gang does not stand yet
+    RUNNING = "running"
+    STOPPING = "stopping"  #: asked to checkpoint, or being cleaned up; still holds its GPUs
+    STOPPED = "stopped"  #: checkpointed and holds nothing; can be started again
+    COMPLETED = "completed"
+    FAILED = "failed"  #: its own program failed
+    CANCELLED = "cancelled"
+    LOST = "lost"  #: ended by the cluster (node lost, preempted, supervisor killed); can be started again
+
+    @property
+    def ended(self) -> bool:
+        """Never starts again."""
+        return self in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+
+    @property
+    def holds(self) -> bool:
+        return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+    @property
+    def startable(self) -> bool:
+        return self in (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
+
+
+class BlockKind(StrEnum):
+    LIMIT = "limit"  #: a site's limit on the tenant: comes back in the next snapshot as the tenant's cap
+    FOREIGN = "foreign"  #: a job that is not ours was first
+    GANG = "gang"  #: only part of the gang could be formed
+    NODE = "node"  #: the node cannot be used
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What we granted and the cluster does not let run, with its own words."""
+
+    kind: BlockKind
+    text: str
+    cap: Gpus | None = None  #: with LIMIT: the most GPUs the tenant may hold, where the cluster tells
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMark:
+    """The newest complete checkpoint, as far as the cluster can see it."""
+
+    epoch: int
+    step: float
+    time_s: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedJob:
+    id: JobId
+    state: JobState
+    epoch: int = 0  #: starts so far that the cluster has seen; 0: never started
+    allocation: Allocation = field(default_factory=lambda: EMPTY)  #: GPUs held now; while STOPPING too
+    since_s: Seconds = 0.0  #: when it came into this state
+    exit_code: int | None = None  #: of the last start, once it ended; 128 + n for signal n
+    spec: JobSpec | None = None  #: where the cluster holds the specification (Slurm, local); else our journal does
+    blocked: Blocked | None = None
+    checkpoint: CheckpointMark | None = None
+    submitted_s: Seconds | None = None  #: where the cluster knows better than our journal
+    time_left_s: Seconds | None = None
+    native: str = ""  #: the cluster's own word for its state, for people
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
+
+    now_s: Seconds
+    nodes: tuple[Node, ...]
+    jobs: tuple[ObservedJob, ...]
+    claim: str | None = None  #: token of the arbiter that claimed the cluster last
+    notes: tuple[str, ...] = ()  #: what could not be read, in words
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    data: bytes
+    next_offset: int
+    #: changes when the file was replaced or truncated: `next_offset` then counts in the new one
+    identity: str = ""
+    eof: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    cluster: str  #: for people: "slurm 24.11.5 (lab)"
+    limits: Limits = field(default_factory=Limits)
+    owns_submission: bool = True  #: `submit` works; False: jobs come from the cluster's own users
+    reshape_in_place: bool = False
+    order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
+    log_live: bool = True  #: `read_log` works while the job runs
+    restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
+    notes: tuple[str, ...] = ()
+
+
+class PortError(Exception):
+    """An action or a read that did not happen. `text` is for people and never empty."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(text)
+
+
+class TryLater(PortError):
+    """Nothing is wrong with the request: the cluster is busy, slow or away."""
+
+    def __init__(self, text: str, retry_after_s: Seconds = 1.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(text)
+
+
+class Never(PortError):
+    """This request can never succeed; the user must change it."""
+
+
+class FixConfiguration(PortError):
+    """An operator must mend something (rights, settings, disk); `remedy` says what."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        self.remedy = remedy
+        super().__init__(f"{text} ({remedy})" if remedy else text)
+
+
+@runtime_checkable
+class ClusterPort(Protocol):
+    def capabilities(self) -> Capabilities: ...
+
+    def observe(self) -> Observation:
+        """One read, whatever the number of jobs. Raises TryLater when the cluster cannot be read whole."""
+        ...
+
+    def claim(self, token: str) -> None:
+        """Mark the cluster as this arbiter's (see Claims above)."""
+        ...
+
+    def heartbeat(self) -> None:
+        """Tell the cluster's hooks that the arbiter lives; when it goes stale, new jobs pass us by."""
+        ...
+
+    def submit(self, job: JobId, spec: JobSpec) -> None:
+        """Make the job known, holding nothing. Creates nothing that costs the cluster before the first start."""
+        ...
+
+    def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """Give it these GPUs and run it, from its newest complete checkpoint where there is one."""
+        ...
+
+    def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """Change a running job's GPUs in place; only with `Capabilities.reshape_in_place`."""
+        ...
+
+    def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
+        """Ask it to checkpoint and leave; what has not left after `grace_s` is killed. Ends in STOPPED."""
+        ...
+
+    def cancel(self, job: JobId) -> None:
+        """End it for good. Ends in CANCELLED, unless it ended by itself first."""
+        ...
+
+    def release(self, job: JobId) -> None:
+        """Hand the job back to the cluster's own scheduler and forget it. Running jobs run on."""
+        ...
+
+    def set_order(self, jobs: Sequence[JobId]) -> None:
+        """Order of pending jobs, first first, by the softest reversible lever."""
+        ...
+
+    def set_reason(self, job: JobId, text: str) -> None:
+        """Show why it waits or holds, where the cluster has a place that is ours to write."""
+        ...
+
+    def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
+        """Bytes of the job's output from `offset`, at most `limit`."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,38 @@
+"""What a user asks for: the specification of one job, the same in every interface and on every cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One gang of workers. `command` is run once a worker (one worker a GPU) under `horae-exec`.
+
+    A job is elastic when it can be stopped and resumed (`checkpoint` is not None) and its range allows more
+    than one size. `elastic` False: started once at its requested size, never stopped by us.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    gpus: GpuRange
+    owner: str = ""  #: the operating-system user on whose behalf it runs; set by the API from the caller
+    tenant: str = ""  #: default: the owner
+    app: str = ""  #: default: the name
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    elastic: bool = True
+    checkpoint: str | None = None  #: folder or URL of its checkpoints; None: cannot be resumed
+    gpu_types: tuple[GpuType, ...] = ()  #: types it may run on; empty: any
+    cpus_per_gpu: float | None = None
+    memory_per_gpu: Bytes | None = None
+    model: str | None = None  #: key under which profiles are shared
+    iterations: float | None = None  #: total work, if the user knows it
+    throughput: Mapping[GpuType, Mapping[int, IterationsPerSecond]] = field(default_factory=lambda: EMPTY)
+    grace_s: Seconds = 60.0  #: how long it may take to checkpoint and leave
+    time_limit_s: Seconds | None = None  #: running time over all its starts
+    retries: int = 3  #: failures (not resizes) after which it is failed for good
+    extra: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: adapter's own options, e.g. sbatch's
