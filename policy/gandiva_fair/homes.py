@@ -19,13 +19,13 @@ Home = dict[NodeName, Gpus]
 
 @dataclass(slots=True)
 class Site:
-    """The nodes that take our work, and who lives there. `per_gpu`: tenant -> type -> tickets a requested GPU."""
+    """The nodes that take our work, who lives there, and the tickets each node has to serve."""
 
     gpus: dict[NodeName, Gpus]
     type_of: dict[NodeName, GpuType]
     order: dict[NodeName, int]
     homes: dict[JobName, Home] = field(default_factory=dict)
-    load: dict[NodeName, float] = field(default_factory=dict)  #: ticket load, GPUs requested where no tickets known
+    load: dict[NodeName, float] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot) -> Site:
@@ -73,7 +73,7 @@ class Site:
             if len(fit) < count:
                 continue
             if equal:
-                return {n: each for n in sorted(fit[:count], key=self.order.__getitem__)}
+                return dict.fromkeys(sorted(fit[:count], key=self.order.__getitem__), each)
             home, left = Home(), size
             for n in fit[:count]:
                 home[n] = min(self.gpus[n], left)
@@ -108,7 +108,7 @@ def types_by_worth(
 
 
 def rebalance(
-    site: Site, jobs: Iterable[Job], per_gpu: Mapping[tuple[str, GpuType], float], threshold: float, most: int
+    site: Site, jobs: Iterable[Job], per_gpu: Mapping[str, float], threshold: float, most: int
 ) -> list[tuple[JobName, Home]]:
     """Moves between nodes of one type (§3.5, Migration): from the most to the least loaded node, while their loads
     per GPU differ by more than `threshold` (relative to the mean) and the move shrinks the difference; at most `most`.
@@ -128,14 +128,14 @@ def rebalance(
             for name, home in site.homes.items():
                 if set(home) != {high} or home[high] > site.gpus[low] or name not in known:
                     continue
-                weight = home[high] * per_gpu[known[name].tenant, t]
+                weight = home[high] * per_gpu[known[name].tenant]
                 after = abs((site.load[high] - weight) / site.gpus[high] - (site.load[low] + weight) / site.gpus[low])
                 if after < gap - 1e-9 and (best is None or (after, known[name].order) < (best[0], best[1].order)):
                     best = (after, known[name])
             if best is None:
                 break
             job = best[1]
-            size, tickets = site.homes[job.name][high], per_gpu[job.tenant, t]
+            size, tickets = site.homes[job.name][high], per_gpu[job.tenant]
             site.leave(job, tickets)
             site.settle(job, {low: size}, tickets)
             moves.append((job.name, {low: size}))
