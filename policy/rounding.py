@@ -88,7 +88,11 @@ def opened(snapshot: Snapshot, ideal: Table, deviation: Table, row_of: Mapping[J
 
 
 def whole(
-    ideal: Table, deviation: Table, gpus: Mapping[GpuType, int], smallest: Mapping[str, int]
+    ideal: Table,
+    deviation: Table,
+    gpus: Mapping[GpuType, int],
+    smallest: Mapping[str, int],
+    largest: Mapping[str, float],
 ) -> dict[str, dict[GpuType, int]]:
     """Whole GPUs by row and type for one round: real = round(ideal + deviation), never more than there are.
 
@@ -96,13 +100,14 @@ def whole(
     gpus               type -> GPUs to give
     smallest           row -> its smallest gang. Below it a row waits (0) and its deviation grows, so that it is served
                        later (§4.3).
+    largest            row -> most GPUs it can use at all (inf: no limit): a debt beyond that is not asked for.
 
     Where rounding gives more than there are, those rounded up the most step back; GPUs that stay over go to rows that
     are owed the most and could use them. Ties: by row name.
     """
     out: dict[str, dict[GpuType, int]] = {row: {} for row in ideal}
     for t, there in gpus.items():
-        want = {r: max(ideal[r].get(t, 0.0) + deviation.get(r, {}).get(t, 0.0), 0.0) for r in ideal}
+        want = {r: min(ideal[r].get(t, 0.0) + deviation.get(r, {}).get(t, 0.0), largest[r]) for r in ideal}
         want = {r: w for r, w in want.items() if w > 0}
         real = {r: math.floor(w + 0.5 + 1e-9) for r, w in want.items()}
         while sum(real.values()) > there:

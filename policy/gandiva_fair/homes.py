@@ -93,18 +93,24 @@ def types_by_worth(
     """The types to try for a job, best first (Algorithm 2, lines 4-7).
 
     tickets  its tenant's entitled GPUs by type; demand: GPUs that the tenant's other jobs there request.
-    The worth of a type is the job's rate there times the part of the quanta it could have. A job whose speed is not
+    The worth of a type is the job's rate there times the entitled GPUs it would put to use that its tenant's other
+    jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded. A job whose speed is not
     known goes to the newest type.
     """
     types = list(speeds.types(job))
     if not job.throughput:
         return list(reversed(types))
 
-    def worth(t: GpuType) -> float:
-        rate = speeds.at(job, t, size) or 0.0
-        return rate * min(1.0, tickets.get(t, 0.0) / (demand.get(t, 0.0) + size))
+    def worth(t: GpuType) -> tuple[float, float]:
+        rate, have, there = speeds.at(job, t, size) or 0.0, tickets.get(t, 0.0), demand.get(t, 0.0)
+        return (round(rate * added(have, there, size), 9), rate * min(1.0, have / (there + size)))
 
-    return sorted(types, key=lambda t: (-worth(t), -types.index(t)))
+    return sorted(types, key=lambda t: (*(-w for w in worth(t)), -types.index(t)))
+
+
+def added(entitled: float, demand: float, size: Gpus) -> float:
+    """Entitled GPUs that a gang of `size` puts to use when its tenant's other jobs request `demand` of them."""
+    return min(entitled, demand + size) - min(entitled, demand)
 
 
 def rebalance(

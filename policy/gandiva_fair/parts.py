@@ -13,7 +13,7 @@ from policy.gandiva_fair.tickets import fair_shares
 from policy.model import Gpus, JobName, NodeName
 
 #: Rounds of re-weighting. Each closes most of the distance to the entitlements; the rest is below a stride's rounding.
-ROUNDS = 12
+ROUNDS = 40
 
 
 def parts(
@@ -55,7 +55,7 @@ def parts(
             if part < 1 - 1e-9 and shared > 1e-9:
                 factor = max(target, 1e-3 * shared) / shared
                 settled &= abs(factor - 1) < 1e-4
-                weight[job] *= factor
+                weight[job] *= factor**2  # over-relaxed: half the rounds
         if settled:
             break
     return out

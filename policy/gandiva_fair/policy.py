@@ -18,7 +18,7 @@ from typing import Any
 
 from policy import reasons
 from policy.contract import Context
-from policy.gandiva_fair.homes import Home, Site, gpu_type, rebalance, types_by_worth
+from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
 from policy.gandiva_fair.stride import Entry, advance, join, split_stride
@@ -169,7 +169,8 @@ class _Round:
                 return
 
     def _change_types(self, rights: _Rights, demand: Mapping[str, dict[GpuType, float]], most: int) -> int:
-        """Moves between GPU types (§3.5): the job whose tenant gains most, while the gain is above the threshold."""
+        """Moves between GPU types (§3.5): the job that adds most to its tenant's progress, while that is more than
+        the threshold (as a part of the job's own rate at full service)."""
         done = 0
         while done < most:
             best: tuple[float, Job, GpuType, Home] | None = None
@@ -179,13 +180,14 @@ class _Round:
                     continue
                 here, size = gpu_type(self.site, home), self.size[job.name]
                 have, wants = rights.have[job.tenant], demand[job.tenant]
-                now = (self.speeds.at(job, here, size) or 0.0) * min(1.0, have.get(here, 0.0) / wants[here])
+                rate = self.speeds.at(job, here, size) or 0.0
+                lost = rate / size * added(have.get(here, 0.0), wants[here] - size, size)
                 for t in self.speeds.types(job):
                     if t == here or t not in self.total:
                         continue
-                    part = min(1.0, have.get(t, 0.0) / (wants[t] + size))
-                    gain = (self.speeds.at(job, t, size) or 0.0) * part / max(now, 1e-9)
-                    if gain > 1 + self.options["migration_threshold"] and (best is None or gain > best[0] + 1e-12):
+                    won = (self.speeds.at(job, t, size) or 0.0) / size * added(have.get(t, 0.0), wants[t], size)
+                    gain = (won - lost) / max(rate, 1e-9)
+                    if gain > self.options["migration_threshold"] and (best is None or gain > best[0] + 1e-12):
                         there = self.site.best(size, t, self.equal)
                         if there:
                             best = (gain, job, t, there)
@@ -196,7 +198,7 @@ class _Round:
             demand[job.tenant][t] += self.size[job.name]
             self.site.leave(job, self.per_gpu[job.tenant])
             self.site.settle(job, there, self.per_gpu[job.tenant])
-            self.moves[job.name] = f"moves to {t}, where it makes {gain:.3g} times the progress"
+            self.moves[job.name] = f"moves to {t}, which adds {gain:.0%} of its rate to what {job.tenant} achieves"
             done += 1
         return done
 

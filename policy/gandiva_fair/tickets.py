@@ -6,6 +6,7 @@ proportional share exceeds its demand is given its demand, taken off the list, a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 
@@ -18,8 +19,11 @@ def fair_shares(tickets: Mapping[str, float], demand: Mapping[str, float], gpus:
     shares: dict[str, float] = {}
     # Ascending demand per ticket: when one tenant is not capped, none after it is. One pass, O(n log n).
     rest = sorted(tickets, key=lambda t: (demand.get(t, 0.0) / tickets[t], t))
-    left, weight = float(gpus), float(sum(tickets.values()))
+    # Sums from the end: subtracting from a total would lose small tickets behind large ones.
+    behind = list(itertools.accumulate(tickets[t] for t in reversed(rest)))[::-1]
+    left = float(gpus)
     for i, tenant in enumerate(rest):
+        weight = behind[i]
         proportional = left * tickets[tenant] / weight
         if demand.get(tenant, 0.0) > proportional:
             scale = left / weight
@@ -27,7 +31,6 @@ def fair_shares(tickets: Mapping[str, float], demand: Mapping[str, float], gpus:
             break
         shares[tenant] = demand.get(tenant, 0.0)
         left -= shares[tenant]
-        weight -= tickets[tenant]
     return {t: shares[t] for t in tickets}
 
 

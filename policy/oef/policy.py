@@ -44,6 +44,10 @@ def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: 
     return _decide(snapshot, options, context, cooperative)
 
 
+#: A job and the GPUs by type that it should have this round.
+_Pick = tuple[Job, dict[GpuType, Gpus]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """One job type of one tenant: a virtual tenant (§4.2.4)."""
@@ -73,8 +77,9 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
                 of[t] += x
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
-    real = whole(ideal, deviation, gpus, _smallest(kinds))
-    picks = _pick(kinds, shares, real)
+    real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
+    want = {r: {t: x + deviation.get(r, {}).get(t, 0.0) for t, x in row.items()} for r, row in ideal.items()}
+    picks = _pick(kinds, want, real, context)
     _place(placer, picks, sorted(jobs, key=_starved))
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(
@@ -143,39 +148,76 @@ def _smallest(kinds: Sequence[_Kind]) -> dict[str, Gpus]:
     return out
 
 
+def _largest_demand(kinds: Sequence[_Kind]) -> dict[str, float]:
+    """Most GPUs that a tenant's jobs can use together."""
+    out: dict[str, float] = {}
+    for kind in kinds:
+        for job in kind.jobs:
+            out[kind.tenant] = out.get(kind.tenant, 0.0) + (math.inf if job.gpus.max is None else job.gpus.max)
+    return out
+
+
 def _starved(job: Job) -> tuple[float, float, str]:
     return (sum(job.attained.values()), *job.order)
 
 
 def _pick(
-    kinds: Sequence[_Kind], shares: Mapping[JobName, Share], real: Mapping[str, Mapping[GpuType, int]]
-) -> list[tuple[Job, GpuType, Gpus]]:
-    """Which jobs of each tenant run where this round: smallest gangs first, longest-starved first; then they grow."""
-    picks: list[tuple[Job, GpuType, Gpus]] = []
+    kinds: Sequence[_Kind],
+    want: Mapping[str, Mapping[GpuType, float]],
+    real: Mapping[str, Mapping[GpuType, int]],
+    context: Context,
+) -> list[_Pick]:
+    """Which jobs of each tenant run where this round.
+
+    Smallest gangs first, longest-starved first, each on one type: the one its tenant is owed most of (ties: the
+    newest). Then they grow there. A tenant whose jobs all run and that still has GPUs of another type lets a job span
+    types if that does not slow it down: a synchronous job runs at its slowest member's rate (§4.4).
+    """
+    picks: list[_Pick] = []
     for tenant, by_type in real.items():
-        left = dict(by_type)
+        left, newest = dict(by_type), list(by_type)
         jobs = sorted((j for k in kinds if k.tenant == tenant for j in k.jobs), key=_starved)
-        chosen: dict[JobName, tuple[Job, GpuType, Gpus]] = {}
+        chosen: list[_Pick] = []
         for job in jobs:
             least = job.gpus.above(0) or 1
             fits = [t for t, n in left.items() if n >= least]
             if fits:
-                # Its own share says on which type the program wants it; ties: the faster type.
-                best = max(fits, key=lambda t: (shares[job.name].get(t, 0.0), list(by_type).index(t)))
+                best = max(fits, key=lambda t: (want[tenant][t], newest.index(t)))
                 left[best] -= least
-                chosen[job.name] = (job, best, least)
-        for name, (job, t, n) in list(chosen.items()):
-            more = job.gpus.at_most(n + left[t])
-            left[t] -= more - n
-            chosen[name] = (job, t, more)
-        picks.extend(chosen.values())
+                chosen.append((job, {best: least}))
+        for job, gpus in chosen:
+            (t,) = gpus
+            more = job.gpus.at_most(gpus[t] + left[t])
+            left[t] -= more - gpus[t]
+            gpus[t] = more
+        if len(chosen) == len(jobs):
+            for job, gpus in chosen:
+                _span(job, gpus, left, context)
+        picks += chosen
     return picks
 
 
-def _place(placer: Placer, picks: Sequence[tuple[Job, GpuType, Gpus]], starved: Sequence[Job]) -> None:
+def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context: Context) -> None:
+    """Add GPUs of other types to a job's pick, where its rate at best placement does not drop."""
+
+    def rate(by_type: Mapping[GpuType, Gpus]) -> float:
+        total = sum(by_type.values())
+        return min((context.speeds.at(job, t, total) or 0.0) for t in by_type) if job.throughput else float(total)
+
+    for t, n in left.items():
+        has = sum(gpus.values())
+        extra = job.gpus.at_most(has + n) - has if t not in gpus else 0
+        if extra > 0 and rate({**gpus, t: extra}) >= rate(gpus):
+            gpus[t] = extra
+            left[t] -= extra
+
+
+def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job]) -> None:
     """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow."""
-    for job, t, n in sorted(picks, key=lambda p: (-p[2], p[0].order)):
-        _largest(placer, job, n, t)
+    for job, gpus in sorted(picks, key=lambda p: (-sum(p[1].values()), p[0].order)):
+        first, *others = sorted(gpus, key=lambda t: -gpus[t])
+        if not (others and _spanning(placer, job, gpus)):
+            _largest(placer, job, job.gpus.at_most(gpus[first]), first)
     for job in starved:
         if job.name not in placer.taken and placer.free():
             _largest(placer, job, job.gpus.above(0) or 1, None)
@@ -183,12 +225,23 @@ def _place(placer: Placer, picks: Sequence[tuple[Job, GpuType, Gpus]], starved: 
         if job.name in placer.taken and placer.free():
             had = placer.give_back(job)
             by_type = placer.speeds.by_type(had)
-            n = sum(had.values())
             grown: Allocation | None = None
             if len(by_type) == 1:
                 (t,) = by_type
                 grown = placer.best(job, job.gpus.at_most(placer.free(t)), t)
-            placer.take(job, grown if grown and sum(grown.values()) > n else had)
+            placer.take(job, grown if grown and sum(grown.values()) > sum(had.values()) else had)
+
+
+def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
+    """Take a pick of several types; False if the cluster cannot carry it out."""
+    places = [placer.best(job, n, t) for t, n in gpus.items()]
+    if not all(places):
+        return False
+    try:
+        placer.take(job, {node: n for place in places if place for node, n in place.items()})
+    except ValueError:
+        return False
+    return True
 
 
 def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> None:

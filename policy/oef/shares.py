@@ -78,6 +78,31 @@ def merged(users: Users) -> tuple[Users, NDArray[np.intp]]:
     return Users(users.speed[first], weight, cap, users.gpus), of
 
 
+def _split_level(x: Matrix, of: NDArray[np.intp], users: Users) -> Matrix:
+    """A block's share among its rows so that each has its weight of the throughput, from the slowest type on.
+
+    Keeps a vertex a vertex: rows + types - 1 non-zeros (§4.4). Who holds which type differs between rows of a block,
+    which Eq. 9 does not mind.
+    """
+    out = np.zeros((len(of), x.shape[1]))
+    for block in range(len(x)):
+        rows = np.flatnonzero(of == block)
+        if len(rows) == 1:
+            out[rows[0]] = x[block]
+            continue
+        speed, left = users.speed[rows[0]], x[block].copy()
+        level = float(speed @ left) / float(users.weight[rows].sum())
+        for row in rows[:-1]:
+            missing = level * float(users.weight[row])
+            for j in np.flatnonzero(speed > 0):
+                part = min(left[j], missing / speed[j])
+                out[row, j] += part
+                left[j] -= part
+                missing -= part * speed[j]
+        out[rows[-1]] = left
+    return out
+
+
 def split(x: Matrix, of: NDArray[np.intp], weight: Matrix) -> Matrix:
     """A block's share among its rows, by weight."""
     total = np.bincount(of, weights=weight, minlength=len(x))
@@ -124,7 +149,9 @@ def non_cooperative(
             program.set_row(even[i], bound=fixed[i], coefficients={level: 0.0})
     if result is None:
         return Shares(np.zeros((len(users.speed), k)), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
-    return Shares(split(_values(result, x), of, users.weight), _timed(result, seconds))
+    found = _values(result, x)
+    divided = split(found, of, users.weight) if caps else _split_level(found, of, users)
+    return Shares(divided, _timed(result, seconds))
 
 
 def _stuck(
@@ -175,6 +202,8 @@ def cooperative(
     nobody envies what it could use. Without caps one solve ends it.
     """
     small, of = merged(users)
+    if not len(small.speed):
+        return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     fits = np.minimum(1.0, (small.cap / small.weight)[:, None] * small.weight[None, :] / max(small.gpus.sum(), 1.0))
     part = np.where(np.isfinite(fits), fits, 1.0)
     seconds = 0.0
