@@ -232,7 +232,23 @@ def test_printing_loses_nothing(s: Snapshot) -> None:
 
 
 def test_printing_keeps_strange_names() -> None:
-    for name in ("no", "1e3", "010", "0x1f", "~", "null", "a: b", "- x", "ä#ö", "'", '"', " x ", "1:30", "2020-01-01", "<<"):
+    for name in (
+        "no",
+        "1e3",
+        "010",
+        "0x1f",
+        "~",
+        "null",
+        "a: b",
+        "- x",
+        "ä#ö",
+        "'",
+        '"',
+        " x ",
+        "1:30",
+        "2020-01-01",
+        "<<",
+    ):
         text = json.dumps({"cluster": {"nodes": [{"name": name, "gpu_type": name, "gpus": 1}]}, "jobs": []})
         s = instance.parse(text)
         assert s.cluster.nodes[0].name == name
@@ -286,7 +302,9 @@ def test_the_schema_knows_every_key() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-@pytest.mark.parametrize("text", ["", "   \n", "null", "[]", "3", "jobs", "{}", "jobs: []", "cluster: null", "cluster: []"])
+@pytest.mark.parametrize(
+    "text", ["", "   \n", "null", "[]", "3", "jobs", "{}", "jobs: []", "cluster: null", "cluster: []"]
+)
 def test_files_that_say_too_little(text: str) -> None:
     assert bad(text).where == "x.yaml"
 
