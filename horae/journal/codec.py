@@ -46,7 +46,10 @@ def plain(value: Any) -> Any:
 
 def restore(kind: type[T], data: Any) -> T:
     """The value of type `kind` whose `plain` form is `data`. Raises pydantic.ValidationError (a ValueError)."""
-    value: T = _adapter(kind).validate_python(data)
+    adapter = _ADAPTERS.get(kind)
+    if adapter is None:
+        adapter = _ADAPTERS[kind] = TypeAdapter(kind)
+    value: T = adapter.validate_python(data)
     return value
 
 
@@ -55,9 +58,7 @@ def text(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
-@cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
 class _Required:
