@@ -18,6 +18,8 @@ from policy.model import Seconds
 KEPT_RESTARTS = 100
 KEPT_CLAIMS = 16
 KEPT_APP_COUNTS = 1000
+#: A run of this length was a good one: its loss starts a new count.
+RAN_WELL_S = 600.0
 #: Weight of the newest restart in the smoothed cost.
 NEWEST = 0.5
 
@@ -148,6 +150,12 @@ def _seen(ledger: Ledger, event: Event) -> None:
     _charge(record, since_s if moved else event.at_s)
     if moved:
         _came_into(record, state, epoch, since_s)
+    if record.allocation and not data["allocation"]:
+        record.left_nodes, record.left_s = sorted(record.allocation), event.at_s
+    if record.grant is not None and (
+        epoch >= record.grant.epoch or (record.state is JobState.STARTING and state.startable)
+    ):
+        record.grant = None  # it took effect, or was withdrawn
     record.shown, record.missing_since_s = True, None
     record.state, record.epoch_seen = state, epoch
     record.epoch = max(record.epoch, epoch)
@@ -157,8 +165,6 @@ def _seen(ledger: Ledger, event: Event) -> None:
     record.blocked = data.get("blocked")
     if "checkpoint" in data:
         record.checkpoint = restore(CheckpointMark, data["checkpoint"])
-    if record.grant is not None and epoch >= record.grant.epoch:
-        record.grant = None
 
 
 def _came_into(record: JobRecord, state: JobState, epoch: int, since_s: Seconds) -> None:
@@ -172,12 +178,12 @@ def _came_into(record: JobRecord, state: JobState, epoch: int, since_s: Seconds)
         if record.stop_cost_s is not None and record.start_asked_s is not None:
             _restart_cost(record, record.stop_cost_s + max(since_s - record.start_asked_s, 0.0))
             record.stop_cost_s = None
-    elif state is JobState.FAILED:
-        record.failures += 1
-        record.down_s = since_s
     elif state is JobState.LOST:
-        record.losses += 1
+        ran_s = since_s - record.started_s if record.started_s is not None else 0.0
+        record.losses = record.losses + 1 if ran_s < RAN_WELL_S else 1
         record.down_s = since_s
+    elif state is JobState.STOPPED:
+        record.losses = 0
 
 
 def _restart_cost(record: JobRecord, cost_s: Seconds) -> None:
@@ -333,11 +339,11 @@ def _charge(record: JobRecord, until_s: Seconds) -> None:
 def _count_app(ledger: Ledger, record: JobRecord, by: int, at_s: Seconds) -> None:
     pool = ledger.pools.setdefault(record.pool, PoolRecord())
     before = len(pool.apps)
-    count = pool.apps.get(record.app, 0) + by
+    count = pool.apps.get(record.app_key, 0) + by
     if count > 0:
-        pool.apps[record.app] = count
+        pool.apps[record.app_key] = count
     else:
-        pool.apps.pop(record.app, None)
+        pool.apps.pop(record.app_key, None)
     if len(pool.apps) == before:
         return
     if pool.active_apps and pool.active_apps[-1][0] == at_s:

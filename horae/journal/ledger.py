@@ -63,9 +63,10 @@ class JobRecord:
     hold_why: str | None = None
     hold_by: str = ""
     released: bool = False
-    failures: int = 0
-    losses: int = 0
-    down_s: Seconds = 0.0  #: when it last failed or was lost
+    losses: int = 0  #: starts in a row that the cluster ended
+    down_s: Seconds = 0.0  #: when it was last lost
+    left_nodes: list[NodeName] = field(default_factory=list)  #: what it held before it held nothing
+    left_s: Seconds = 0.0  #: when we saw that it had left them
     restarts: list[Seconds] = field(default_factory=list)  #: when we last asked it to stop, newest last
     started_s: Seconds | None = None  #: when it last came to run
     stop_cost_s: Seconds | None = None
@@ -94,6 +95,11 @@ class JobRecord:
     @property
     def live(self) -> bool:
         return self.ended is None and not self.released
+
+    @property
+    def app_key(self) -> str:
+        """Apps of one name belong together only within their tenant: nobody joins another's by naming it."""
+        return f"{self.tenant}/{self.app}"
 
     def attained_at(self, now_s: Seconds) -> dict[GpuType, GpuSeconds]:
         out = dict(self.attained)
@@ -132,7 +138,7 @@ class PoolRecord:
     advised: list[dict[str, Any]] = field(default_factory=list)
     caps: dict[str, Cap] = field(default_factory=dict)
     avoid: dict[NodeName, Avoid] = field(default_factory=dict)
-    apps: dict[str, int] = field(default_factory=dict)  #: live jobs by app
+    apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`
     active_apps: list[tuple[Seconds, int]] = field(default_factory=list)
 
 
