@@ -135,6 +135,16 @@ class Core:
         self._next_s = self.now_s() + PROBE_S
         return []
 
+    def give_up_round(self, why: str, pause_s: Seconds) -> list[Instruction]:
+        """Something failed in a way it should not: nothing more is done in this round, and an operator is told."""
+        self._questions, self.stage = {}, Stage.IDLE
+        self._next_s = self.now_s() + pause_s
+        try:
+            self.write([events.alert("bug", why, "please report it, with the log; the arbiter tries again")])
+        except JournalStopped as error:
+            return self._stall(error)
+        return []
+
     # --- the round ----------------------------------------------------------------------------------------
 
     def tick(self) -> list[Instruction]:
@@ -278,7 +288,9 @@ class Core:
             return self._stall(error)
 
     def _judged(self, pool_name: str, answer: Answer) -> list[Instruction]:
-        question = self._questions.pop(pool_name)
+        question = self._questions.pop(pool_name, None)
+        if question is None:
+            return []  # the round was given up meanwhile
         pool = self.config.pool(pool_name)
         assert pool is not None and self.view is not None
         ruled = round.ruling(self.ledger, pool, self.view, question, answer, self.means)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from horae.arbiter import authority
-from horae.arbiter.authority import Caller
+from horae.arbiter.authority import Caller, NotAllowed
 from horae.arbiter.core import Core
 from horae.arbiter.modes import mode_of
 from horae.arbiter.reconcile import pool_for
 from horae.arbiter.snapshot import movable
 from horae.config import Mode
-from horae.journal import JobRecord, events
+from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never
 from horae.spec import JobSpec
-from policy.model import BadInput
+from policy.model import BadInput, Seconds
 
 
 class NoSuchJob(Exception):
@@ -40,29 +40,47 @@ class Desk:
 
     def submit(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
         """All or none; the ids in order. Raises BadInput, NotAllowed, Never, JournalStopped."""
+        (found,) = self.submit_all([(specs, caller)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def submit_all(
+        self, requests: Sequence[tuple[Sequence[JobSpec], Caller]]
+    ) -> list[tuple[JobId, ...] | BadInput | NotAllowed | Never]:
+        """Many requests, one write: the ids of each, or why it is refused. Raises JournalStopped for all."""
         core, ledger = self._core, self._core.ledger
-        if not core.capabilities.owns_submission:
-            raise Never("on this cluster jobs are submitted with the cluster's own commands")
         number, at_s = ledger.next_id, max(core.now_s(), ledger.submitted_s + _NEXT_S)
-        drafts, ids = [], []
-        for i, spec in enumerate(specs):
-            checked = self._checked(spec, caller)
-            job = str(number + i)
-            ids.append(job)
-            drafts.append(
-                events.submitted(
-                    job,
-                    checked,
-                    pool=pool_for(checked, {}, core.config, {}),
-                    tenant=checked.tenant,
-                    app=checked.app or checked.name,
-                    owner=checked.owner,
-                    submitted_s=at_s + i * _NEXT_S,
-                )
-            )
+        drafts: list[Draft] = []
+        answers: list[tuple[JobId, ...] | BadInput | NotAllowed | Never] = []
+        for specs, caller in requests:
+            try:
+                if not core.capabilities.owns_submission:
+                    raise Never("on this cluster jobs are submitted with the cluster's own commands")
+                checked = [self._checked(spec, caller) for spec in specs]
+            except (BadInput, NotAllowed, Never) as refused:
+                answers.append(refused)
+                continue
+            first = number + len(drafts)
+            drafts += [
+                self._submitted(str(first + i), spec, at_s + (first + i - number) * _NEXT_S)
+                for i, spec in enumerate(checked)
+            ]
+            answers.append(tuple(str(first + i) for i in range(len(checked))))
         core.write(drafts, durable=True)
         core.wake()
-        return tuple(ids)
+        return answers
+
+    def _submitted(self, job: JobId, spec: JobSpec, at_s: Seconds) -> Draft:
+        return events.submitted(
+            job,
+            spec,
+            pool=pool_for(spec, {}, self._core.config, {}),
+            tenant=spec.tenant,
+            app=spec.app or spec.name,
+            owner=spec.owner,
+            submitted_s=at_s,
+        )
 
     def _checked(self, spec: JobSpec, caller: Caller) -> JobSpec:
         config = self._core.config
@@ -127,7 +145,7 @@ class Desk:
     def _needs_hands(self, record: JobRecord) -> None:
         pool = self._core.config.pool(record.pool)
         if pool is not None and not mode_of(self._core.ledger, pool).acts and record.shown:
-            raise authority.NotAllowed(
+            raise NotAllowed(
                 f"pool {record.pool} is only watched (mode {mode_of(self._core.ledger, pool)}); "
                 "use the cluster's own command"
             )

@@ -11,7 +11,7 @@ A dry run is the same functions with nobody to carry anything out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from horae.arbiter import guards, record
@@ -34,10 +34,10 @@ def no_apps(_ledger: Ledger, _pool: str) -> tuple[()]:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What of the policy side a ruling needs beyond the answer."""
+    """What of the policy side a ruling needs beyond the answer: made for one snapshot each."""
 
-    speed: Speed
-    place: Place = no_place
+    speed: Callable[[Snapshot], Speed]
+    place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
 
 
 def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
@@ -81,7 +81,7 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
     ]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
-    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, means)
+    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, means.speed(snapshot))
     fit = refit(
         [j.name for j in jobs if j.name in wanted],
         wanted,
@@ -89,7 +89,7 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         capacity=_capacity(snapshot),
         vetoed=frozenset(hard),
         soft=frozenset(soft),
-        place=means.place,
+        place=means.place(snapshot),
     )
     vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
     for job, whose in fit.stepped_back.items():
@@ -119,7 +119,7 @@ def _why(reason: object) -> str:
 
 
 def _vetoes(
-    ledger: Ledger, pool: Pool, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], means: Means
+    ledger: Ledger, pool: Pool, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
 ) -> tuple[dict[JobName, Veto], dict[JobName, Veto]]:
     books = ledger.pool(pool.name)
     health = {n.name: n.health for n in view.observation.nodes}
@@ -139,7 +139,7 @@ def _vetoes(
             view.now_s,
             health,
             books.maintenance,
-            means.speed,
+            speed,
         )
         if (found := guards.veto(change)) is not None:
             hard[job.name] = found
