@@ -12,6 +12,7 @@ from rich.text import Text
 from horae.cli.forms import allocation, duration, number
 from horae.cli.live.view import JobView, NodeView, TenantView, View, palette
 from horae.cli.screen import STATE_STYLES
+from policy.model import Seconds
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -40,14 +41,17 @@ def title(view: View, width: int) -> Text:
     right = Text.assemble(
         (f"{view.held}/{view.gpus}", "bold"), (" GPUs  ", "dim"), (str(running), "bold green"), (" run  ", "dim"),
         (str(waiting), "bold yellow"), (" wait  ", "dim"), (str(ended), "bold"), (" ended  ", "dim"),
-        duration(view.since_s) if view.since_s is not None else time.strftime("%H:%M:%S", time.localtime(view.wall_s)),
-        " ",
+        duration(view.since_s) if view.since_s is not None else clock(view.wall_s), " ",
     )  # fmt: skip
     gap = width - left.cell_len - right.cell_len
     if gap < 1:
         left.truncate(max(width - right.cell_len - 1, 8))
         gap = width - left.cell_len - right.cell_len
     return Text.assemble(left, " " * max(gap, 1), right, no_wrap=True)
+
+
+def clock(wall_s: Seconds) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(wall_s))
 
 
 def node_map(view: View, width: int, height: int = 99) -> Text:
@@ -58,8 +62,8 @@ def node_map(view: View, width: int, height: int = 99) -> Text:
         for node, gpus in job.allocation.items():
             on_node.setdefault(node, []).extend([job] * gpus)
     lines: list[Text] = []
-    for gpu_type, group in groupby(view.nodes, key=lambda n: n.gpu_type):
-        nodes = list(group)
+    for gpu_type, of_type in groupby(view.nodes, key=lambda n: n.gpu_type):
+        nodes = list(of_type)
         label = max(len(n.name) for n in nodes)
         line = Text.assemble((f"{gpu_type:<6} ", "dim"))
         for node in nodes:
@@ -156,7 +160,7 @@ _RIGHT = {"JOBID", "LOSS", "TIME"}
 
 
 def job_rows(view: View, jobs: Sequence[JobView], width: int) -> tuple[list[Text], list[list[Text]]]:
-    """Header and rows of the job table, cells padded to columns that fit `width`: wide screens get bars and curves."""
+    """Header and rows of the job table, cells padded to columns that fit `width`: wide ones get bars and curves."""
     colours = palette(j.tenant for j in view.jobs)
     roomy = width >= 100
     spare = max(width - 100, 0)
@@ -232,7 +236,7 @@ def event_lines(view: View, width: int, height: int) -> Text:
     colours = palette(j.tenant for j in view.jobs)
     lines = []
     for event in view.events[-height:] if height > 0 else ():
-        line = Text.assemble((time.strftime("%H:%M:%S", time.localtime(event.wall_s)), "dim"), " ")
+        line = Text.assemble((clock(event.wall_s), "dim"), " ")
         if event.job:
             line.append(f"{event.job:>3} {event.name} ", colours.get(event.tenant, "bold"))
         line.append(event.text)

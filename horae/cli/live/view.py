@@ -102,7 +102,7 @@ class View:
 
 
 def fair_shares(capacity: float, weights: Mapping[str, float], demand: Mapping[str, float]) -> dict[str, float]:
-    """Weighted max-min fair GPUs a tenant: nobody is owed more than it can use, what it leaves goes to the others."""
+    """Weighted max-min fair GPUs: no tenant is owed more than it can use, what it leaves goes to the others."""
     shares = dict.fromkeys(demand, 0.0)
     open_ = {t for t, d in demand.items() if d > 0 and weights.get(t, 1.0) > 0}
     left = capacity
