@@ -20,9 +20,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     soak = "soak" in (config.getoption("-m") or "")
     for item in items:
         if item.get_closest_marker("root") and os.getuid() != 0:
-            item.add_marker(
-                pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)")
-            )
+            item.add_marker(pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)"))
         if item.get_closest_marker("soak") and not soak:
             item.add_marker(pytest.mark.skip(reason="soak: `make soak` runs it"))
 

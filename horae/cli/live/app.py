@@ -70,7 +70,7 @@ class LiveApp(App[None]):
             border: round #4c9be8; border-title-color: #4c9be8; padding: 1 2; }
     """
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (WIDE, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - not a ClassVar in textual
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,escape", "quit", "Quit"),
@@ -130,9 +130,7 @@ class LiveApp(App[None]):
         self.call_from_thread(self.show_view, view)
 
     def _complain(self, words: str) -> None:
-        since = (
-            "" if self._view is None else f", shown: {time.strftime('%H:%M:%S', time.localtime(self._view.wall_s))}"
-        )
+        since = "" if self._view is None else f", shown: {time.strftime('%H:%M:%S', time.localtime(self._view.wall_s))}"
         self.query_one("#title", Static).update(Text(f" {words}{since}", style="bold white on #a33"))
 
     def show_view(self, view: View) -> None:
@@ -222,15 +220,19 @@ class LiveApp(App[None]):
 
 
 LEGEND = """\
-nodes      one cell a GPU: the number of the job that holds it, on its tenant's colour
-           ·  free     ▒  held by jobs that are not ours     ×  node down     yellow name: draining
+nodes    a cell is a GPU: the job that holds it, on its tenant's colour
+         ·  free    ▒  not ours    ×  node down    yellow: draining
 
-tenants    bar: GPUs held     ┃  where the fair share ends     6/8.2  held / owed now
-           52%/53%  part of all GPU time so far / part that was owed
-           rho  finish-time fairness of its worst app: 1 or less is no worse than a cluster of its own
+tenants  bar      GPUs held; ┃ where its fair share ends
+         6/8.2    held now / owed now
+         52%/53%  of all GPU time so far / of what was owed
+         rho      finish-time fairness of its worst app;
+                  1 or less: as good as a part of its own
 
-jobs       PD waits  CF starts  R runs  SG stopping  S stopped  CD done  F failed  CA cancelled  NF lost
-           the curve is the training loss
+jobs     PD waits    CF starts     R  runs    SG stopping   S stopped
+         CD done     F  failed     CA cancelled             NF lost
+         the curve is the training loss
 
-keys       up/down choose   e or Enter explain   f ended jobs   p pause   s save as SVG   q quit
+keys     up/down choose    e Enter explain    f ended jobs
+         p pause           s save as SVG      q quit
 """

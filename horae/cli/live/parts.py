@@ -59,8 +59,8 @@ def node_map(view: View, width: int, height: int = 99) -> Text:
     colours = palette(j.tenant for j in view.jobs)
     on_node: dict[str, list[JobView]] = {}
     for job in view.jobs:
-        for node, gpus in job.allocation.items():
-            on_node.setdefault(node, []).extend([job] * gpus)
+        for host, gpus in job.allocation.items():
+            on_host.setdefault(host, []).extend([job] * gpus)
     lines: list[Text] = []
     for gpu_type, of_type in groupby(view.nodes, key=lambda n: n.gpu_type):
         nodes = list(of_type)
@@ -85,9 +85,7 @@ def _node(node: NodeView, jobs: Sequence[JobView], colours: Mapping[str, str], l
         if slot < len(jobs):
             job = jobs[slot]
             style = Style(color="black", bgcolor=colours[job.tenant], bold=True, reverse=False)
-            text.append(
-                f"{job.id[-2:]:>2} ", style if job.state == "running" else style + Style(dim=True, bold=False)
-            )
+            text.append(f"{job.id[-2:]:>2} ", style if job.state == "running" else style + Style(dim=True, bold=False))
         elif node.health == "down":
             text.append(" × ", "red")
         elif slot < len(jobs) + node.foreign:
@@ -103,8 +101,8 @@ def _dense(
 ) -> list[Text]:
     """Clusters that do not fit cell by cell: one bar a GPU type, a stretch a tenant."""
     lines = []
-    for gpu_type, group in groupby(sorted(view.nodes, key=lambda n: n.gpu_type), key=lambda n: n.gpu_type):
-        nodes = list(group)
+    for gpu_type, of_type in groupby(sorted(view.nodes, key=lambda n: n.gpu_type), key=lambda n: n.gpu_type):
+        nodes = list(of_type)
         total = sum(n.gpus for n in nodes)
         held: dict[str, int] = {}
         for node in nodes:
