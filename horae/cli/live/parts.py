@@ -60,7 +60,7 @@ def node_map(view: View, width: int, height: int = 99) -> Text:
     on_node: dict[str, list[JobView]] = {}
     for job in view.jobs:
         for host, gpus in job.allocation.items():
-            on_host.setdefault(host, []).extend([job] * gpus)
+            on_node.setdefault(host, []).extend([job] * gpus)
     lines: list[Text] = []
     for gpu_type, of_type in groupby(view.nodes, key=lambda n: n.gpu_type):
         nodes = list(of_type)
