@@ -5,13 +5,15 @@ Raises `ApiError` for what the arbiter refuses and `Unreachable` when nobody ans
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import httpx
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from horae.api.errors import ApiError, Code, from_answer
 from policy.model import Seconds
@@ -44,19 +46,10 @@ def find_socket(given: Path | None = None) -> Path:
 
 
 class Client:
+    """A connection a question: short, so that an arbiter that restarts in between is no matter."""
+
     def __init__(self, socket: Path, timeout_s: Seconds = 30.0) -> None:
-        self.socket = socket
-        transport = httpx.HTTPTransport(uds=str(socket))
-        self._http = httpx.Client(transport=transport, base_url="http://horae", timeout=timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
+        self.socket, self.timeout_s = socket, timeout_s
 
     # --- questions ----------------------------------------------------------------------------------------
 
@@ -85,85 +78,110 @@ class Client:
         """The job's output from `offset` to its present end."""
         while True:
             response = self._send("GET", f"/v1/jobs/{_word(job)}/log", params={"offset": offset})
-            if response.content:
-                yield response.content
+            if response.body:
+                yield response.body
             offset = int(response.headers["x-next-offset"])
-            if response.headers["x-end"] == "true" or not response.content:
+            if response.headers["x-end"] == "true" or not response.body:
                 return
 
     def snapshot(self, pool: str | None = None) -> str:
         """The instance file of what the policy sees now."""
-        return self._send("GET", "/v1/snapshot", params={} if pool is None else {"pool": pool}).text
+        return self._send("GET", "/v1/snapshot", params={} if pool is None else {"pool": pool}).body.decode()
 
     def config(self) -> dict[str, Any]:
         return self._object("GET", "/v1/config")
 
     def metrics(self) -> str:
-        return self._send("GET", "/metrics").text
+        return self._send("GET", "/metrics").body.decode()
 
     # --- requests -----------------------------------------------------------------------------------------
 
     def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
         """The numbers of the new jobs, in order. All are taken, or none."""
-        return list(self._object("POST", "/v1/jobs", json={"jobs": list(jobs)})["jobs"])
+        return list(self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})["jobs"])
 
     def cancel(self, job: str, why: str = "") -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/cancel", json={"why": why})
+        return self._object("POST", f"/v1/jobs/{_word(job)}/cancel", json_body={"why": why})
 
     def hold(self, job: str, why: str = "") -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/hold", json={"why": why})
+        return self._object("POST", f"/v1/jobs/{_word(job)}/hold", json_body={"why": why})
 
     def unhold(self, job: str) -> dict[str, Any]:
-        return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json={})
+        return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json_body={})
 
     def mode(self, pool: str, mode: str) -> dict[str, Any]:
-        return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json={"mode": mode})
+        return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json_body={"mode": mode})
 
     def release_all(self, why: str = "") -> dict[str, Any]:
-        return self._object("POST", "/v1/release-all", json={"why": why})
+        return self._object("POST", "/v1/release-all", json_body={"why": why})
 
     # --- the wire -----------------------------------------------------------------------------------------
 
     def _object(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        found = self._send(method, path, **more).json()
+        try:
+            found = json.loads(self._send(method, path, **more).body)
+        except ValueError:
+            found = None
         if not isinstance(found, dict):
             raise ApiError(502, Code.BUG, f"{self.socket} answered something that is no arbiter's")
         return found
 
-    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json_body: Any = None
+    ) -> _Answer:
+        if params:
+            path += "?" + urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in params.items()})
+        body = None if json_body is None else json.dumps(json_body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection = _UnixConnection(self.socket, self.timeout_s)
         try:
-            response = self._http.request(method, path, **more)
-        except httpx.TimeoutException:
-            raise Unreachable(
-                f"the arbiter at {self.socket} does not answer in time", "try again; see `horae doctor`"
-            ) from None
-        except httpx.HTTPError as error:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            answer = _Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        except (OSError, HTTPException) as error:
             raise self._unreachable(error) from None
-        if response.is_success:
-            return response
+        finally:
+            connection.close()
+        if 200 <= answer.status < 300:
+            return answer
         try:
-            data = response.json()
+            data = json.loads(answer.body)
         except ValueError:
             data = {}
-        raise from_answer(response.status_code, data if isinstance(data, dict) else {})
+        raise from_answer(answer.status, data if isinstance(data, dict) else {})
 
-    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        cause: BaseException = error
-        while cause.__cause__ is not None or cause.__context__ is not None:
-            cause = cause.__cause__ or cause.__context__ or cause
-        if isinstance(cause, FileNotFoundError):
+    def _unreachable(self, error: Exception) -> Unreachable:
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"the arbiter at {self.socket} does not answer", "try again; see `horae doctor`")
+        if isinstance(error, FileNotFoundError):
             return Unreachable(f"there is no socket {self.socket}", "start an arbiter with `horae serve`")
-        if isinstance(cause, ConnectionRefusedError):
-            return Unreachable(
-                f"no arbiter listens on {self.socket}", "it has ended; running jobs run on. Start it again"
-            )
-        if isinstance(cause, PermissionError):
+        if isinstance(error, ConnectionRefusedError):
+            return Unreachable(f"no arbiter listens on {self.socket}", "it has ended, its jobs run on: start it again")
+        if isinstance(error, PermissionError):
             return Unreachable(f"{self.socket}: permission denied", "ask an operator for access to its folder")
-        return Unreachable(f"the arbiter at {self.socket} broke off: {cause}", "try again")
+        return Unreachable(f"the arbiter at {self.socket} broke off: {error}", "try again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, timeout_s: Seconds) -> None:
+        super().__init__("horae", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(os.fspath(self._path))
 
 
 def _word(text: str) -> str:
     """One path segment."""
-    from urllib.parse import quote
-
     return quote(text, safe="") or "%00"

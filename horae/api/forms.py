@@ -10,7 +10,7 @@ The same keys everywhere, the same errors everywhere (`policy.textform`): line, 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -100,15 +100,6 @@ def gpu_range(form: GpusForm) -> GpuRange:
         return GpuRange(form.requested or allowed[-1], allowed[0], allowed[-1], allowed)
     low = 1 if form.min is None else form.min
     return GpuRange(form.requested or form.max or low, low, form.max)
-
-
-def gpu_words(gpus: GpuRange) -> dict[str, Any] | int:
-    """The form of a range, as bodies and files hold it."""
-    if gpus.allowed is not None:
-        return {"requested": gpus.requested, "allowed": list(gpus.allowed)}
-    if gpus.rigid:
-        return gpus.requested
-    return {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}
 
 
 def read_jobs(text: str | bytes, where: str) -> list[JobForm]:

@@ -37,28 +37,55 @@ class Failure(Exception):
 def explain(error: Exception, arguments: Sequence[str]) -> int:
     """Say on standard error what went wrong and return the exit code for it."""
     if isinstance(error, Failure):
-        _say(error.text, error.remedy)
+        say(error.text, error.remedy)
         return error.code
     if isinstance(error, BadInput):
-        _say(str(error))
+        say(str(error))
         return BAD_FILE
     if isinstance(error, TryLater):
-        _say(error.text, f"try again in {error.retry_after_s:g} s")
+        say(error.text, f"try again in {error.retry_after_s:g} s")
         return UNREACHABLE
     if isinstance(error, FixConfiguration):
-        _say(str(error))
+        say(str(error))
         return UNREACHABLE
     if isinstance(error, PortError):
-        _say(str(error))
+        say(str(error))
         return NO
+    if (refusal := _from_arbiter(error)) is not None:
+        return refusal
     if isinstance(error, OSError) and error.filename is not None:
         # A path that the user gave: the system's own words name the trouble.
-        _say(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        say(f"{os.fsdecode(error.filename)}: {error.strerror}")
         return NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
     return _bug(error, arguments)
 
 
-def _say(text: str, remedy: str = "") -> None:
+def _from_arbiter(error: Exception) -> int | None:
+    """What the arbiter refused, or that there is none. Looked up only where the client was loaded."""
+    if "horae.api.client" not in sys.modules:
+        return None
+    from horae.api.client import Unreachable
+    from horae.api.errors import ApiError, Code
+
+    if isinstance(error, Unreachable):
+        say(error.text, error.remedy)
+        return UNREACHABLE
+    if not isinstance(error, ApiError):
+        return None
+    field = error.more.get("field")
+    say(f"{field}: {error.message}" if field else error.message, error.remedy)
+    return {
+        Code.BAD_INPUT: BAD_FILE,
+        Code.TOO_LARGE: BAD_FILE,
+        Code.NO_SUCH_JOB: NO_SUCH_JOB,
+        Code.NOT_ALLOWED: NOT_ALLOWED,
+        Code.TRY_LATER: UNREACHABLE,
+        Code.CONFIGURATION: UNREACHABLE,
+        Code.BUG: BUG,
+    }.get(error.code, NO)
+
+
+def say(text: str, remedy: str = "") -> None:
     red, off = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
 
@@ -72,7 +99,7 @@ def _bug(error: Exception, arguments: Sequence[str]) -> int:
             *traceback.format_exception(error),
         ]
     )
-    _say(f"this is a bug, sorry: {type(error).__name__}: {error}", _written(report))
+    say(f"this is a bug, sorry: {type(error).__name__}: {error}", _written(report))
     return BUG
 
 

@@ -107,3 +107,12 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.{digits}g}"
+
+
+def range_words(gpus: GpuRange) -> dict[str, object] | int:
+    """A range as the API's bodies and job files hold it."""
+    if gpus.allowed is not None:
+        return {"requested": gpus.requested, "allowed": list(gpus.allowed)}
+    if gpus.rigid:
+        return gpus.requested
+    return {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}

@@ -24,6 +24,19 @@ STATE_STYLES = {
     "down": "bold red",
 }
 
+#: State letters as squeue shortens them, with ours for what Slurm does not have.
+LETTERS = {
+    "queued": "PD",
+    "starting": "CF",
+    "running": "R",
+    "stopping": "SG",
+    "stopped": "S",
+    "completed": "CD",
+    "failed": "F",
+    "cancelled": "CA",
+    "lost": "NF",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -101,3 +114,8 @@ def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         print(f"{name.ljust(width)}  {value}", file=file)
+
+
+def note(text: str) -> None:
+    """A remark that is not the answer: standard error, so that pipes stay clean."""
+    print(text, file=sys.stderr)

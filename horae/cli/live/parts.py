@@ -11,23 +11,11 @@ from rich.text import Text
 
 from horae.cli.forms import allocation, duration, number
 from horae.cli.live.view import JobView, NodeView, TenantView, View, palette
-from horae.cli.screen import STATE_STYLES
+from horae.cli.screen import LETTERS, STATE_STYLES
 from policy.model import Seconds
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
 SPARKS = "▁▂▃▄▅▆▇█"
-#: State letters as squeue shortens them, with ours for what Slurm does not have.
-LETTERS = {
-    "queued": "PD",
-    "starting": "CF",
-    "running": "R",
-    "stopping": "SG",
-    "stopped": "S",
-    "completed": "CD",
-    "failed": "F",
-    "cancelled": "CA",
-    "lost": "NF",
-}
 
 
 def title(view: View, width: int) -> Text:
