@@ -56,9 +56,7 @@ class Pool(Form):
     """A set of nodes with one policy and one mode. Pools share no node."""
 
     name: str = Field("main", min_length=1)
-    nodes: str | None = Field(
-        None, description="hostlist, e.g. gpu[01-16]; left out: all nodes no other pool names"
-    )
+    nodes: str | None = Field(None, description="hostlist, e.g. gpu[01-16]; left out: all nodes no other pool names")
     policy: str = "max-min"
     options: dict[str, Any] = Field(default_factory=dict)
     mode: Mode = Mode.ENFORCE
@@ -99,9 +97,7 @@ class Rounds(Form):
     settle_s: Positive = Field(
         30.0, description="an action that the cluster does not show after this time did not happen"
     )
-    repeat_s: Positive = Field(
-        10.0, description="a request that the cluster does not follow is repeated this often"
-    )
+    repeat_s: Positive = Field(10.0, description="a request that the cluster does not follow is repeated this often")
     blocked_s: NotNegative = Field(5.0, description="a start that the cluster blocks this long is withdrawn")
     feedback_s: Positive = Field(300.0, description="how long a limit learnt from a blocked start is believed")
 
@@ -114,9 +110,7 @@ class Guards(Form):
     )
     horizon_s: Positive = Field(1800.0, description="over which time a resize's gain is counted")
     restart_cost_s: NotNegative = Field(30.0, description="of a job whose restarts were not measured yet")
-    loss_backoff_s: Positive = Field(
-        10.0, description="wait after a job was lost; doubles each time, up to an hour"
-    )
+    loss_backoff_s: Positive = Field(10.0, description="wait after a job was lost; doubles each time, up to an hour")
 
 
 class History(Form):

@@ -32,7 +32,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def optional() -> dict[str, str]:
-    return {"reference/config.md": config_file(), "reference/policies.md": policies(), "reference/instance.md": instance()}
+    return {
+        "reference/config.md": config_file(),
+        "reference/policies.md": policies(),
+        "reference/instance.md": instance(),
+    }
 
 
 # --- commands ----------------------------------------------------------------------------------------------
@@ -76,16 +80,15 @@ def _command(command: Any, title: str, depth: int) -> Iterator[str]:
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
             continue
-        words = ", ".join(f"`{o}`" for o in parameter.opts) if parameter.opts[0].startswith("-") else f"`{parameter.make_metavar(_context(command)) if False else (parameter.metavar or parameter.name.upper())}`"
+        if parameter.opts[0].startswith("-"):
+            words = ", ".join(f"`{o}`" for o in parameter.opts)
+        else:
+            words = f"`{parameter.metavar or parameter.name.upper()}`"
         rows.append(f"| {words} | {_cell(parameter.help or '')}{_default(parameter)} |")
     if rows:
         yield "\n| | |\n|---|---|\n" + "\n".join(rows)
     for name, child in getattr(command, "commands", {}).items():
         yield from _command(child, f"{title} {name}", depth + 1)
-
-
-def _context(command: Any) -> Any:
-    return None
 
 
 def _default(parameter: Any) -> str:
@@ -134,13 +137,15 @@ def _kind(part: dict[str, Any]) -> str:
         return f"list of {_kind(part.get('items', {}))}"
     if kind == "object" and isinstance(part.get("additionalProperties"), dict):
         return f"mapping to {_kind(part['additionalProperties'])}"
-    return {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}.get(kind, kind)
+    return {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}.get(
+        kind, kind
+    )
 
 
 def job_file() -> str:
     from horae.api.forms import JobForm
 
-    head = f"""# Job file
+    head = """# Job file
 
 What `horae submit --file` reads, and what the API's `POST /v1/jobs` takes: one job, or `jobs:` with a list of them.
 Unknown keys are errors that name the known ones.
@@ -149,7 +154,7 @@ Unknown keys are errors that name the known ones.
 jobs:
   - name: resnet
     command: [python, train.py, --batch, "256"]
-    gpus: {{min: 1, max: 8}}
+    gpus: {min: 1, max: 8}
     checkpoint: checkpoints
   - name: probe
     command: [python, probe.py]

@@ -12,11 +12,12 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from horae.api.errors import ApiError, Code, as_error, body
+from horae.api.errors import ApiError, Code, as_error, body, shown
 from horae.port import PortError
 from policy.model import BadInput
 
@@ -41,6 +42,12 @@ def install(app: FastAPI) -> None:
         code = Code.NOT_FOUND if status in (404, 405) else Code.BAD_INPUT
         return JSONResponse(body(code, str(detail)), status)
 
+    async def query(_: Request, error: Exception) -> JSONResponse:
+        first: Any = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
+        field = ".".join(str(step) for step in first["loc"][1:])
+        return JSONResponse(body(Code.BAD_INPUT, first["msg"], field=field, value=shown(first.get("input"))), 422)
+
+    app.add_exception_handler(RequestValidationError, query)
     for kind in (ApiError, BadInput, PortError):
         app.add_exception_handler(kind, known)
     app.add_exception_handler(HTTPException, http)

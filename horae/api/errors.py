@@ -53,7 +53,7 @@ def as_error(error: BaseException) -> ApiError | None:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, BadInput):
-        more = {"field": error.field, "line": error.line, "value": _shown(error.value)}
+        more = {"field": error.field, "line": error.line, "value": shown(error.value)}
         return ApiError(422, Code.BAD_INPUT, error.message, remedy=error.remedy, **more)
     if isinstance(error, TryLater):
         return ApiError(503, Code.TRY_LATER, error.text, retry_after_s=error.retry_after_s)
@@ -64,7 +64,7 @@ def as_error(error: BaseException) -> ApiError | None:
     return None
 
 
-def _shown(value: object, most: int = 200) -> Any:
+def shown(value: object, most: int = 200) -> Any:
     """A value that can be sent back: short, and JSON."""
     if value is None or isinstance(value, bool | int):
         return value

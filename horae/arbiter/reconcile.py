@@ -123,9 +123,7 @@ def _seen(
         holding[gpu_type] = holding.get(gpu_type, 0) + gpus
     blocked = None
     if job.blocked is not None:
-        same = (
-            record is not None and record.blocked is not None and record.blocked["kind"] == job.blocked.kind.value
-        )
+        same = record is not None and record.blocked is not None and record.blocked["kind"] == job.blocked.kind.value
         since_s = record.blocked["since_s"] if same and record is not None and record.blocked else now_s
         blocked = {**plain(job.blocked), "since_s": since_s}
     return events.seen(

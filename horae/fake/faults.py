@@ -60,9 +60,7 @@ class Faults:
         self._rules: list[_Rule] = []
         self.calls: Counter[str] = Counter()
 
-    def on(
-        self, verb: str, fault: Fault, *, call: int | None = None, job: JobId | None = None, times: int = 1
-    ) -> None:
+    def on(self, verb: str, fault: Fault, *, call: int | None = None, job: JobId | None = None, times: int = 1) -> None:
         """`verb` is a port method's name; `*` means any."""
         self._rules.append(_Rule(verb, fault, call, job, times))
 

@@ -109,9 +109,7 @@ class FakePort:
         for node, gpus in allocation.items():
             if gpus > world.free(node):
                 world.refusals.append(f"{fake.id} wants {gpus} GPUs of {node}, which has {world.free(node)} free")
-            if not world.queues_when_full and (
-                gpus > world.free(node) or world.nodes[node].health is not Health.UP
-            ):
+            if not world.queues_when_full and (gpus > world.free(node) or world.nodes[node].health is not Health.UP):
                 raise TryLater(f"{node} ({world.nodes[node].health}) has {world.free(node)} GPUs free, not {gpus}")
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:

@@ -293,8 +293,7 @@ class World:
             if job.released:
                 foreign.update(job.allocation)
         nodes = tuple(
-            replace(n, gpus=self.shown_gpus.get(n.name, n.gpus), foreign=foreign[n.name])
-            for n in self.nodes.values()
+            replace(n, gpus=self.shown_gpus.get(n.name, n.gpus), foreign=foreign[n.name]) for n in self.nodes.values()
         )
         jobs = tuple(self._observed(job) for job in self.jobs.values() if not job.released)
         return Observation(self._now_s, nodes, jobs, self.claim)

@@ -17,9 +17,7 @@ STEP_S = 1.0
 
 
 class Clock:
-    def __init__(
-        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._monotonic = wall, monotonic
         self._base = wall() - monotonic()
         self._drift = 0.0

@@ -246,9 +246,7 @@ def rebuilt(path: Path) -> Ledger:
     """The ledger that the file alone gives; what a live one is compared with."""
     ledger = Ledger()
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-        newest = reader.execute("SELECT max(seq) FROM events WHERE kind = ?", (Kind.CHECKPOINT.value,)).fetchone()[
-            0
-        ]
+        newest = reader.execute("SELECT max(seq) FROM events WHERE kind = ?", (Kind.CHECKPOINT.value,)).fetchone()[0]
         for event in _rows(reader, "seq >= ? ORDER BY seq", (newest or 0,)):
             fold(ledger, event)
     return ledger

@@ -28,9 +28,7 @@ class FakeHarness:
 
     def __init__(self) -> None:
         self._time = 1000.0
-        self.world = World(
-            NODES, clock=lambda: self._time, program=Program(iteration_s=0.05, start_s=0.2, stop_s=0.1)
-        )
+        self.world = World(NODES, clock=lambda: self._time, program=Program(iteration_s=0.05, start_s=0.2, stop_s=0.1))
         self.port = FakePort(self.world)
 
     def pause(self) -> None:

@@ -1,0 +1,50 @@
+"""Who may do what, and what of other people's jobs is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from horae.api.peers import Caller
+
+#: What a job's owner and operators see of it. Names, sizes, places and reasons are everybody's: fairness is public.
+PRIVATE = ("command", "cwd", "env", "checkpoint", "extra", "loss", "losses", "loss_forecast", "progress_notes")
+
+
+def _own_tenant(user: str, tenant: str) -> bool:
+    return user == tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the configuration says about people."""
+
+    operators: frozenset[str] = frozenset()
+    show_others: bool = False  #: everybody sees everything
+    #: (user, tenant) -> whether that user may submit in that tenant's name
+    submits: Callable[[str, str], bool] = _own_tenant
+
+    def may_submit(self, caller: Caller, tenant: str) -> bool:
+        return caller.operator or self.submits(caller.name, tenant)
+
+
+def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    """`data` of one job as `caller` may see it."""
+    if site.show_others or caller.may_act_on(data.get("owner", "")):
+        return dict(data)
+    return {key: value for key, value in data.items() if key not in PRIVATE}
+
+
+def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    return {**data, "jobs": [job(j, caller, site) for j in data["jobs"]]}
+
+
+def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
+    """Events with what is private of other people's jobs taken out of their data."""
+    out = []
+    for event in data:
+        own = site.show_others or caller.operator or event.get("owner") == caller.name or not event.get("job")
+        hidden = () if own else ("data",)
+        out.append({key: value for key, value in event.items() if key not in hidden})
+    return out
