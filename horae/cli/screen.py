@@ -119,3 +119,9 @@ def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None
 def note(text: str) -> None:
     """A remark that is not the answer: standard error, so that pipes stay clean."""
     print(text, file=sys.stderr)
+
+
+def emit_json_line(value: Any) -> None:
+    """One JSON document on one line, at once: for streams."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
