@@ -42,6 +42,8 @@ class Measurement:
     loss: tuple[tuple[float, float], ...] = ()
     loss_forecast: LossForecast | None = None
     notes: tuple[str, ...] = ()
+    offset: int = 0  #: how far its log was read
+    identity: str = ""  #: of that log
 
 
 class Profiles(Protocol):
@@ -50,7 +52,7 @@ class Profiles(Protocol):
         ...
 
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
-        """After a restart: what was measured before. Logs are then read from their start again, or not."""
+        """After a restart: what was measured before, and how far each log was read."""
         ...
 
 
@@ -84,7 +86,12 @@ class SdkProfiles:
 
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
         for job, measured in known.items():
-            self._readers[job] = _Reader(measured=measured, loss=deque(measured.loss, maxlen=LOSS_POINTS))
+            self._readers[job] = _Reader(
+                measured.offset,
+                measured.identity or None,
+                measured=measured,
+                loss=deque(measured.loss, maxlen=LOSS_POINTS),
+            )
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
@@ -126,7 +133,12 @@ class SdkProfiles:
                 break
         if reader.measured is before:
             return False
-        reader.measured = replace(reader.measured, loss=tuple(reader.loss))
+        reader.measured = replace(
+            reader.measured,
+            loss=tuple(reader.loss),
+            offset=reader.offset - len(reader.rest),
+            identity=reader.identity or "",
+        )
         return True
 
 

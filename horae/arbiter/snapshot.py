@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from horae.arbiter.profiles import Measurement
 from horae.config import Config, Pool
@@ -51,6 +51,7 @@ class View:
     limits: Limits
     config: Config
     now_s: Seconds
+    fresh: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)  #: newer than what is on record
 
 
 def grant_stands(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> bool:
@@ -76,7 +77,7 @@ def movable(record: JobRecord) -> bool:
 
 
 def backoff_until(record: JobRecord, config: Config) -> Seconds:
-    """A job that is lost again and again waits before each next start, longer each time; not after its first loss."""
+    """A job that is lost again and again waits before each next start, longer each time."""
     if record.state is not JobState.LOST or record.losses < 2:
         return 0.0
     wait_s: Seconds = config.guards.loss_backoff_s * 2.0 ** min(record.losses - 2, 16)
@@ -141,7 +142,7 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
 
 def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
     spec, now_s = record.spec, view.now_s
-    measured = restore(Measurement, record.measured) if record.measured else Measurement()
+    measured = view.fresh.get(record.id) or _recorded(record)
     occupied = occupies(record, now_s, view.config.rounds.settle_s)
     allocation = {n: g for n, g in occupied.items() if n in nodes}
     throughput, provenance = _throughput(record, measured, view.config, types)
@@ -167,6 +168,10 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         loss_forecast=measured.loss_forecast,
         restart_cost_s=record.restart_cost_s,
     )
+
+
+def _recorded(record: JobRecord) -> Measurement:
+    return restore(Measurement, record.measured) if record.measured else Measurement()
 
 
 def _range(record: JobRecord, held: Gpus) -> GpuRange:
@@ -211,6 +216,8 @@ def _throughput(
             out[gpu_type] = dict(sorted(known[gpu_type].items()))
             continue
         ratio = config.gpu_types.get(gpu_type, 1.0)
+        if base is None and not config.gpu_types and not record.spec.gpu_types:
+            continue  # no table at all: it may run anywhere, at no known speed
         if base is None:
             out[gpu_type] = {1: ratio}
         else:
@@ -218,11 +225,3 @@ def _throughput(
             out[gpu_type] = {n: rate * ratio for n, rate in sorted(known[base].items())}
         provenance[gpu_type] = Provenance.PRIOR
     return out, {t: provenance[t] for t in out}
-
-
-def held_by(jobs: Mapping[JobId, JobRecord]) -> Counter[NodeName]:
-    """GPUs in use by node, as the cluster shows them."""
-    held: Counter[NodeName] = Counter()
-    for record in jobs.values():
-        held.update(record.allocation)
-    return held

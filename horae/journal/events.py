@@ -14,7 +14,7 @@ from typing import Any
 from horae.journal.codec import plain
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
-from policy.model import Allocation, Gpus, GpuType, Reason, Seconds
+from policy.model import EMPTY, Allocation, Gpus, GpuType, Seconds
 
 
 class Kind(StrEnum):
@@ -46,6 +46,7 @@ class Kind(StrEnum):
     DECIDED = "decided"
     GUARDED = "guarded"
     ADVISED = "advised"  #: what would have been done, in the modes that do not act
+    ORDERED = "ordered"  #: the order of waiting jobs that is being set
     INTENT = "intent"
     OUTCOME = "outcome"
     ENDED = "ended"
@@ -146,8 +147,9 @@ def unheld(job: JobId, by: str) -> Draft:
     return Draft(Kind.UNHELD, {"by": by}, job=job)
 
 
-def mode(pool: str, to: str, by: str) -> Draft:
-    return Draft(Kind.MODE, {"mode": to, "by": by}, pool=pool)
+def mode(pool: str, to: str, by: str, *, releasing: bool = False) -> Draft:
+    """`releasing`: every job of the pool is handed back to the cluster."""
+    return Draft(Kind.MODE, {"mode": to, "by": by, "releasing": releasing}, pool=pool)
 
 
 def maintenance(pool: str, on: bool, by: str, why: str) -> Draft:
@@ -208,13 +210,17 @@ def decided(pool: str, data: Mapping[str, Any]) -> Draft:
     return Draft(Kind.DECIDED, data, pool=pool)
 
 
-def guarded(job: JobId, guard: str | None, why: str = "") -> Draft:
-    """The guard that holds a change of this job back; None: none does any more."""
-    return Draft(Kind.GUARDED, {"guard": guard, "text": why}, job=job)
+def guarded(job: JobId, guard: str | None, why: str = "", *, wanted: Allocation = EMPTY) -> Draft:
+    """The guard that holds a change of this job back (to `wanted`); None: none does any more."""
+    return Draft(Kind.GUARDED, {"guard": guard, "text": why, "wanted": plain(wanted)}, job=job)
 
 
 def advised(pool: str, steps: Iterable[Mapping[str, Any]]) -> Draft:
     return Draft(Kind.ADVISED, {"steps": [plain(s) for s in steps]}, pool=pool)
+
+
+def ordered(pool: str, jobs: Iterable[JobId]) -> Draft:
+    return Draft(Kind.ORDERED, {"jobs": list(jobs)}, pool=pool)
 
 
 def intent(
@@ -259,7 +265,3 @@ def ended(job: JobId, state: JobState, at_s: Seconds, why: str = "") -> Draft:
 
 def forgotten(jobs: Iterable[JobId]) -> Draft:
     return Draft(Kind.FORGOTTEN, {"jobs": list(jobs)})
-
-
-def reason_data(reason: Reason) -> dict[str, Any]:
-    return dict(plain(reason))

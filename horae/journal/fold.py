@@ -250,11 +250,15 @@ def _guarded(ledger: Ledger, event: Event) -> None:
     if event.data["guard"] is None:
         record.guard = None
     else:
-        record.guard = {"guard": event.data["guard"], "text": event.data["text"], "since_s": event.at_s}
+        record.guard = {**event.data, "since_s": event.at_s}
 
 
 def _advised(ledger: Ledger, event: Event) -> None:
     _pool(ledger, event).advised = list(event.data["steps"])
+
+
+def _ordered(ledger: Ledger, event: Event) -> None:
+    _pool(ledger, event).order = list(event.data["jobs"])
 
 
 def _intent(ledger: Ledger, event: Event) -> None:
@@ -274,6 +278,8 @@ def _intent(ledger: Ledger, event: Event) -> None:
         record.stop_repeated_s = at_s
     elif verb is Verb.CANCEL:
         record.cancel_sent_s = at_s
+    elif verb is Verb.SUBMIT:
+        record.submit_sent_s = at_s
 
 
 def _outcome(ledger: Ledger, event: Event) -> None:
@@ -299,7 +305,7 @@ def _ended(ledger: Ledger, event: Event) -> None:
     _count_app(ledger, record, -1, event.at_s)
     record.ended, record.end_text = JobState(event.data["state"]), event.data["text"]
     record.ended_s, record.ended_wall_s = ended_s, event.wall_s
-    record.allocation, record.holding, record.target, record.leases = {}, {}, {}, {}
+    record.allocation, record.holding, record.target, record.leases = {}, {}, None, {}
     record.grant = record.guard = None
     record.stop_asked_s = record.stop_repeated_s = None
 
@@ -386,6 +392,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
     Kind.ADVISED: _advised,
+    Kind.ORDERED: _ordered,
     Kind.INTENT: _intent,
     Kind.OUTCOME: _outcome,
     Kind.ENDED: _ended,

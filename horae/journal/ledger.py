@@ -54,6 +54,7 @@ class JobRecord:
     # what we asked for
     epoch: int = 0  #: newest that was handed out or seen
     grant: Grant | None = None
+    submit_sent_s: Seconds | None = None
     start_asked_s: Seconds | None = None
     stop_asked_s: Seconds | None = None  #: first asking, until it left
     stop_repeated_s: Seconds | None = None
@@ -81,10 +82,10 @@ class JobRecord:
     measured: dict[str, Any] = field(default_factory=dict)
 
     # decided
-    target: dict[NodeName, Gpus] = field(default_factory=dict)
+    target: dict[NodeName, Gpus] | None = None  #: None: nothing was decided yet, it is left as it is
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
     reason: dict[str, Any] | None = None
-    guard: dict[str, Any] | None = None  #: {guard, text, since_s}
+    guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
 
     # the end
     ended: JobState | None = None
@@ -136,6 +137,7 @@ class PoolRecord:
     decided: dict[str, Any] = field(default_factory=dict)  #: the newest decision without its jobs
     decided_s: Seconds = 0.0
     advised: list[dict[str, Any]] = field(default_factory=list)
+    order: list[JobId] = field(default_factory=list)  #: of waiting jobs, as it was set in the cluster
     caps: dict[str, Cap] = field(default_factory=dict)
     avoid: dict[NodeName, Avoid] = field(default_factory=dict)
     apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from horae.journal.events import Draft, Event, Kind
 from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
-from horae.port import FixConfiguration
+from horae.port import FixConfiguration, JobId
 from policy.model import BadInput, Seconds
 
 FILE = "journal.db"
@@ -177,11 +177,16 @@ class Journal:
 
     # --- keeping it bounded -------------------------------------------------------------------------------
 
-    def compact(self, *, history_s: Seconds, forget_after_s: Seconds) -> int:
-        """Forget jobs that ended `forget_after_s` ago, store the ledger as one event, and drop the events that it
-        covers and that are older than `history_s`. Returns how many were dropped. The ledger is what it was."""
+    def compact(self, *, history_s: Seconds, forget_after_s: Seconds, keep: Collection[JobId] = frozenset()) -> int:
+        """Forget jobs that ended `forget_after_s` ago (but not those in `keep`: the cluster still shows them), store
+        the ledger as one event, and drop the events that it covers and that are older than `history_s`. Returns
+        how many were dropped. The ledger is what it was."""
         now_s = self.clock.now_s()
-        old = [j.id for j in self.ledger.jobs.values() if not j.live and (j.ended_s or 0) <= now_s - forget_after_s]
+        old = [
+            job.id
+            for job in self.ledger.jobs.values()
+            if not job.live and job.id not in keep and (job.ended_s or 0.0) <= now_s - forget_after_s
+        ]
         if old:
             self.append([events.forgotten(old)])
         (mark,) = self.append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})], durable=True)
