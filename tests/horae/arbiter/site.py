@@ -12,6 +12,7 @@ from horae.arbiter.desk import Desk
 from horae.arbiter.driver import Driver
 from horae.arbiter.hands import Hands
 from horae.arbiter.judge import Decide, Inline
+from horae.arbiter.means import standard
 from horae.arbiter.profiles import SdkProfiles
 from horae.arbiter.round import Means
 from horae.config import Config
@@ -96,7 +97,7 @@ class Site:
         self.fake = FakePort(self.world)
         self.port: ClusterPort = port or self.fake
         self.config = config(folder, **changes)
-        self.policy, self.means = policy or first_come, means or Means(speed=lambda job, gpus: None)
+        self.policy, self.means = policy or first_come, means or standard()
         self.open()
 
     def open(self) -> None:
@@ -105,7 +106,10 @@ class Site:
         self.core = Core(self.config, self.journal, self.means)
         self.desk = Desk(self.core)
         hands = Hands(self.port, SdkProfiles(), self.time.monotonic)
-        self.driver = Driver(self.core, hands, Inline(lambda *asked: self.policy(*asked)))
+        self.driver = Driver(self.core, hands, Inline(self._decide))
+
+    def _decide(self, *asked: Any) -> Decision:
+        return self.policy(*asked)
 
     def open_journal(self) -> Journal:
         return Journal(self.config.state_dir, Clock(self.time.wall, self.time.monotonic))
