@@ -17,11 +17,49 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from horae.api.errors import ApiError, Code, as_error, body, shown
-from horae.port import PortError
+from horae.api.errors import ApiError, Code, body
+from horae.arbiter.authority import NotAllowed
+from horae.arbiter.desk import NoSuchJob
+from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 
 log = structlog.get_logger("horae.api")
+
+
+def no_such_job(job: str) -> ApiError:
+    return ApiError(404, Code.NO_SUCH_JOB, f"there is no job {job}", remedy="`horae status --all` lists the jobs")
+
+
+def not_allowed(what: str, remedy: str = "") -> ApiError:
+    return ApiError(403, Code.NOT_ALLOWED, what, remedy=remedy or "ask its owner or an operator")
+
+
+def as_error(error: BaseException) -> ApiError | None:
+    """The refusal for an exception that was foreseen, None for a bug."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, NoSuchJob):
+        return no_such_job(error.job)
+    if isinstance(error, NotAllowed):
+        return not_allowed(error.text)
+    if isinstance(error, BadInput):
+        more = {"field": error.field, "line": error.line, "value": shown(error.value)}
+        return ApiError(422, Code.BAD_INPUT, error.message, remedy=error.remedy, **more)
+    if isinstance(error, TryLater):
+        return ApiError(503, Code.TRY_LATER, error.text, retry_after_s=error.retry_after_s)
+    if isinstance(error, FixConfiguration):
+        return ApiError(503, Code.CONFIGURATION, error.text, remedy=error.remedy)
+    if isinstance(error, PortError):
+        return ApiError(409, Code.REFUSED, error.text)
+    return None
+
+
+def shown(value: object, most: int = 200) -> Any:
+    """A value that can be sent back: short, and JSON."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= most else text[:most] + "..."
 
 
 def answer(error: ApiError) -> JSONResponse:
@@ -48,7 +86,7 @@ def install(app: FastAPI) -> None:
         return JSONResponse(body(Code.BAD_INPUT, first["msg"], field=field, value=shown(first.get("input"))), 422)
 
     app.add_exception_handler(RequestValidationError, query)
-    for kind in (ApiError, BadInput, PortError):
+    for kind in (ApiError, BadInput, NoSuchJob, NotAllowed, PortError):
         app.add_exception_handler(kind, known)
     app.add_exception_handler(HTTPException, http)
     app.middleware("http")(_last_resort)

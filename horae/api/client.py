@@ -19,7 +19,7 @@ from horae.api.errors import ApiError, Code, from_answer
 from policy.model import Seconds
 
 #: Where an arbiter's socket is looked for when nobody says, first first.
-PLACES = ("/run/horae/api.sock", "/var/lib/horae/api.sock")
+PLACES = ("$XDG_RUNTIME_DIR/horae/api.sock", "/run/horae/api.sock")
 
 
 class Unreachable(Exception):
@@ -37,10 +37,11 @@ def find_socket(given: Path | None = None) -> Path:
     if named := os.environ.get("HORAE_SOCKET"):
         return Path(named)
     for place in PLACES:
-        if Path(place).exists():
-            return Path(place)
+        path = Path(os.path.expandvars(place))
+        if path.exists():
+            return path
     raise Unreachable(
-        f"no arbiter found: neither $HORAE_SOCKET is set nor does {' or '.join(PLACES)} exist",
+        f"no arbiter found: $HORAE_SOCKET is not set, and there is no {' or '.join(PLACES)}",
         "start one with `horae serve`, try `horae demo`, or say --socket PATH",
     )
 

@@ -118,13 +118,9 @@ def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
 
 
 def reason(job: dict[str, Any]) -> str:
-    """Why it does not run, in a word or a sentence: what blocks it, else what holds it back, else the decision's."""
-    for part in (job["blocked"], job["hold"], job["guard"]):
-        if part:
-            return str(part["text"])
-    if job["ended"]:
-        return str(job["end_text"])
-    return f"{job['reason']['code']}: {job['reason']['text']}" if job["reason"] else ""
+    """Why it does not run: the decision's code where that is what keeps it, and a sentence."""
+    code = f"{job['code']}: " if job["code"] and not job["ended"] and job["state"] == "queued" else ""
+    return f"{code}{job['why']}" if job["why"] else ""
 
 
 NODE_COLUMNS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, Seconds
@@ -99,24 +99,6 @@ class View:
 
     def job(self, name: str) -> JobView | None:
         return next((j for j in self.jobs if j.id == name), None)
-
-
-def fair_shares(capacity: float, weights: Mapping[str, float], demand: Mapping[str, float]) -> dict[str, float]:
-    """Weighted max-min fair GPUs: no tenant is owed more than it can use, what it leaves goes to the others."""
-    shares = dict.fromkeys(demand, 0.0)
-    open_ = {t for t, d in demand.items() if d > 0 and weights.get(t, 1.0) > 0}
-    left = capacity
-    while open_ and left > 1e-9:
-        level = left / sum(weights.get(t, 1.0) for t in open_)
-        full = {t for t in open_ if demand[t] - shares[t] <= level * weights.get(t, 1.0) + 1e-9}
-        for tenant in full or open_:
-            give = demand[tenant] - shares[tenant] if full else level * weights.get(tenant, 1.0)
-            shares[tenant] += give
-            left -= give
-        if not full:
-            break
-        open_ -= full
-    return shares
 
 
 def palette(tenants: Iterable[str]) -> dict[str, str]:
