@@ -15,6 +15,7 @@ from horae.arbiter.profiles import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config
 from horae.port import ClusterPort
+from policy import catalogue
 from policy.model import BadInput
 
 
@@ -63,6 +64,8 @@ class Service:
     """Raises at once what is wrong with the configuration, the journal, the cluster or the socket."""
 
     def __init__(self, config: Config, *, profiles: Profiles | None = None) -> None:
+        for pool in config.pools:
+            catalogue.find(pool.policy)
         config = with_operators(config)
         self.socket = socket_path(config)
         self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles)
