@@ -59,6 +59,7 @@ class Supervisor:
         self._cancel_at: Optional[float] = None
         self._out_of_time = False
         self._terminated_at: Optional[float] = None
+        self._overdue = False  #: it was still there when its grace was over
         self._killed = False
         self._signalled = False
         self._wake_read = self._wake_write = -1
@@ -113,6 +114,7 @@ class Supervisor:
         for fd in lines:
             poll.register(fd, select.POLLIN)
         self._signalled = False
+        self._terminated_at, self._killed = None, False
         watch = self.job.watch() if self.job.watch is not None else None
         if watch is not None:
             watch.start()  # after the fork: until here the supervisor has one thread
@@ -157,7 +159,7 @@ class Supervisor:
             code=code,
             cancel=self._cancel_at is not None and self._terminated_at is not None,
             stop=self._stop_at is not None,
-            killed=self._terminated_at is not None,
+            killed=self._overdue,
             out_of_time=self._out_of_time,
             complete=self.mark is not None or self.job.self_checkpointing,
             own_checkpoints=self.job.self_checkpointing,
@@ -222,7 +224,7 @@ class Supervisor:
         now = time.monotonic()
         if not gang.alive:
             return
-        if gang.stopping:  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
+        if gang.stopping and not gang.failed:  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
             self._ask_to_stop(None)
         if self._stop_at is not None and not self._signalled:
             self._signalled = True
@@ -232,6 +234,7 @@ class Supervisor:
         overdue = self._stop_at is not None and now >= self._stop_at + self._grace_s
         if self._terminated_at is None and (self._cancel_at is not None or overdue or gang.failed):
             if overdue and self._cancel_at is None and not gang.failed:
+                self._overdue = True
                 who = ", ".join(str(rank) for rank in gang.ranks_alive)
                 self.say("still there after %g s of grace: rank %s" % (self._grace_s, who))
             self._terminated_at = now

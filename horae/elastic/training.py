@@ -96,7 +96,7 @@ class Training:
         environment: Optional[Environment] = None,
     ) -> None:
         self.environment = environment or Environment()
-        self._request = StopRequest(self.environment.stop_file)
+        self._request = StopRequest(self.environment.stop_file, self.environment.epoch)
         self.steps = steps
         self.global_batch = global_batch
         self.seed = seed
