@@ -19,8 +19,13 @@ class _Pickler(pickle.Pickler):
     dispatch_table = copyreg.dispatch_table.copy()
 
 
+def _proxy(value: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    # A function of ours: pickle cannot name the type itself, which builtins does not export.
+    return MappingProxyType(value)
+
+
 def _read_only(value: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
-    return MappingProxyType, (dict(value),)
+    return _proxy, (dict(value),)
 
 
 _Pickler.dispatch_table[MappingProxyType] = _read_only
