@@ -37,7 +37,7 @@ from profiler.points import (
     TimeSource,
     WarmUp,
 )
-from profiler.series import Positions
+from profiler.curves import Positions
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
 WALL_FACTOR = 1.5  #: printed times this much below the fastest clocked intervals are not an iteration's

@@ -29,7 +29,7 @@ from scipy.stats import kendalltau, theilslopes
 
 from profiler.laws import LAWS, Array, Fitted, fit
 from profiler.points import Fit
-from profiler.series import Curve
+from profiler.curves import Curve
 
 BINS = 100
 WINDOWS = (0.0, 0.15, 0.3, 0.45)  #: shares of the curve left out at its start

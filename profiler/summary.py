@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.iteration import timing
 from profiler.loss import fit_of
 from profiler.points import Epochs, Iterations, Run, RunSummary
-from profiler.series import accuracy_curve, loss_curve, loss_summary, series_summary, validation_curves
+from profiler.curves import accuracy_curve, loss_curve, loss_summary, series_summary, validation_curves
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:
