@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from profiler.pairs import Mark, scan
 from profiler.plan import Field, Plan
 from profiler.points import LossKind
-from profiler.tokens import DEC, DUR, INT, PRIVATE
+from profiler.tokens import DEC, DUR, INT
 from profiler.words import Meaning, side_of, words_of
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else.
 TRIGGERS = (
-    b"loss", b"epoch", b"step", b"iter", b"batch", b"acc", b"it/s", b"s/it", b"/s", b"err", b"cost", b"ep", b"world",
-    b"gpu", b"nan", b"sec", b"nll", b"xent", b"update", b"prec", b"top", b"/", b"[",
+    b"loss", b"epoch", b"step", b"iter", b"batch", b"acc", b"it/s", b"s/it", b"/sec", b"cost", b"world", b"gpus",
+    b"nll", b"xent", b"update", b"prec@", b"top-", b"top1", b"/s", b"ep ", b"ep:", b"ep=", b"ep[", b"nan",
 )  # fmt: skip
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
@@ -34,7 +34,6 @@ _EPOCH_HEAD = re.compile(
     re.IGNORECASE,
 )
 _BAR = re.compile(rf"%\s*\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
-_OPENING = re.compile(rf"^[^{PRIVATE}]*")
 
 
 def assemble(
@@ -47,13 +46,13 @@ def assemble(
     body = canonical[start:]
     bar = _BAR.search(body) is not None
     _name_counters(marks, body, bar)
-    fields = [f for m in marks for f in _fields(m, bar)]
+    fields = [f for m in marks for f in fields_of(m, bar)]
     opening = _opening(marks, canonical, start)
     side = side_of(opening)
     kind = rule_kind or _kind(marks, fields, side, body, bar)
     if not kind:
         return None
-    plan = Plan(rule, kind, canonical, tuple(_one_each(fields, kind)), bar=bar)
+    plan = Plan(rule, kind, canonical, tuple(one_each(fields)), bar=bar)
     if kind in ("setup", "context"):
         return plan
     plan.total = any(f.what == "loss" for f in plan.fields)
@@ -98,9 +97,7 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     elif "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
         lead.what = "epoch"
     elif "epoch" not in named and loose and marks[0] is loose[0] and values:
-        rest = body[loose[0].at :] if False else body
-        opened = _OPENING.match(rest)
-        if loose[0].what == "bracket" or (opened and not opened.group().strip() and re.match(rf"\s*{INT}\s*[:|,-]", rest)):
+        if loose[0].what == "bracket" or re.match(rf"\s*{INT}\s*[:|,-]", body):
             loose[0].what = "iteration"
 
 
@@ -113,7 +110,7 @@ def _has_counter(loose: list[Mark]) -> bool:
     return any(m.what in ("unnamed", "bracket") for m in loose)
 
 
-def _fields(m: Mark, bar: bool) -> list[Field]:
+def fields_of(m: Mark, bar: bool) -> list[Field]:
     what = m.what
     if what == "unnamed" and m.kind == DUR and bar:
         return [Field("elapsed", m.token, days=m.days)]
@@ -188,7 +185,7 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
     return ""
 
 
-def _one_each(fields: list[Field], kind: str) -> list[Field]:
+def one_each(fields: list[Field]) -> list[Field]:
     """One field of each sort (a loss may have parts); a counter that calls itself global wins over others."""
     out: list[Field] = []
     seen: set[str] = set()

@@ -53,7 +53,7 @@ class Plan:
     rank: int | None = None  #: token that holds the rank
     fixed_rank: int | None = None  #: a rank spelt within a word (default3)
     source: str = ""  #: pod, host or process that wrote it
-    once: bool = False  #: `setup` that only counts before the first point
+    time_is: str = ""  #: what the ambiguous word time means here: step, window, elapsed
     needs_header: bool = False  #: a bar that belongs to training only when an epoch header came before it
     regex: Any = None
     slots: dict[int, int] = field(default_factory=dict)  #: token -> group
@@ -103,7 +103,9 @@ class Plan:
 class Row:
     """One line read by a plan, with what only its place in the text tells."""
 
-    __slots__ = ("epoch", "epochs", "groups", "iteration", "line", "plan", "rank", "redrawn", "scope", "time_s", "world")
+    __slots__ = (
+        "epoch", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
+    )  # fmt: skip
 
     def __init__(
         self, plan: Plan, groups: Sequence[str], line: int, rank: int | None, time_s: float | None, redrawn: bool
@@ -117,8 +119,15 @@ class Row:
         self.iteration: float | None = None
         self.epoch: float | None = None
         self.epochs: float | None = None
-        self.scope: Scope | None = None
-        self.world: int | None = None
+        self.order = 0  #: among the rows of the log
+        self.ordinal = 0  #: of its position in the series
+        self.kind = plan.kind  #: the plan's, unless its place in the text says otherwise
+
+    def copy(self) -> Row:
+        new = Row.__new__(Row)
+        for slot in Row.__slots__:
+            setattr(new, slot, getattr(self, slot))
+        return new
 
     def point(self, scope: Scope | None = None, unit: Unit | None = None, time_is: str = "") -> Point:
         """The point. `time_is` says what an ambiguous time is: "step", "window" or "elapsed" (see `runs`)."""
@@ -127,7 +136,7 @@ class Row:
         losses: list[Value] = []
         parts: list[Value] = []
         others: dict[str, list[Value]] = {}
-        default = plan.loss_kind or (LossKind.EPOCH if plan.kind == "epoch" else LossKind.STEP)
+        default = plan.loss_kind or (LossKind.EPOCH if self.kind == "epoch" else LossKind.STEP)
         for f in plan.fields:
             value = plan.value(f, self.groups)
             what = f.what
@@ -142,8 +151,8 @@ class Row:
                 if value >= 0 and ("throughput" not in values or (values["throughput"].averaged and not averaged)):
                     values["throughput"] = Throughput(value, f.unit or "samples/s", averaged, f.of_rank)
             else:
-                _take(values, what, value, f, plan, time_is)
-        if plan.kind == "validation":
+                _take(values, what, value, f, plan, self.kind, time_is)
+        if self.kind == "validation":
             others.setdefault("validation_loss", []).extend(losses + parts)
             others.setdefault("validation_accuracy", []).extend(others.pop("accuracy", []))
             losses, parts = [], []
@@ -153,7 +162,7 @@ class Row:
         epoch = self.epoch if self.epoch is not None else values.get("epoch")
         return Point(
             line=self.line,
-            kind=Kind(plan.kind),
+            kind=Kind(self.kind),
             rule=plan.rule,
             rank=self.rank,
             redrawn=self.redrawn,
@@ -161,7 +170,7 @@ class Row:
             iterations=values.get("iterations"),
             epoch=epoch,
             epochs=values.get("epochs", self.epochs),
-            scope=scope or self.scope or plan.scope or "run",
+            scope=scope or plan.scope or "run",
             unit=unit or plan.unit or "iteration",
             losses=tuple(losses + parts),
             total=total,
@@ -178,11 +187,11 @@ class Row:
             time_s=self.time_s,
             learning_rate=values.get("lr"),
             batch_size=values.get("batch_size"),
-            world=int(values["world"]) if "world" in values else self.world,
+            world=int(values["world"]) if "world" in values else None,
         )
 
 
-def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, time_is: str) -> None:
+def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str) -> None:
     """Times need a sign and a meaning; the first number of a kind on a line is the one."""
     if what in ("step_rate", "step_rate_average"):
         if value <= 0:
@@ -190,7 +199,7 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
         what, value = what.replace("rate", "time"), 1.0 / value
     if what == "window_time":
         what = {"elapsed": "elapsed", "step": "step_time", "epoch": "epoch_time"}.get(time_is, "")
-        if plan.kind in ("epoch", "validation"):
+        if kind in ("epoch", "validation"):
             what = "epoch_time"
     if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):
         if not 0 <= value < 1e9 or (value == 0 and what != "elapsed"):
