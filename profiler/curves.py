@@ -69,9 +69,13 @@ class Positions:
     def __call__(self, p: Point) -> float | None:
         if self.axis == "epoch":
             return p.epoch
-        if p.iteration is None or p.scope != "epoch" or not self.before:
+        if p.iteration is None or p.scope != "epoch":
             return p.iteration
-        return self.before.get(_whole(p.epoch), 0.0) + p.iteration
+        return self.behind(p.epoch) + p.iteration
+
+    def behind(self, epoch: float | None) -> float:
+        """Iterations of the epochs before; 0 where the counter runs through."""
+        return self.before.get(_whole(epoch), 0.0)
 
 
 def _whole(epoch: float | None) -> float:
@@ -162,7 +166,10 @@ def _named_curve(run: Run, rows: Sequence[tuple[Point, tuple[Value, ...]]]) -> C
     valued = [(p, values) for p, values in rows if values]
     if not valued:
         return None
-    name = _most_common([values[0].name for _, values in valued])
+    names = [values[0].name for _, values in valued]
+    name = _most_common(names)
+    if "test" in name.casefold():  # a test set printed beside the validation set
+        name = next((n for n in names if "val" in n.casefold()), name)
     kept = [(p, values[0]) for p, values in valued if values[0].name == name]
     where = _held_out_positions(run)
     at = [where[p.line] if p.kind is Kind.VALIDATION else None for p, _ in kept]
@@ -199,7 +206,7 @@ def _held_out_positions(run: Run) -> dict[int, float | None]:
         if positions.axis == "epoch":
             found[p.line] = p.epoch if p.epoch is not None else (0.0 if last is None else last)
         elif p.iteration is not None and p.scope == "run":
-            found[p.line] = p.iteration
+            found[p.line] = p.iteration + positions.behind(p.epoch)
         else:
             found[p.line] = last if last is not None else 0.0
     return found

@@ -158,6 +158,8 @@ def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
         if seconds > 0 and np.isfinite(seconds):
             cells.setdefault(float(order) if at is None else at, []).append((seconds, p.line))
     ordered = [(at, fmean(s for s, _ in cell), cell[-1][1]) for at, cell in cells.items()]
+    if not ordered:
+        return []
     steps = [1.0] + [b - a for (a, _, _), (b, _, _) in pairwise(ordered)]
     typical = median([s for s in steps[1:] if s > 0] or [1.0])
     return [
