@@ -4,8 +4,8 @@ CoDDL (AFS §4.5) measures a job at the counts below its share when it arrives; 
 while on other GPU types; OEF (§4.1) has one representative job a tenant and type profiled. All three are one
 question here: is the information worth the restart?
 
-For a job that holds n GPUs, each other place (type, count) that it may have and could get now is a candidate, if its
-rate there is not measured. What is known there is an interval. With the gain of moving
+For a job that holds n GPUs, each other place (type, count) that it may have and could get now is a candidate, if
+its rate there is not measured. What is known there is an interval. With the gain of moving
 
     g(r) = (r - r_now) / r_now * n  -  price * (count - n)        GPUs' worth, r uniform in the interval
 
@@ -58,7 +58,8 @@ class Budget:
     probes_an_hour: float = 4.0
     probe_s: float = 120.0  #: running time at the new place that is enough for a measurement
     horizon_s: float = 4 * HOUR_S
-    price: float = 1.0
+    #: what an idle GPU is worth to the other jobs, 1 being as much as in linear scaling
+    price: float = 0.5
     settle_s: float = 300.0  #: a job that was moved less than this ago is left alone
 
 
@@ -185,7 +186,7 @@ def _worth(
     text = (
         f"{c.job} on {gpus} {gpu_type}: between {known.low:.3g} and {known.high:.3g} iterations/s there "
         f"({known.source}), {now:.3g} now on {c.gpus} {c.gpu_type}; knowing is worth {gain:.0f} GPU-s to "
-        f"{len(sharing)} job{'s' if len(sharing) > 1 else ''} of {c.key}, two restarts and the probe cost {cost:.0f}"
+        f"{len(sharing)} job(s) of {c.key}, two restarts and the probe cost {cost:.0f}"
     )
     return Suggestion(c.job, c.key, gpu_type, gpus, gain, cost, text)
 

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau, theilslopes
 
+from profiler.curves import Curve
 from profiler.laws import LAWS, Array, Fitted, fit
 from profiler.points import Fit
-from profiler.curves import Curve
 
 BINS = 100
 WINDOWS = (0.0, 0.15, 0.3, 0.45)  #: shares of the curve left out at its start

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from profiler.curves import accuracy_curve, loss_curve, loss_summary, series_summary, validation_curves
 from profiler.iteration import timing
 from profiler.loss import fit_of
 from profiler.points import Epochs, Iterations, Run, RunSummary
-from profiler.curves import accuracy_curve, loss_curve, loss_summary, series_summary, validation_curves
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:
