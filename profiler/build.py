@@ -26,6 +26,8 @@ def build(run: Open, limit: int) -> Run:
     lead = counter or main
     numbers = run.facts.numbers
     scope = lead.scope if lead is not None and lead.last_iteration is not None else None
+    if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
+        scope = "run"
     total = lead.total if lead is not None else None
     unit = _unit(lead, numbers) if scope else None
     if unit == "sample":
@@ -36,6 +38,8 @@ def build(run: Open, limit: int) -> Run:
     epochs = [p.epochs for p in points if p.epochs is not None]
     last_epoch = _last_epoch(run, chosen)
     world = numbers.get("world")
+    if world is None and "gpus_per_node" in numbers:
+        world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
     tagged = len(run.facts.ranks) if len(run.facts.ranks) > 1 else None
     ranks = max(int(world or 0), tagged or 0) or None
     printed_world = [p.world for p in points if p.world]
@@ -57,12 +61,19 @@ def build(run: Open, limit: int) -> Run:
         last_epoch=last_epoch,
         total_epochs=epochs[-1] if epochs else (run.context[1] if run.context else None) or numbers.get("epochs"),
         ranks=ranks,
-        gpus=int(numbers["gpus"]) if numbers.get("gpus") else None,
+        gpus=_gpus(numbers, ranks),
         batch_size=numbers.get("batch_size"),
         accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
         failure=_failure(run, main),
         warnings=(),
     )
+
+
+def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
+    """GPUs as told; a rank holds one where the log says that ranks hold GPUs."""
+    if numbers.get("gpus"):
+        return int(numbers["gpus"])
+    return ranks if ranks and ("gpus_used" in numbers or "gpus_per_node" in numbers) else None
 
 
 def _weight(s: Series) -> tuple[bool, int, bool]:

@@ -52,6 +52,8 @@ def assemble(
     kind = rule_kind or _kind(marks, fields, side, body, bar)
     if not kind:
         return None
+    if kind == "validation":
+        fields = [f for m in marks for f in fields_of(m, bar, True)]
     plan = Plan(rule, kind, canonical, tuple(one_each(fields)), bar=bar)
     if kind in ("setup", "context"):
         return plan
@@ -110,7 +112,7 @@ def _has_counter(loose: list[Mark]) -> bool:
     return any(m.what in ("unnamed", "bracket") for m in loose)
 
 
-def fields_of(m: Mark, bar: bool) -> list[Field]:
+def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     what = m.what
     if what == "unnamed" and m.kind == DUR and bar:
         return [Field("elapsed", m.token, days=m.days)]
@@ -121,16 +123,17 @@ def fields_of(m: Mark, bar: bool) -> list[Field]:
     if m.kind == DUR and what not in ("step_time", "epoch_time", "elapsed", "window_time"):
         return []
     meaning = m.meaning
+    source = m.average if validation and m.average is not None and what in _VALUES else m  # of the whole set so far
     made = Field(
         what,
-        m.token,
+        source.token,
         scale=m.scale * (meaning.scale if meaning and m.kind != DUR else 1.0),
-        negative=m.negative,
+        negative=source.negative,
         name=m.key if what in ("loss", "part", "accuracy", "validation_loss", "validation_accuracy") else "",
         kind=_loss_kind(m),
         unit=meaning.unit if meaning else "",
         of_rank=bool(meaning and meaning.of_rank),
-        constant=m.constant,
+        constant=source.constant,
         days=m.days,
     )
     out = [made]

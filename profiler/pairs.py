@@ -153,7 +153,7 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
         previous.token, previous.at = mark.token, mark.at  # a range is at its end
         mark.what = "skip"
         return True
-    if left in ("(", " (") and (right[:1] in (")", ",", "%") or mark.unit):
+    if bare == "(" and left[:2].lstrip()[:1] == "(" and (right[:1] in (")", ",", "%") or mark.unit):
         mark.what = "skip" if mark.unit == "%" else "average"
         if previous.average is None and mark.what == "average":
             previous.average = mark

@@ -34,7 +34,8 @@ class Field:
     of_rank: bool = False
     constant: float = 0.0  #: a value that is no number on the page: nan, inf
     days: int | None = None  #: token that holds the days of a duration
-    inverse: bool = False  #: the field is 1 / number
+    over: int | None = None  #: token that it is divided by: 9832/10000
+    error: bool = False  #: the field is 1 - number (100 - number for percentages)
 
 
 @dataclass(slots=True)
@@ -63,7 +64,8 @@ class Plan:
 
     def compile(self) -> Plan:
         """Make the regular expression for the numbers that the fields use."""
-        wanted = {f.token for f in self.fields if f.token >= 0} | {f.days for f in self.fields if f.days is not None}
+        wanted = {f.token for f in self.fields if f.token >= 0}
+        wanted |= {t for f in self.fields for t in (f.days, f.over) if t is not None}
         if self.rank is not None:
             wanted.add(self.rank)
         if self.clock is not None:
@@ -91,8 +93,11 @@ class Plan:
         value *= f.scale
         if f.negative:
             value = -value
-        if f.inverse:
-            return 1.0 / value if value else float("inf")
+        if f.over is not None:
+            whole = number(groups[self.slots[f.over]])
+            return value / whole if whole else 0.0
+        if f.error:
+            return 1.0 - value if value <= 1 else 100.0 - value
         return value
 
     @property

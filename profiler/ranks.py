@@ -24,8 +24,8 @@ _RANKS = (
     re.compile(rf"\[default{_N}\]:\s?"),
 )
 _SOURCES = (
-    re.compile(rf"\((?:[A-Za-z_]\w*\s+)?pid=[^)]*\)\s?"),
-    re.compile(rf"\[pod/[^\]]*\]\s"),
+    re.compile(r"\((?:[A-Za-z_]\w*\s+)?pid=[^)]*\)\s?"),
+    re.compile(r"\[pod/[^\]]*\]\s"),
     re.compile(rf"[\w.{INT}{DEC}-]+\s*\|\s(?=\S)(?!.*\|\s*$)"),
     re.compile(rf"(?=[\w.-]*[a-z])[a-z][\w.{INT}-]*[-\d{INT}]:\s"),
 )
@@ -33,7 +33,8 @@ _LEVEL = (
     r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
 )
 _LEVELS = (
-    re.compile(rf"\[?{_LEVEL}\]?(?:[|:][\w./<>-]+(?::{_N})?)+\]?:?\s*(?:-\s+|>>\s+)?"),
+    re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
+    re.compile(rf"{_LEVEL}:(?:[\w./<>-]+(?::{_N})?:)+\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
     re.compile(rf"{_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),
     re.compile(rf"\[[\w.]+\.[\w.]+(?::{_N})?(?::\w+)?\]:?\s*"),

@@ -18,7 +18,7 @@ from profiler.points import Run
 from profiler.rules import Rule, RuleBook
 from profiler.runs import MAX_POINTS, Runs
 from profiler.terminal import State, Terminal
-from profiler.tokens import PRIVATE, matcher, tokenise
+from profiler.tokens import PRIVATE, matcher, tokenise, without_bar
 
 _DIGITS = b"0123456789"
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
@@ -26,11 +26,6 @@ LONGEST = 16384  #: bytes of a line that are read; a training line is shorter
 _CACHE = 8192  #: shapes remembered
 _CACHED_KEY = 600
 _HITS = 6  #: plans tried for lines that are equal but for their digits
-#: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
-_BAR = re.compile(
-    rb"(?:\xe2(?:[\x94-\x97][\x80-\xbf])){2,}(?:\xe2[\x94-\x97][\x80-\xbf]| |\xe2\xa0[\x80-\xbf])*"
-    rb"|(?<=\|)(?:\xe2[\x94-\x97][\x80-\xbf])? *(?=\|)|(?<=\[)[=>.\-# ]{6,}(?=\])|(?<=\|)[#=>.\- ]{0,200}\d?[#=>.\- ]{4,}(?=\|)"
-)
 
 
 class _Shape:
@@ -81,8 +76,8 @@ class LogReader:
         shapes = self._shapes
         take = runs.row
         for number, raw, redrawn in states:
-            if b"\xe2" in raw or b"==" in raw or b"  |" in raw or b"--" in raw or b".." in raw or b"##" in raw:
-                raw = _BAR.sub(b"", raw)
+            if b"\xe2" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw or b"|" in raw:
+                raw = without_bar(raw)
             key = raw.translate(None, _DIGITS)
             shape = shapes.get(key, shapes)
             if shape is None:

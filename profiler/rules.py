@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from profiler.clock import Clock
 from profiler.pairs import scan
 from profiler.plan import LINE_KINDS, Field, Plan
 from profiler.points import LossKind
-from profiler.tokens import DEC, DUR, INT, PRIVATE, tokenise
+from profiler.tokens import DEC, DUR, INT, PRIVATE, tokenise, without_bar
 from profiler.words import FIELDS, TIME_UNITS, Meaning
 
 _DIGITS = b"0123456789"
@@ -46,21 +46,22 @@ _TYPES = {
     "int": INT,
     "num": rf"[-+]?(?:[{INT}{DEC}]|{_NAN})",
     "dur": rf"(?:{INT} days?,? )?{DUR}|{INT}-{DUR}",
+    "list": rf"[^\[\](){{}}]*?{INT}(?:[^\[\](){{}}{PRIVATE}]*{INT})*[^\[\](){{}}{PRIVATE}]*",
+    "ratio": rf"{INT} ?/ ?{INT}",
     "any": rf"(?:{INT} days?,? )?{DUR}|[-+]?(?:[{INT}{DEC}]|{_NAN})",
 }
 _DEFAULT_TYPES = {
     **dict.fromkeys("iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples".split(), "int"),
-    "elapsed": "any",
-    "epoch_time": "any",
 }
-_PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([a-z_]*)(#\d)?(?::([a-z]+))?\}")
+_PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
 _KEYS = {
     "name", "kind", "needs", "without", "pattern", "pairs", "words", "fields", "scope", "unit", "bar", "loss_kind", "series",
     "header", "examples", "total", "values", "time_is",
 }  # fmt: skip
-_FIELD_KEYS = {"is", "unit", "kind", "name", "of_rank"}
+_FIELD_KEYS = {"is", "unit", "kind", "name", "of_rank", "of"}
 _EXAMPLE_KEYS = {"line", "gives", "kind"}
 _SPECIAL = {"stamp", "rank"}
+LONGEST = 4096  #: characters of a canonical line that patterns look at
 
 
 class BadRules(ValueError):
@@ -101,6 +102,7 @@ class Rule:
     loss_kind: LossKind | None
     series: str
     time_is: str
+    lists: frozenset[str]  #: fields whose value is the number of numbers in their text
     examples: tuple[Example, ...]
     at: int
     where: str
@@ -118,21 +120,29 @@ class Rule:
         rank: int | None = None
         at = start
         if self.pattern is not None:
-            m = self.pattern.search(canonical)
+            m = self.pattern.search(canonical, 0, LONGEST)
             if m is None:
                 return None
             at = m.end()
+            unit = ""
             for group, text in m.groupdict().items():
                 if text is None:
                     continue
+                if group == "rank_":
+                    continue
+                if group == "unit_":
+                    unit = text
+                    continue
                 name = group.split("__")[0]
-                made = _field(name, text, canonical, m.start(group), self.fields.get(name, {}))
+                made = _field(name, text, canonical, m.start(group), self.fields.get(name, {}), self.lists)
                 if made.what == "stamp":
                     clock = Clock((made.token,), "epoch-seconds")
                 elif made.what == "rank":
                     rank = made.token
                 else:
                     fields.append(made)
+            if unit:
+                fields = [replace(f, scale=TIME_UNITS[unit]) if f.what == "step_time" else f for f in fields]
         if self.pairs:
             if self.kind == "auto":
                 plan = generic.assemble(canonical, start, self.full_name, self.words)
@@ -140,7 +150,7 @@ class Rule:
                     return None
                 return self._finish(plan)
             have = {f.what for f in fields}
-            more = [f for mark in scan(canonical, at, self.words) for f in generic.fields_of(mark, self.bar)]
+            more = [f for mark in scan(canonical, at, self.words) for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
             fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
         plan = Plan(self.full_name, self.kind, canonical, tuple(fields), clock=clock, rank=rank)
@@ -155,7 +165,9 @@ class Rule:
         return plan
 
 
-def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, Any]) -> Field:
+def _field(
+    name: str, text: str, canonical: str, at: int, options: Mapping[str, Any], lists: frozenset[str]
+) -> Field:
     first = sum(canonical.count(c, 0, at) for c in PRIVATE)
     tokens = [c for c in text if c in PRIVATE]
     what = str(options.get("is", name))
@@ -164,8 +176,14 @@ def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, 
     label = str(options.get("name", name))
     scale = TIME_UNITS.get(unit, 1.0)
     common: dict[str, Any] = {"name": label, "kind": kind, "unit": unit, "of_rank": bool(options.get("of_rank"))}
+    if name in lists:
+        return Field(what, -1, constant=float(len(tokens)), **common)
     if not tokens:
         return Field(what, -1, constant=float(text), **common)
+    if "/" in text:
+        return Field(what, first, over=first + 1, **common)
+    if options.get("of") == "error":
+        return Field(what, first, error=True, **common)
     if len(tokens) == 2:
         return Field(what, first + 1, days=first, **common)
     if tokens[0] == DUR:
@@ -317,7 +335,7 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
     if not isinstance(name, str) or not name:
         raise bad("name", "a rule needs a name")
     kind = data.get("kind", "train")
-    kinds = (*LINE_KINDS, "ignore", "auto")
+    kinds = (*LINE_KINDS, "loose", "ignore", "auto")
     if kind not in kinds:
         raise bad("kind", f"unknown kind {kind!r}", "one of " + ", ".join(kinds))
     if kind == "auto" and not data.get("pairs"):
@@ -365,6 +383,7 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         loss_kind=LossKind(data["loss_kind"]) if data.get("loss_kind") else None,
         series=str(data.get("series", "")),
         time_is=str(data.get("time_is", "")),
+        lists=frozenset(re.findall(r"\{([a-z_]+):list\}", str(data.get("pattern", "")))),
         examples=examples,
         at=at,
         where=where,
@@ -447,6 +466,7 @@ def builtin_rules() -> list[Rule]:
 
 def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     """One line as the book reads it: the plan and the values of its fields."""
+    line = without_bar(line.encode()).decode("utf-8", "replace")
     key = line.encode().translate(None, _DIGITS)
     plan = book.plan(line, book.candidates(key), book.triggers(key))
     if plan is None:

@@ -21,6 +21,7 @@ from profiler.series import Series
 
 MAX_POINTS = 8192  #: rows kept of one series before thinning
 MAX_RUNS = 2000
+NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
 _FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
 _NAN = ("n", "N", "i", "I")
 
@@ -57,7 +58,7 @@ class Start:
 class Open:
     """The run being read."""
 
-    __slots__ = ("context", "counts", "done_epoch", "facts", "failure", "first_line", "header_line", "last_line", "position", "series")
+    __slots__ = ("announced", "context", "counts", "done_epoch", "facts", "failure", "first_line", "header_line", "last_line", "position", "position_line", "series")
 
     def __init__(self, line: int) -> None:
         self.first_line = self.last_line = line
@@ -69,6 +70,8 @@ class Open:
         self.header_line = 0
         self.done_epoch = 0  #: line of the newest bar that was complete
         self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
+        self.position_line = 0
+        self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
 
     @property
     def has_points(self) -> bool:
@@ -153,6 +156,7 @@ class Runs:
             series.passes += 1
         self._advance(run, series, row, groups, plan, epoch, iteration)
         run.position = (epoch, iteration)
+        run.position_line = line
         if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
             run.done_epoch = line
 
@@ -289,7 +293,7 @@ class Runs:
         series = run.series.get(plan.series)
         verdict = ""
         if kind == "epoch":
-            verdict = self._verdict(series, plan, row, own) if own is not None else ""
+            verdict = self._verdict(series, plan, row, own)
             if verdict == "pass":
                 verdict = ""
         if self.starts or verdict == "new":
@@ -352,17 +356,48 @@ class Runs:
         series.add(row, series.place(row.epoch, row.iteration), self.limit)
 
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
-        """A loss without a counter belongs to the epoch or counter announced before it."""
-        context = self._header_pending() or self.open.context
-        if context is None:
+        """A value without a counter belongs to the counter or the epoch announced before it."""
+        run = self.open
+        header = self._header_pending()
+        if header is not None or (run.context is not None and run.header_line >= run.position_line):
+            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
+                self._summary(plan, groups, line, redrawn, "epoch")
             return
-        self._summary(plan, groups, line, redrawn, "epoch")
+        if run.announced is not None:
+            epoch, iteration, at = run.announced
+        else:
+            (epoch, iteration), at = run.position, run.position_line
+        if iteration is None or line - at > NEAR or self._banner():
+            if plan.loss is not None and run.context is not None:
+                self._summary(plan, groups, line, redrawn, "epoch")
+            return
+        row = self._make(plan, groups, line, redrawn)
+        row.kind = "train"
+        row.iteration = iteration
+        row.epoch = epoch
+        name = plan.series or plan.rule
+        series = run.series.get(name)
+        verdict = self._verdict(series, plan, row, None) if run.announced is not None else ""
+        if self.starts or verdict == "new":
+            run = self._begin(verdict == "new", line, row.rank)
+            series = run.series.get(name)
+        if series is None:
+            series = run.series[name] = Series(name, plan)
+            series.kind = "train"
+        self._advance(run, series, row, groups, plan, epoch, iteration)
+        if run.announced is None:
+            run.position_line = line
 
     def _context(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         values = {f.what: plan.value(f, groups) for f in plan.fields}
         epoch = values.get("epoch")
         if epoch is None:
-            self._setup(plan, groups, line)
+            iteration = values.get("iteration")
+            if iteration is not None:
+                self.open.announced = (self.open.context[0] if self.open.context else None, iteration, line)
+                total = values.get("iterations")
+                if total is not None:
+                    self._stretch(line).facts.numbers["iterations"] = total
             return
         total = values.get("epochs", self.open.context[1] if self.open.context else None)
         last = self._header_pending()

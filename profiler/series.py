@@ -130,6 +130,10 @@ class Series:
             return "elapsed"
         return "step" if self.interval == 1 else ""
 
+    def counts_run(self, total: float | None) -> bool:
+        """Whether the counter is the run's: its total is the run's total as told elsewhere."""
+        return self.plan.scope is None and total is not None and self.total == total
+
 
 def formats_of(rows: Counter[str]) -> str | None:
     """The rule set that read most points."""

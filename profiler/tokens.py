@@ -81,3 +81,15 @@ def duration(text: str) -> float:
     for part in text.replace(",", ".").split(":"):
         seconds = seconds * 60 + float(part)
     return seconds
+
+
+#: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
+_BAR = re.compile(
+    rb"(?:\xe2[\x94-\x97][\x80-\xbf]){2,}(?:\xe2[\x94-\x97][\x80-\xbf]| )*"
+    rb"|(?<=%\|)(?:\xe2[\x94-\x97][\x80-\xbf])? *(?=\|)|(?<=\[)[=>.]{8,}(?=\])|(?<=%\|)[#=>.\- ]{0,200}\d?[#=>.\- ]{3,200}(?=\|)"
+)
+
+
+def without_bar(raw: bytes) -> bytes:
+    """The line without the fill of its bar."""
+    return _BAR.sub(b"", raw)
