@@ -223,15 +223,19 @@ def _from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
 
 
 def _length_of_epoch(run: Run) -> float | None:
-    """Iterations an epoch as far as they were seen: the last index before the counter starts again."""
+    """Iterations an epoch as far as they were seen: the last index before the counter starts again.
+
+    What is not printed behind it is less than one logging interval: half of one is the best guess.
+    """
     if run.scope != "epoch" or run.unit == "sample":
         return None
-    last: dict[float, float] = {}
+    seen: dict[float, list[float]] = defaultdict(list)
     for p in run.points:
         if p.kind is Kind.TRAIN and p.iteration is not None and p.epoch is not None:
-            last[p.epoch] = max(last.get(p.epoch, 0.0), p.iteration)
-    full = [last[e] for e in sorted(last)[:-1]]
-    return median(full) if full else None
+            seen[float(int(p.epoch))].append(p.iteration)
+    full = [max(seen[e]) for e in sorted(seen)[:-1]]
+    steps = [b - a for own in seen.values() for a, b in pairwise(own) if b > a]
+    return median(full) + (median(steps) / 2 if steps and median(steps) > 1 else 0.0) if full else None
 
 
 def _from_bars(run: Run) -> list[Sample]:
