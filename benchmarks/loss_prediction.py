@@ -123,7 +123,7 @@ def one(k: Array, y: Array, cut: float) -> dict[str, Any] | None:
         inside = [
             low <= t <= high for p, t in zip(at, truth, strict=True) for low, high in [made.interval(p, level)]
         ]
-        row[f"inside {level}"] = [sum(inside), len(inside)]
+        row[f"inside {level}"] = [int(sum(inside)), len(inside)]
     halves = np.array([made.interval(float(p), 0.9)[1] for p in at]) - guess
     row["misses"] = [float(m) for m in Z[0.9] * np.abs(guess - truth) / np.maximum(halves, 1e-300)]
     low, high = made.interval(float(at[-1]), 0.9)
@@ -161,7 +161,7 @@ def left_out(rows: list[dict[str, Any]], level: float = 0.9) -> float:
     for i, row in enumerate(rows):
         others = np.concatenate([r["misses"] for j, r in enumerate(rows) if j != i])
         factor = float(np.quantile(others, level))
-        hit += sum(m <= factor for m in row["misses"])
+        hit += sum(bool(m <= factor) for m in row["misses"])
         asked += len(row["misses"])
     return hit / max(asked, 1)
 
