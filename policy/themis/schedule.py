@@ -155,11 +155,28 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
                 seconds, first = _run(tasks, order, bundle, gangs, cap)
                 if seconds < best.seconds * (1 - 1e-12):
                     best = Schedule(seconds, first)
-        floor = max(max(tasks[i].iterations / alone[i] for i in able), _area(tasks, able, bundle, gangs) / total)
+        floor = max([tasks[i].iterations / alone[i] for i in able] + [_area(tasks, able, bundle, gangs) / total])
         if attempt or not 1 < len(able) <= EXACT_JOBS or best.seconds <= floor * (1 + 1e-9):
             break
         orders = permutations(able)
     return Schedule(best.seconds + later, best.first)
+
+
+def prefer(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs, running: set[int]) -> Schedule:
+    """The best schedule in which the tasks of `running` start first."""
+    free = [c.gpus for c in bundle]
+    total = size(bundle)
+    alone = {i: gangs.best(t.job, bundle, free, total)[0] for i, t in enumerate(tasks) if t.iterations > 0}
+    able = sorted(
+        (i for i, rate in alone.items() if rate > 0),
+        key=lambda i: (i not in running, -tasks[i].iterations / alone[i], tasks[i].job.order),
+    )
+    best = Schedule(inf, ())
+    for cap in _caps(len(able), total) if able else ():
+        seconds, first = _run(tasks, able, bundle, gangs, cap)
+        if seconds < best.seconds * (1 - 1e-12):
+            best = Schedule(seconds, first)
+    return best
 
 
 def _caps(jobs: int, total: Gpus) -> list[Gpus]:

@@ -23,16 +23,28 @@ class Chunk(NamedTuple):
 Bundle = tuple[Chunk, ...]
 
 
+def ordered(chunks: Iterable[Chunk]) -> tuple[Bundle, tuple[int, ...]]:
+    """The shape of `chunks` and, for each chunk of the shape, which of `chunks` it is.
+
+    Largest first; racks are renamed `0`, `1`, ... so that equal shapes compare equal.
+    """
+    by_rack: dict[str, list[tuple[Gpus, GpuType, int]]] = {}
+    for i, chunk in enumerate(chunks):
+        if chunk.gpus > 0:
+            by_rack.setdefault(chunk.rack, []).append((-chunk.gpus, chunk.gpu_type, i))
+    if len(by_rack) == 1:
+        (members,) = by_rack.values()
+        members.sort()
+        return tuple([Chunk(t, "0", -g) for g, t, _ in members]), tuple([i for _, _, i in members])
+    racks = sorted((sorted(members) for members in by_rack.values()), key=lambda r: [(g, t) for g, t, _ in r])
+    named = sorted((g, t, rack, i) for rack, members in enumerate(racks) for g, t, i in members)
+    return tuple([Chunk(t, str(r), -g) for g, t, r, _ in named]), tuple([i for _, _, _, i in named])
+
+
 def canonical(chunks: Iterable[Chunk]) -> Bundle:
-    """The shape of `chunks`: largest first, racks renamed `0`, `1`, ... so that equal shapes compare equal."""
-    kept = [c for c in chunks if c.gpus > 0]
-    by_rack: dict[str, list[tuple[GpuType, Gpus]]] = {}
-    for chunk in kept:
-        by_rack.setdefault(chunk.rack, []).append((chunk.gpu_type, chunk.gpus))
-    racks = sorted((sorted(members, key=lambda m: (-m[1], m[0])) for members in by_rack.values()), reverse=True)
-    named = [Chunk(t, str(i), g) for i, members in enumerate(racks) for t, g in members]
-    return tuple(sorted(named, key=lambda c: (-c.gpus, c.gpu_type, int(c.rack))))
+    """The shape of `chunks`."""
+    return ordered(chunks)[0]
 
 
 def size(bundle: Sequence[Chunk]) -> Gpus:
-    return sum(c.gpus for c in bundle)
+    return sum([c.gpus for c in bundle])
