@@ -72,9 +72,7 @@ class NodeForm(Form):
     gpu_type: Name
     gpus: Count
     rack: Name | None = Field(None, description="nodes without one count as one rack")
-    health: Literal["up", "drain", "down"] = Field(
-        "up", description="drain: keeps what runs there, takes nothing new"
-    )
+    health: Literal["up", "drain", "down"] = Field("up", description="drain: keeps what runs there, takes nothing new")
     foreign: Count = Field(0, description="GPUs held by jobs that are not ours")
     cpus: NotNegative | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
@@ -235,9 +233,7 @@ class JobForm(Form):
     slowdown: SlowdownForm = SlowdownForm()
     attained: dict[str, NotNegative] = Field(default_factory=dict, description="GPU-s so far, by GPU type")
     allocation: dict[str, AtLeastOne] = Field(default_factory=dict, description="GPUs held now, by node")
-    lease_until: Annotated[
-        dict[str, list[float]] | None, BeforeValidator(_lease), WithJsonSchema(_LEASE_SCHEMA)
-    ] = None
+    lease_until: Annotated[dict[str, list[float]] | None, BeforeValidator(_lease), WithJsonSchema(_LEASE_SCHEMA)] = None
     cpus: JobCpusForm | None = None
     memory: JobMemoryForm | None = None
     known: bool = Field(True, description="false: policies must not read work.total")
@@ -278,7 +274,5 @@ class InstanceForm(Form):
     jobs: list[JobForm] = Field(default_factory=list)
     apps: list[AppForm] = Field(default_factory=list, description="apps with a scheduler of their own")
     history: HistoryForm = HistoryForm()
-    state: dict[str, Any] = Field(
-        default_factory=dict, description="the policy's, as an earlier answer returned it"
-    )
+    state: dict[str, Any] = Field(default_factory=dict, description="the policy's, as an earlier answer returned it")
     policy: PolicyForm | None = None

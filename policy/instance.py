@@ -61,14 +61,11 @@ def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
     tenants = _tenants(form, document)
     _once((a.name for a in form.apps), "apps", document)
     active = tuple(
-        (t, _whole(n, ("history", "active_apps", i, 1), document))
-        for i, (t, n) in enumerate(form.history.active_apps)
+        (t, _whole(n, ("history", "active_apps", i, 1), document)) for i, (t, n) in enumerate(form.history.active_apps)
     )
     for i in range(1, len(active)):
         if active[i][0] < active[i - 1][0]:
-            raise document.bad(
-                ("history", "active_apps", i), "its time is before the one above", remedy="sort by time"
-            )
+            raise document.bad(("history", "active_apps", i), "its time is before the one above", remedy="sort by time")
     for key, value in (("state", form.state), ("policy", form.policy.options if form.policy else {})):
         for place, why in not_plain(value):
             inner = ("policy", "options") if key == "policy" else ("state",)
@@ -276,9 +273,7 @@ def _from_table(
     try:
         table = tables(name)
     except KeyError as error:
-        raise document.bad(
-            place, f"no throughput table {name!r}", value=model, remedy=f"{error.args[0]}"
-        ) from error
+        raise document.bad(place, f"no throughput table {name!r}", value=model, remedy=f"{error.args[0]}") from error
     if key not in table:
         raise document.bad(
             place, f"no model {key!r} in the table {name!r}", value=model, remedy=f"one of {one_of(table)}"

@@ -281,9 +281,7 @@ class Form(BaseModel):
             known = cls.keys()
             for key in data:
                 if key not in known:
-                    raise PydanticCustomError(
-                        "unknown_key", "unknown key", {"key": str(key), "known": sorted(known)}
-                    )
+                    raise PydanticCustomError("unknown_key", "unknown key", {"key": str(key), "known": sorted(known)})
         return data
 
     @classmethod
