@@ -83,7 +83,9 @@ class Agent:
                     left[node] -= gpus
         out = [dict(p) for p in plain]
         stays = [sum(min(held[i].get(n, 0), g) for n, g in p.items()) for i, p in enumerate(plain)]
-        for i in sorted((i for i, p in enumerate(plain) if len(p) == 1), key=lambda i: -max(held[i].values(), default=0)):
+        for i in sorted(
+            (i for i, p in enumerate(plain) if len(p) == 1), key=lambda i: -max(held[i].values(), default=0)
+        ):
             ((at, gpus),) = plain[i].items()
             able = [n for n in left if left[n] >= gpus and self._type[n] == self._type[at]]
             if not able:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from policy.model import Gpus, Seconds, Termination
-from policy.solver import Program, Variable
+from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Variable
 from policy.solver import Row as SolverRow
 from policy.themis.offer import NodeClass, Offer
 from policy.themis.realise import Order, Wins, realise
@@ -62,13 +62,14 @@ def auction(
     caps: Sequence[Cap] = (),
     *,
     seed: int = 0,
-    time_limit_s: Seconds = 30.0,
+    time_limit_s: Seconds = DEFAULT_TIME_LIMIT_S,
+    backend: Backend = Backend.HIGHS,
 ) -> Outcome:
     """Run one auction. Bids in the tie order; equal bids are served in it."""
     boost = sum(log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
     log_null = {b.app: log(b.null_rho) + (boost if b.starving else 0.0) for b in bids}
     done = [
-        _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids)).run()
+        _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids), backend).run()
         for part in _apart([b for b in bids if b.rows], caps)
     ]
     rows = {app: row for o in done for app, row in o.rows.items()}
@@ -115,6 +116,7 @@ class _Market:
     log_null: Mapping[str, float]
     seed: int
     time_limit_s: Seconds
+    backend: Backend
     program: Program = field(default_factory=Program)
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
     spent: Seconds = 0.0
@@ -237,7 +239,10 @@ class _Market:
             self.program.set_bounds(v, 0, 0)
         left = max(self.time_limit_s - self.spent, 0.05)
         result = self.program.solve(
-            time_limit_s=left / 2 if without is None else left, seed=self.seed, separate=self._separate
+            backend=self.backend,
+            time_limit_s=left / 2 if without is None else left,
+            seed=self.seed,
+            separate=self._separate,
         )
         for v in fixed:
             self.program.set_bounds(v, 0, 1)

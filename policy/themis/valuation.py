@@ -13,7 +13,7 @@ one that promises the longest training, says (§4.3.2).
 
 *T_cluster*. With a stated budget, Eq. 2: budget / min(R_C, most GPUs the app can use). Else, `speedup=paper`: the
 serial GPU time of all phases over the same; `speedup=table`: the time of all phases on R_C GPUs at best placement.
-R_C counts GPUs of healthy nodes that are not held by jobs of others; on mixed GPUs T_id is in GPUs of the reference
+R_C counts the GPUs of nodes that are not down, less foreign ones, of types the app can run on; on mixed GPUs T_id is in GPUs of the reference
 type (default: the slowest the app can run on).
 
 *Holding nothing*. T_sh is unbounded then, the logarithm needs a number. The cap is
@@ -150,15 +150,21 @@ def valuations(snapshot: Snapshot, options: Options, throughput: Throughput) -> 
     limits = snapshot.cluster.limits
     types = throughput.present
     rates = Rates(throughput, options.speedup == "paper")
-    cluster = sum(max(n.gpus - n.foreign, 0) for n in snapshot.cluster.nodes if n.health is not Health.DOWN)
+    active = sum(any(j.work.left != 0 for j in jobs) for jobs in apps.values())
+    capacity: dict[GpuType, Gpus] = {}
+    for n in snapshot.cluster.nodes:
+        if n.health is not Health.DOWN:
+            capacity[n.gpu_type] = capacity.get(n.gpu_type, 0) + max(n.gpus - n.foreign, 0)
     out = {}
     for name, jobs in apps.items():
         start = jobs[0].submitted_s
         phases, past = _phases(jobs, stated.get(name), rates, throughput)
         most = _most([*past, *phases], stated.get(name))
         gangs = Gangs(rates, types, limits.equal_gpus_per_node, limits.one_type_per_job)
+        runs_on = {t for j in jobs for t in throughput.types(j)}
+        cluster = sum(g for t, g in capacity.items() if t in runs_on)
         alone = _cluster_s(jobs, [*past, *phases], stated.get(name), most, cluster, rates, options, throughput)
-        contention = average(snapshot.active_apps, snapshot.now_s, start, len(apps)) / weight[name]
+        contention = average(snapshot.active_apps, snapshot.now_s, start, active) / weight[name]
         elapsed = max(snapshot.now_s - start, 0.0)
         ideal = max(alone * contention, 1e-9)
         out[name] = Valuation(name, tuple(jobs), phases, elapsed, ideal, gangs, most)
@@ -238,7 +244,8 @@ def _cluster_s(
     throughput: Throughput,
 ) -> Seconds:
     """T_cluster: the app alone on the whole cluster, all its work, S = 1."""
-    usable = max(cluster if most is None else min(cluster, most), 1)
+    smallest = max((j.gpus.above(0) or 1 for j in jobs), default=1)
+    usable = max(cluster if most is None else min(cluster, most), smallest)
     if app is not None and app.budget is not None:
         return app.budget / usable
     whole = _whole(jobs, phases, app)
