@@ -207,6 +207,9 @@ def _job(
                 remedy="name a node of it",
             )
     throughput: Mapping[str, Mapping[int, float]] = form.throughput
+    if throughput:  # jobs of one model share one table: whatever is worked out from it is worked out once
+        content = repr(throughput)
+        throughput = shared.setdefault(content, throughput)
     if not throughput and form.model and "@" in form.model:
         if form.model not in shared:
             shared[form.model] = _from_table(form.model, (*place, "model"), document, tables)
