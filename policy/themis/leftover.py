@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from policy.model import Gpus, NodeName
+from policy.model import Bytes, Gpus, NodeName
 from policy.themis.agent import Agent
 from policy.themis.auction import Cap
 from policy.themis.offer import Offer
@@ -30,7 +30,7 @@ class Pool:
     offered: Offer
     free: dict[NodeName, Gpus]
     cpus: dict[NodeName, float]
-    memory: dict[NodeName, float]
+    memory: dict[NodeName, Bytes]
     bundles: dict[str, dict[NodeName, Gpus]]
     given: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class Pool:
         if need.cpus > 0 and node in self.cpus:
             most = min(most, int(self.cpus[node] / need.cpus + 1e-9))
         if need.memory > 0 and node in self.memory:
-            most = min(most, int(self.memory[node] // need.memory))
+            most = min(most, self.memory[node] // need.memory)
         return most
 
     def give(self, app: str, extra: Mapping[NodeName, Gpus], need: Need) -> None:

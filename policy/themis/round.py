@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, exp, inf
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from policy.model import (
     Allocation,
     BadInput,
     Gpus,
+    Job,
     JobName,
     NodeName,
     Proposal,
@@ -72,15 +74,32 @@ class Round:
     bundles: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
     leftover: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
     gangs: dict[JobName, Allocation] = field(default_factory=dict)
+    leases: dict[JobName, dict[NodeName, tuple[Seconds, ...]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """How many rounds came before, as the state tells."""
+        return int(self.snapshot.state.get("round", 0))
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One round. Deterministic in snapshot (its state included), options and seed."""
-    chosen = Options(**options)
-    number = int(snapshot.state.get("round", 0))
-    random = Random(f"themis {context.seed} {number}")
-    this = opened(snapshot, chosen, context)
+    this = run(snapshot, options, context)
+    return Proposal(
+        allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
+        leases=this.leases,
+        reasons=explain.reasons(this, context.speeds),
+        state=_state(this),
+        solver=_summary(this.outcome, context),
+        notes=tuple(this.notes),
+    )
+
+
+def run(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Round:
+    """One round with everything that happened in it."""
+    this = opened(snapshot, Options(**options), context)
+    random = Random(f"themis {context.seed} {this.number}")
     if this.offered.total:
         _bid(this)
         _auction(this, context)
@@ -89,19 +108,11 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         app: _sum(s.base, this.payments[app].kept if app in this.payments else {}) for app, s in this.standings.items()
     }
     _leftovers(this, random)
-    leases = {}
     for app, standing in this.standings.items():
         gangs = standing.agent.assign(this.bundles[app])
         this.gangs.update(gangs)
-        leases.update(_leases(this, app, gangs))
-    return Proposal(
-        allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
-        leases=leases,
-        reasons=explain.reasons(this, context.speeds),
-        state=_state(this, number),
-        solver=_summary(this.outcome, context),
-        notes=tuple(this.notes),
-    )
+        this.leases.update(_leases(this, app, gangs))
+    return this
 
 
 def bids(snapshot: Snapshot, options: Mapping[str, Any], context: Context, app: str) -> list[dict[str, Any]]:
@@ -144,7 +155,7 @@ def opened(snapshot: Snapshot, options: Options, context: Context) -> Round:
     return this
 
 
-def _waited(now_s: Seconds, jobs: Sequence[Any], since: Any) -> Seconds:
+def _waited(now_s: Seconds, jobs: Sequence[Job], since: Any) -> Seconds:
     """How long the app has held nothing. Without a memory of it: its life, less the time its GPU-seconds took."""
     if isinstance(since, int | float):
         return max(now_s - since, 0.0)
@@ -299,10 +310,15 @@ def _pay(this: Round, random: Random) -> None:
             this.offered.rack,
             fraction,
             null_value,
-            lambda extra, s=standing: s.agent.rho(_sum(s.base, extra)),
+            partial(_with, standing),
             this.options.payment,
             random,
         )
+
+
+def _with(standing: Standing, extra: Mapping[NodeName, Gpus]) -> float:
+    """rho with these GPUs beside what is under lease."""
+    return standing.agent.rho(_sum(standing.base, extra))
 
 
 # --- 4 and 5: leftovers, gangs, leases ---------------------------------------------------------------------
@@ -360,7 +376,7 @@ def _sum(a: Mapping[NodeName, Gpus], b: Mapping[NodeName, Gpus]) -> dict[NodeNam
     return out
 
 
-def _state(this: Round, number: int) -> dict[str, Any]:
+def _state(this: Round) -> dict[str, Any]:
     known = this.snapshot.state.get("waiting_since", {})
     waiting = {}
     for app, standing in this.standings.items():
@@ -373,7 +389,7 @@ def _state(this: Round, number: int) -> dict[str, Any]:
     for bid in this.bids:
         if bid.app in sent:
             tables[bid.app] = external.remembered(bid.rows, this.classes)
-    out: dict[str, Any] = {"round": number + 1}
+    out: dict[str, Any] = {"round": this.number + 1}
     if waiting:
         out["waiting_since"] = waiting
     if tables:

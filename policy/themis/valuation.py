@@ -13,8 +13,8 @@ one that promises the longest training, says (§4.3.2).
 
 *T_cluster*. With a stated budget, Eq. 2: budget / min(R_C, most GPUs the app can use). Else, `speedup=paper`: the
 serial GPU time of all phases over the same; `speedup=table`: the time of all phases on R_C GPUs at best placement.
-R_C counts the GPUs of nodes that are not down, less foreign ones, of types the app can run on; on mixed GPUs T_id is in GPUs of the reference
-type (default: the slowest the app can run on).
+R_C counts the GPUs of nodes that are not down, less foreign ones, of types the app can run on; on mixed GPUs T_id is
+in GPUs of the reference type (default: the slowest the app can run on).
 
 *Holding nothing*. T_sh is unbounded then, the logarithm needs a number. The cap is
 
