@@ -60,6 +60,12 @@ class Gangs:
     one_type: bool = False
     _useful: dict[tuple[str, GpuType, Gpus], Gpus] = field(default_factory=dict, repr=False, compare=False)
 
+    def allowed(self, gang: Sequence[Chunk]) -> bool:
+        """True if the cluster can carry out a gang of this shape."""
+        if self.equal and len({c.gpus for c in gang}) > 1:
+            return False
+        return not self.one_type or len({c.gpu_type for c in gang}) == 1
+
     def useful(self, job: Job, gpu_type: GpuType, widest: Gpus) -> Gpus:
         """The gang of at most `widest` (feasible) GPUs of one node that runs fastest: measured curves may fall."""
         key = (job.name, gpu_type, widest)

@@ -105,8 +105,22 @@ class Valuation:
     def now(self, bundle: Bundle) -> Schedule:
         """The schedule of the current phase on a canonical bundle."""
         if (known := self._seen.get(bundle)) is None:
-            known = self._seen[bundle] = schedule(self.phases[0] if self.phases else (), bundle, self.gangs)
+            phase = self.phases[0] if self.phases else ()
+            known = self._whole(phase, bundle) or schedule(phase, bundle, self.gangs)
+            self._seen[bundle] = known
         return known
+
+    def _whole(self, phase: Sequence[Task], bundle: Bundle) -> Schedule | None:
+        """One job uses all it is given, where a gang of that size and shape exists."""
+        todo = [i for i, t in enumerate(phase) if t.iterations > 0]
+        if len(todo) != 1 or not bundle:
+            return None
+        task = phase[todo[0]]
+        if not task.job.gpus.feasible(size(bundle)) or not self.gangs.allowed(bundle):
+            return None
+        rate = self.gangs.speed(task.job, bundle)
+        take = tuple((i, c.gpus) for i, c in enumerate(bundle))
+        return Schedule(task.iterations / rate, ((todo[0], take),)) if rate > 0 else None
 
     def left_s(self, bundle: Bundle) -> Seconds:
         """Seconds to the app's end if it kept a canonical bundle; inf where nothing can run on it."""
@@ -249,7 +263,7 @@ def _cluster_s(
     if app is not None and app.budget is not None:
         return app.budget / usable
     whole = _whole(jobs, phases, app)
-    types = {job.name: _reference(job, rates, throughput, options.reference) for job in jobs}
+    types = {job.name: _reference(job, usable, rates, throughput, options) for job in jobs}
     if options.speedup == "paper":
         serial = 0.0
         for phase in whole:
@@ -276,12 +290,19 @@ class _OnReference:
         return self.rates.best_placed(job, self.types[job.name], size(gang))
 
 
-def _reference(job: Job, rates: Rates, throughput: Throughput, stated: GpuType | None) -> GpuType:
+def _reference(job: Job, usable: Gpus, rates: Rates, throughput: Throughput, options: Options) -> GpuType:
+    """The stated type, else the one on which the job at its best size is slowest (`paper`: on one GPU)."""
     types = throughput.types(job)
-    if stated is not None and stated in types:
-        return stated
-    able = [t for t in types if rates.serial(job, t) > 0]
-    return min(able, key=lambda t: rates.serial(job, t), default=types[0] if types else "")
+    if options.reference in types:
+        return options.reference or ""
+    sizes = [1] if options.speedup == "paper" else [n for n in range(1, usable + 1) if job.gpus.feasible(n)]
+
+    def peak(gpu_type: GpuType) -> float:
+        if options.speedup == "paper":
+            return rates.serial(job, gpu_type)
+        return max((rates.best_placed(job, gpu_type, n) for n in sizes), default=0.0)
+
+    return min((t for t in types if peak(t) > 0), key=peak, default=types[0] if types else "")
 
 
 def _whole(jobs: Sequence[Job], phases: Sequence[Sequence[Task]], app: App | None) -> list[list[Task]]:

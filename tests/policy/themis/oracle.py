@@ -61,9 +61,8 @@ def t_cluster(snapshot: Snapshot, job: Job, speeds: Throughput) -> float:
     )
     most = capacity if job.gpus.max is None else min(capacity, job.gpus.max)
     sizes = [n for n in range(1, max(most, job.gpus.min) + 1) if job.gpus.feasible(n)]
-    slowest = min((speeds.at(job, t, 1) or inf, t) for t in speeds.types(job))[1]
     assert job.work.total is not None
-    return job.work.total / max(speeds.at(job, slowest, n) or 0.0 for n in sizes)
+    return job.work.total / min(max(speeds.at(job, t, n) or 0.0 for n in sizes) for t in speeds.types(job))
 
 
 def bidders(snapshot: Snapshot, lease: float) -> list[Bidder]:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.contract import Context
-from policy.model import Job, Limits, Node, Slowdown, Snapshot
+from policy.model import GpuRange, Job, Limits, Node, Slowdown, Snapshot
 from policy.themis.round import Round, run
 from policy.throughput import Throughput
 from tests.policy.themis import oracle
@@ -48,11 +48,11 @@ def jobs_on(draw: st.DrawFn, nodes: list[Node], now: float, held: bool) -> list[
             able = [n for n in nodes if n.gpu_type in known and room[n.name] > 0]
             if able:
                 n = draw(st.sampled_from(able))
-                allocation = {n.name: draw(st.integers(1, room[n.name]))}
-                room[n.name] -= allocation[n.name]
+                size = GpuRange(1, *(gpus if isinstance(gpus, tuple) else (gpus, gpus))).at_most(room[n.name])
+                allocation = {n.name: size} if size else {}
+                room[n.name] -= size
                 ends = st.sampled_from([now - 1, now + 50])
-                size = allocation[n.name]
-                lease = {n.name: sorted(draw(st.lists(ends, min_size=size, max_size=size)))}
+                lease = {n.name: sorted(draw(st.lists(ends, min_size=size, max_size=size)))} if size else {}
         out.append(
             job(
                 f"j{i}",
