@@ -262,7 +262,8 @@ class Program:
         has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
         sign = -1.0 if self._sense == pulp.LpMaximize else 1.0
         objective = sign * float(info.objective_function_value) if has else None
-        bound = sign * float(info.mip_dual_bound) if self._integer and has else objective
+        proven = objective if termination is Termination.OPTIMAL else None
+        bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
         column = model.getSolution().col_value if has else ()
         values = tuple(map(float, column)) if has else ()
         return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values)
@@ -270,7 +271,8 @@ class Program:
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
         self._live = None
-        solver = pulp.PULP_CBC_CMD(
+        command = getattr(pulp, "PULP_CBC_CMD", None) or pulp.COIN_CMD  # PuLP 4 has the latter only
+        solver = command(
             msg=False, threads=1, timeLimit=limit, gapRel=gap, options=[f"randomSeed {seed}", f"randomCbcSeed {seed}"]
         )
         started = time.perf_counter()
