@@ -224,7 +224,9 @@ class Supervisor:
         now = time.monotonic()
         if not gang.alive:
             return
-        if gang.stopping and not gang.failed:  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
+        if (
+            gang.stopping and not gang.failed
+        ):  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
             self._ask_to_stop(None)
         if self._stop_at is not None and not self._signalled:
             self._signalled = True
