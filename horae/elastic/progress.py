@@ -39,7 +39,7 @@ class Progress:
             self.begin(step - 1)
         steps = step - (self._last_step or 0)
         first = self._printed is None
-        if step == self._printed or not (first or last or now - self._last_s >= self._every_s):
+        if not steps or step == self._printed or not (first or last or now - self._last_s >= self._every_s):
             return
         iter_s = (now - self._last_s) / max(1, steps)
         self._last_step, self._last_s, self._printed = step, now, step
