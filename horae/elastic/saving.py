@@ -20,7 +20,8 @@ class Saver:
         environment: Environment,
         group: Any,
         keep: int,
-        collective: bool,
+        collective: bool = False,
+        keep_fetched: bool = False,
     ) -> None:
         self._store = store
         self._save = save
@@ -29,6 +30,7 @@ class Saver:
         self._group = group
         self._keep = keep
         self._collective = collective
+        self._keep_fetched = keep_fetched
         self.saved_step: Optional[int] = None  #: step of the last checkpoint written or loaded
 
     @property
@@ -52,7 +54,8 @@ class Saver:
                     checkpoints.verify_files(folder, account)
             self._load(folder)
         finally:
-            self._store.done(folder)
+            if not self._keep_fetched:
+                self._store.done(folder)
         self.saved_step = int(account["step"])
         return name, account
 

@@ -20,7 +20,7 @@ import time
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from . import protocol
-from .batches import MicroBatch, Sampler, derived_seed, micro_batches
+from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
 from .checkpoints import Superseded
 from .environment import Environment
 from .progress import Progress, say
@@ -76,6 +76,7 @@ class Training:
     checkpoint_every_s, checkpoint_every_steps: periodic checkpoints; a full disk then only costs the checkpoint.
     collective: `save` runs on every rank, all with the same folder (shards, or frameworks that insist); it must then
     be a shared folder, and its name is complete only when every rank has returned.
+    keep_fetched: the folder given to `load` stays, for who reads it later (a remote store's copy is else removed).
     group: who agrees; default: the SDK's own connection between the ranks (`ranks.connect`).
     Raises ValueError for arguments or an environment that cannot be.
     """
@@ -96,6 +97,7 @@ class Training:
         keep: int = 2,
         log_every_s: float = 1.0,
         collective: bool = False,
+        keep_fetched: bool = False,
         group: Any = None,
         environment: Optional[Environment] = None,
     ) -> None:
@@ -111,12 +113,14 @@ class Training:
             # The same words as for a batch at run time, before any rank waits for another.
             micro_batches(range(global_batch), 0, self.environment.world)
         self._every_s, self._every_steps = checkpoint_every_s, checkpoint_every_steps
-        self._sampler = None if samples is None else Sampler(samples, seed, shuffle)
+        self.sampler = None if samples is None else Sampler(samples, seed, shuffle)
         self.group = group if group is not None else connect(self.environment)
         self._saver: Optional[Saver] = None
         place = checkpoint or self.environment.checkpoint
         if place is not None and save is not None and load is not None:
-            self._saver = Saver(open_store(place), save, load, self.environment, self.group, keep, collective)
+            self._saver = Saver(
+                open_store(place), save, load, self.environment, self.group, keep, collective, keep_fetched
+            )
         self.rank: int = self.group.rank
         self.world: int = self.group.world
         self.step = 0  #: steps done
@@ -134,7 +138,7 @@ class Training:
     def __iter__(self) -> Iterator[Step]:
         self.resume()
         while self.steps is None or self.step < self.steps:
-            batch = [] if self._sampler is None else self._sampler.batch(self.position, self.global_batch)
+            batch = [] if self.sampler is None else self.sampler.batch(self.position, self.global_batch)
             step = Step(self, self.step, batch)
             yield step
             self.step_done(step.loss)
@@ -194,6 +198,16 @@ class Training:
         """Train to the end whatever is asked; the cluster will kill the job when its patience is over."""
         ignore_from_now_on()
         self._request = StopRequest(None, install=False)
+
+    def set_steps(self, steps: int) -> None:
+        """For frameworks that know the run's length only once it has begun."""
+        self.steps = steps
+        self._progress.total = steps
+
+    def share(self, batch: Sequence[int]) -> Sequence[int]:
+        """This rank's part of a global batch."""
+        part = share_of(len(batch), self.rank, self.world)
+        return batch[part.start : part.stop]
 
     @property
     def trained_s(self) -> float:
