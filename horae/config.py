@@ -126,6 +126,13 @@ class History(Form):
     compact_bytes: Annotated[int, Field(ge=1 << 16)] = 1 << 28
 
 
+class Api(Form):
+    """The socket that everybody calls, and what callers see of each other."""
+
+    socket: Annotated[Path, Field(strict=False)] | None = None  #: default: /run/horae, or the user's own run folder
+    show_others: bool = False  #: whether everybody sees everybody's commands, losses and logs
+
+
 class Config(Form):
     """`pools`, `tenants` and `operators` are lists in the file."""
 
@@ -138,6 +145,7 @@ class Config(Form):
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
     history: History = Field(default_factory=History)
+    api: Api = Field(default_factory=Api)
 
     @field_validator("pools")
     @classmethod

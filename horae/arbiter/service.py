@@ -41,7 +41,7 @@ from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.config import Config, Mode
 from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, events, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
@@ -368,9 +368,15 @@ class Arbiter:
 
         return self._ask(look)
 
-    def history(self, job: JobId | None = None, *, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+    def history(
+        self, job: JobId | None = None, *, after: int = 0, limit: int | None = None, newest_first: bool = False
+    ) -> tuple[Event, ...]:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
-        return self._journal.history(job=job, after=after, limit=limit)
+        return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
+
+    def view(self, what: Callable[[Ledger, Seconds], T]) -> T:
+        """`what(ledger, now_s)`, where the state does not change meanwhile. It only reads, and is quick."""
+        return self._ask(lambda: what(self._core.ledger, self._core.now_s()))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, TryLater
+from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater
 from policy.model import Allocation, Health, Node
 from tests.contract.harness import Behaviour, Harness, Start, job_in, starts_in, steps_in
 
@@ -88,16 +88,12 @@ class Driver:
 
         def reached() -> bool:
             seen.append(self.job(job))
+            if seen[-1].state.ended and seen[-1].state not in states:
+                pytest.fail(f"{job} was to be {' or '.join(states)}")
             return seen[-1].state in states
 
-        try:
+        with self._telling(job):
             self.until(f"{job} {' or '.join(states)}", reached)
-        except pytest.fail.Exception as failure:
-            log = b""
-            with suppress(Exception):
-                log = self.log(job)
-            tail = log[-2000:].decode(errors="replace")
-            raise AssertionError(f"{failure}; it is {seen[-1]}; its log ends:\n{tail}") from None
         if seen[-1].state in (JobState.STOPPED, JobState.LOST):
             self._stopped_at = time.monotonic()
         return seen[-1]
@@ -108,7 +104,26 @@ class Driver:
             self.wait(job, JobState.RUNNING)
             return
         before = len(self.steps(job))
-        self.until(f"{job} makes progress", lambda: len(self.steps(job)) >= before + steps)
+
+        def progressed() -> bool:
+            if self.job(job).state.ended:
+                pytest.fail(f"{job} was to make progress")
+            return len(self.steps(job)) >= before + steps
+
+        with self._telling(job):
+            self.until(f"{job} makes progress", progressed)
+
+    @contextmanager
+    def _telling(self, job: JobId) -> Iterator[None]:
+        """A wait that fails shows the job and the end of its log."""
+        try:
+            yield
+        except pytest.fail.Exception as failure:
+            log = b""
+            with suppress(PortError):
+                log = self.log(job)
+            tail = log[-2000:].decode(errors="replace")
+            raise AssertionError(f"{failure}; it is {self.job(job)}; its log ends:\n{tail}") from None
 
     # --- choosing -----------------------------------------------------------------------------------------
 
