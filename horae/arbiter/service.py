@@ -41,7 +41,7 @@ from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.config import Config, Mode
 from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, events, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
