@@ -41,7 +41,7 @@ from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.config import Config, Mode
 from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, events, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
@@ -111,10 +111,11 @@ class Arbiter:
         profiles: Profiles | None = None,
         apps: Apps = no_apps,
         clock: Clock | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        """Takes up the journal. Raises AlreadyRunning, JournalStopped, BadInput."""
+        """Takes up the journal (or one that is open already). Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
-        self._journal = Journal(config.state_dir, clock)
+        self._journal = journal or Journal(config.state_dir, clock)
         profiles = profiles or SdkProfiles()
         profiles.restore({
             r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured
