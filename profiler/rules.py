@@ -52,7 +52,7 @@ _TYPES = {
     "any": rf"(?:{INT} days?,? )?{DUR}|[-+]?(?:[{INT}{DEC}]|{_NAN})",
 }
 _DEFAULT_TYPES = {
-    **dict.fromkeys("iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples".split(), "int"),
+    **dict.fromkeys("iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples epoch_count".split(), "int"),
 }
 _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
 _KEYS = {
@@ -232,6 +232,11 @@ class RuleBook:
         lower = key.lower()
         return any(t in lower for t in generic.TRIGGERS)
 
+    def plan_of(self, text: str) -> Plan | None:
+        """The plan for the shape of `text`, found from the beginning."""
+        key = text.encode("utf-8", "replace").translate(None, _DIGITS)
+        return self.plan(text, self.candidates(key), self.triggers(key))
+
     def plan(self, text: str, candidates: Iterable[Rule], generic_too: bool = True) -> Plan | None:
         """The plan for the shape of `text`; None when nothing reads it. Not compiled when it is to be ignored."""
         canonical, numbers = tokenise(text)
@@ -242,19 +247,20 @@ class RuleBook:
             plan = rule.plan(canonical, prefix.start)
             if plan is not None:
                 if rule.kind != "ignore":
-                    return _placed(plan, prefix)
+                    return _placed(plan, prefix, text)
                 if prefix.rank is None and prefix.fixed_rank is None:
                     return None
-                return _placed(Plan(rule.full_name, "setup", canonical), prefix)  # a rank wrote it: there are ranks
+                return _placed(Plan(rule.full_name, "setup", canonical), prefix, text)  # a rank wrote it: there are ranks
         if not (self.generic and generic_too) or not numbers:
             return None
         if prefix is None:
             prefix = ranks.strip(canonical, numbers)
         plan = generic.assemble(canonical, prefix.start, "generic/pairs")
-        return None if plan is None else _placed(plan, prefix)
+        return None if plan is None else _placed(plan, prefix, text)
 
 
-def _placed(plan: Plan, prefix: ranks.Prefix) -> Plan:
+def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
+    plan.sample = text
     if plan.clock is None:
         plan.clock = prefix.clock
     if plan.rank is None:
@@ -471,9 +477,8 @@ def builtin_rules() -> list[Rule]:
 
 def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     """One line as the book reads it: the plan and the values of its fields."""
-    line = without_bar(line.encode()).decode("utf-8", "replace")
-    key = line.encode().translate(None, _DIGITS)
-    plan = book.plan(line, book.candidates(key), book.triggers(key))
+    line = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    plan = book.plan_of(line)
     if plan is None:
         return None
     groups = plan.regex.fullmatch(_scrubbed(line)).groups()

@@ -17,7 +17,7 @@ from profiler.points import LossKind
 FIELDS = frozenset(
     "iteration iterations iterations_per_epoch epoch epochs loss part accuracy validation_loss validation_accuracy "
     "step_time step_time_average step_rate step_rate_average epoch_time window_time elapsed time throughput "
-    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus gpus_per_node gpus_used nodes rank skip".split()
+    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus epoch_count gpus_per_node gpus_used nodes rank skip".split()
 )
 
 
