@@ -201,9 +201,7 @@ class Row:
         )
 
 
-def _take(
-    values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str
-) -> None:
+def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str) -> None:
     """Times need a sign and a meaning; the first number of a kind on a line is the one."""
     if what in ("step_rate", "step_rate_average"):
         if value <= 0:

@@ -61,7 +61,22 @@ class Start:
 class Open:
     """The run being read."""
 
-    __slots__ = ("announced", "context", "counts", "done_epoch", "facts", "failure", "first_line", "header_line", "header_rule", "header_time", "last_line", "position", "position_line", "series")
+    __slots__ = (
+        "announced",
+        "context",
+        "counts",
+        "done_epoch",
+        "facts",
+        "failure",
+        "first_line",
+        "header_line",
+        "header_rule",
+        "header_time",
+        "last_line",
+        "position",
+        "position_line",
+        "series",
+    )
 
     def __init__(self, line: int) -> None:
         self.first_line = self.last_line = line
@@ -139,7 +154,12 @@ class Runs:
         f = plan.epoch
         own_epoch = None if f is None else plan.value(f, groups)
         run = self.open
-        if plan.needs_header and run.header_line <= run.done_epoch and self._header_pending() is None and run.done_epoch:
+        if (
+            plan.needs_header
+            and run.header_line <= run.done_epoch
+            and self._header_pending() is None
+            and run.done_epoch
+        ):
             # a bar without an epoch header after a complete one: an evaluation
             self._evaluation(plan, groups, line, redrawn)
             return
@@ -232,7 +252,7 @@ class Runs:
         series.window = value
 
     def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """"": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
+        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
         if series is None:
             return ""
         iteration = row.iteration
@@ -260,7 +280,13 @@ class Runs:
             return ""
         if plan.bar:
             return "pass" if own_epoch is None else ""
-        if epoch is None and series.total is not None and last >= series.total and not self.starts and series.first_iteration is not None:
+        if (
+            epoch is None
+            and series.total is not None
+            and last >= series.total
+            and not self.starts
+            and series.first_iteration is not None
+        ):
             return "pass"
         if row.rank is None and not self._banner():
             drop = last - iteration
@@ -333,7 +359,11 @@ class Runs:
         progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
         if progress or row.iteration is None:
             previous = series.tail[-1] if series.tail else None
-            if previous is not None and previous.epoch == (own if own is not None else epoch) and previous.iteration == iteration:
+            if (
+                previous is not None
+                and previous.epoch == (own if own is not None else epoch)
+                and previous.iteration == iteration
+            ):
                 previous.redrawn = True
             row.iteration = iteration
         if own is None and epoch is None and run.context is not None:
@@ -421,9 +451,9 @@ class Runs:
         stretch = self._stretch(line)
         stretch.epoch = (epoch, total, line)
         stretch.epoch_time, stretch.epoch_rule = self._time(plan, groups), plan.rule
-        for what in ("iterations_per_epoch", "epoch_count"):
-            if what in values:
-                stretch.facts.numbers[what] = values[what]
+        stretch.facts.numbers["epoch_count"] = values.get("epoch_count", 1)
+        if "iterations_per_epoch" in values:
+            stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         facts = self._stretch(line).facts
@@ -456,7 +486,7 @@ class Runs:
         if new or not self.starts:
             self.starts.append(Start(line))
             if len(self.starts) > MAX_RUNS:
-                del self.starts[1:-MAX_RUNS // 2]
+                del self.starts[1 : -MAX_RUNS // 2]
         return self.starts[-1]
 
     # --- run boundaries -----------------------------------------------------------------------------------
@@ -592,4 +622,3 @@ def _dead(s: Start) -> Run:
         gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
         failure=s.failure,
     )
-

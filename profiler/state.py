@@ -178,9 +178,7 @@ def _row(saved: list[Any], plans: list[Plan]) -> Row:
 
 
 _PLAIN = [
-    s
-    for s in Series.__slots__
-    if s not in ("name", "plan", "rows", "tail", "first_row", "recent", "positions_of_rank")
+    s for s in Series.__slots__ if s not in ("name", "plan", "rows", "tail", "first_row", "recent", "positions_of_rank")
 ]
 
 

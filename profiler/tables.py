@@ -177,5 +177,3 @@ class Bare:
         self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
         self.held = [(n, t) for n, t in state["held"]]
         return self
-
-

@@ -155,7 +155,7 @@ def excluded(key: str) -> bool:
 
 
 def side_of(text: str) -> str:
-    """"train", "validation" or "" as the words of a text say; both words: "train"."""
+    """ "train", "validation" or "" as the words of a text say; both words: "train"."""
     words = set(words_of(text))
     if words & _TRAINING:
         return "train"
@@ -273,7 +273,19 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
         last = plain[-2]
     total = present & _MAXIMUM and (plain[-1].endswith("s") or present & {"max", "maximum", "total", "num"})
     if last in _EPOCH:
-        if present & {"per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log"}:
+        if present & {
+            "per",
+            "since",
+            "best",
+            "warmup",
+            "patience",
+            "every",
+            "decay",
+            "freq",
+            "interval",
+            "save",
+            "log",
+        }:
             return None
         if last == "epochs" and not total and len(plain) > 1:
             return None
