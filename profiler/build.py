@@ -22,8 +22,10 @@ def build(run: Open, limit: int) -> Run:
     if main is None:
         main = counter
     chosen = _chosen(run, main, counter)
+    chosen = _one_validation(chosen, main or counter)
     points = _points(chosen, main)
     lead = counter or main
+    summary = max((s for s in chosen if s.kind == "epoch" and s.last_iteration is not None), key=lambda s: s.last_line, default=None)
     numbers = run.facts.numbers
     scope = lead.scope if lead is not None and lead.last_iteration is not None else None
     if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
@@ -32,11 +34,13 @@ def build(run: Open, limit: int) -> Run:
     unit = _unit(lead, numbers) if scope else None
     if unit == "sample":
         points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
-    per_epoch = total if scope == "epoch" else numbers.get("iterations_per_epoch")
+    per_epoch = total if scope == "epoch" and total is not None else numbers.get("iterations_per_epoch")
+    if unit == "sample":
+        per_epoch = None
     if scope == "run" and total is None:
         total = numbers.get("iterations")
     epochs = [p.epochs for p in points if p.epochs is not None]
-    last_epoch = _last_epoch(run, chosen)
+    last_epoch = _last_epoch(run, chosen, lead)
     world = numbers.get("world")
     if world is None and "gpus_per_node" in numbers:
         world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
@@ -46,7 +50,7 @@ def build(run: Open, limit: int) -> Run:
     if printed_world:
         ranks = printed_world[-1]
     return Run(
-        format=formats_of(Counter({r: n for s in chosen for r, n in ((s.plan.rule, s.count),)})),
+        format=_format(main or counter, chosen),
         first_line=min([run.first_line, *(p.line for p in points)]),
         last_line=max([run.last_line, *(p.line for p in points)]),
         points=tuple(points),
@@ -55,7 +59,7 @@ def build(run: Open, limit: int) -> Run:
         scope=scope,
         unit=unit,
         first_iteration=lead.first_iteration if lead is not None and scope else None,
-        last_iteration=lead.last_iteration if lead is not None and scope else None,
+        last_iteration=_last_iteration(lead, summary) if lead is not None and scope else None,
         total_iterations=total if scope else None,
         iterations_per_epoch=per_epoch,
         last_epoch=last_epoch,
@@ -67,6 +71,21 @@ def build(run: Open, limit: int) -> Run:
         failure=_failure(run, main),
         warnings=(),
     )
+
+
+def _last_iteration(lead: Series, summary: Series | None) -> float | None:
+    """The newest index; an epoch's summary may print a newer one of a counter that runs on."""
+    last = lead.last_iteration
+    if summary is None or last is None or lead.scope != "run" or summary.plan.scope != "run":
+        return last
+    return max(last, summary.last_iteration or last) if summary.last_line > lead.last_line else last
+
+
+def _format(lead: Series | None, chosen: list[Series]) -> str | None:
+    """The rule set of the lines that carry training; without any, the one that read most."""
+    if lead is not None:
+        return lead.plan.rule.split("/")[0]
+    return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
 
 
 def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
@@ -109,6 +128,16 @@ def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Seri
     return out
 
 
+def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
+    """Two programs may print the same accuracy (a framework and MLPerf's log): the training's own counts."""
+    held = [s for s in chosen if s.kind == "validation" and not s.bar]
+    formats = {s.plan.rule.split("/")[0] for s in held}
+    own = main.plan.rule.split("/")[0] if main is not None else ""
+    if len(formats) > 1 and own in formats:
+        return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
+    return chosen
+
+
 def _points(chosen: list[Series], main: Series | None) -> list[Point]:
     points: list[tuple[int, int, Point]] = []
     for s in chosen:
@@ -118,7 +147,7 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
             p = row.point(scope, None, time_is)
             if s is not main and p.kind is Kind.TRAIN and p.losses:
                 p = replace(p, losses=())
-            if s.time_is() == "window" and p.step_s is not None and s.interval:
+            if time_is == "window" and p.step_s is not None and s.interval:
                 p = replace(p, step_s=p.step_s / s.interval)
             points.append((row.line, row.order, p))
     points.sort(key=lambda t: t[:2])
@@ -134,7 +163,10 @@ def _unit(s: Series | None, numbers: dict[str, float]) -> Any:
     return "sample" if samples is not None and s.total == samples and samples > 1 else "iteration"
 
 
-def _last_epoch(run: Open, chosen: list[Series]) -> float | None:
+def _last_epoch(run: Open, chosen: list[Series], lead: Series | None) -> float | None:
+    """The newest epoch as the training lines print it; headers count for lines that print none."""
+    if lead is not None and lead.plan.epoch is not None and lead.last_epoch is not None:
+        return lead.last_epoch
     trained = [s.last_epoch for s in chosen if s.kind != "validation" and s.last_epoch is not None]
     if not trained:
         trained = [s.last_epoch for s in chosen if s.last_epoch is not None]

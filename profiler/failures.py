@@ -13,7 +13,7 @@ K = FailureKind
 _SIGNS: tuple[tuple[bytes, str, FailureKind], ...] = (
     (b"CUDA out of memory", r"CUDA out of memory", K.OUT_OF_MEMORY),
     (b"OutOfMemoryError", r"OutOfMemoryError", K.OUT_OF_MEMORY),
-    (b"CUDA_ERROR_OUT_OF_MEMORY", r"CUDA_ERROR_OUT_OF_MEMORY(?!.*Retrying)", K.OUT_OF_MEMORY),
+    (b"CUDA_ERROR_OUT_OF_MEMORY", r"^(?!.*failed to allocate ).*CUDA_ERROR_OUT_OF_MEMORY", K.OUT_OF_MEMORY),
     (b"ResourceExhaustedError", r"ResourceExhaustedError", K.OUT_OF_MEMORY),
     (b"RESOURCE_EXHAUSTED", r"RESOURCE_EXHAUSTED.*(?:memory|OOM|allocat)", K.OUT_OF_MEMORY),
     (b"OOM when allocating", r"OOM when allocating", K.OUT_OF_MEMORY),
@@ -23,7 +23,7 @@ _SIGNS: tuple[tuple[bytes, str, FailureKind], ...] = (
     (b"OOMKilled", r"OOMKilled", K.OUT_OF_MEMORY),
     (b"OUT_OF_MEMORY", r"\bOUT_OF_MEMORY\b", K.OUT_OF_MEMORY),
     (b"Out of memory: Kill", r"Out of memory: Kill", K.OUT_OF_MEMORY),
-    (b"out of memory", r"(?i)(?:hip|cuda|cudnn|cudaMalloc|gpu|host|device).{0,40}out of memory", K.OUT_OF_MEMORY),
+    (b"out of memory", r"^(?!.*(?:failed to allocate |ran out of memory trying)).*(?i:(?:hip|cuda|cudnn|cudaMalloc|gpu|host|device).{0,40}out of memory)", K.OUT_OF_MEMORY),
     (b"MemoryError", r"^\s*(?:[\w.]+\.)?(?:_ArrayMemoryError|MemoryError)\b", K.OUT_OF_MEMORY),
     (b"DefaultCPUAllocator", r"DefaultCPUAllocator: (?:can't|not enough) ", K.OUT_OF_MEMORY),
     (b"memory limit", r"(?i)exceeded .{0,20}memory limit|memory limit exceeded", K.OUT_OF_MEMORY),

@@ -15,7 +15,7 @@ from profiler.pairs import Mark, scan
 from profiler.plan import Field, Plan
 from profiler.points import LossKind
 from profiler.tokens import DEC, DUR, INT
-from profiler.words import Meaning, side_of, words_of
+from profiler.words import TIME_UNITS, Meaning, side_of, words_of
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else.
 TRIGGERS = (
@@ -33,6 +33,8 @@ _EPOCH_HEAD = re.compile(
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
+#: A shell's trace or a command line says what was asked for, never how far it is.
+_COMMAND = re.compile(r"^\s*(?:\++ |\$ |# |> )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 _BAR = re.compile(rf"%\s*\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
 
 
@@ -48,7 +50,10 @@ def assemble(
     _name_counters(marks, body, bar)
     fields = [f for m in marks for f in fields_of(m, bar)]
     opening = _opening(marks, canonical, start)
-    side = side_of(opening)
+    side = side_of(opening) or _side_of_values(marks)
+    if _COMMAND.match(body):
+        fields = [f for f in fields if f.what in _SETUP]
+        side = ""
     kind = rule_kind or _kind(marks, fields, side, body, bar)
     if not kind:
         return None
@@ -62,6 +67,14 @@ def assemble(
     if bar:
         plan.loss_kind = LossKind.RUNNING if "epoch" in {f.what for f in fields} or not rule_kind else None
     return plan
+
+
+def _side_of_values(marks: list[Mark]) -> str:
+    """A line whose first value is held-out, without a loss of training, is a line of validation."""
+    values = [m for m in marks if m.what in _VALUES]
+    if values and values[0].what.startswith("validation") and not any(m.what in ("loss", "part") for m in values):
+        return "validation"
+    return ""
 
 
 def _opening(marks: list[Mark], canonical: str, start: int) -> str:
@@ -99,7 +112,7 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     elif "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
         lead.what = "epoch"
     elif "epoch" not in named and loose and marks[0] is loose[0] and values:
-        if loose[0].what == "bracket" or re.match(rf"\s*{INT}\s*[:|,-]", body):
+        if loose[0].what == "bracket" or re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body):
             loose[0].what = "iteration"
 
 
@@ -116,6 +129,8 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     what = m.what
     if what == "unnamed" and m.kind == DUR and bar:
         return [Field("elapsed", m.token, days=m.days)]
+    if what == "unnamed" and bar and m.unit in TIME_UNITS and m.kind != DUR:
+        return [Field("epoch_time", m.token, scale=TIME_UNITS[m.unit])]
     if what in ("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank"):
         return []
     if what in ("iteration", "epoch", "iterations", "epochs") and (m.kind == DUR or m.negative):
@@ -181,7 +196,9 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "epoch"
     if epoch is not None and not counted and _EPOCH_HEAD.match(body) and len(body) < 80:
         return "context"
-    if what & {"loss", "part", "accuracy", "throughput", "step_rate"} and not counted and epoch is None:
+    if marks[0].what == "unnamed" and marks[0].unit in ("s", "sec", "secs", "seconds") and what & {"loss", "accuracy"} and not bar:
+        fields.append(Field("epoch_time", marks[0].token))
+    if what & {"loss", "part", "accuracy", "throughput", "step_rate", "epoch_time"} and not counted and epoch is None:
         return "loose"
     if what and what <= _SETUP | {"lr"} and what & _SETUP:
         return "setup"

@@ -21,7 +21,7 @@ _UNIT = re.compile(
 )
 _MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|$|\))")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
-_CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s")
+_CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
@@ -164,6 +164,11 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
     if bare in ("][", "] [") or (bare == "[" and previous.what in ("epoch", "total") and right.lstrip()[:1] in "/]-:"):
         mark.what = "unnamed" if right.lstrip()[:1] == "/" else "bracket"
         return True
+    if bare == "," and previous.what == "iteration" and previous.kind == mark.kind == INT and right[:1] == "]":
+        if canonical[:previous.at].rstrip().endswith("["):
+            mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
+            previous.what = "epoch"
+            return True
     if bare == "," and previous.what == "bracket" and mark.kind == INT and right[:1] == "]":
         mark.what = "pair"
         return True

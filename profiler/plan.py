@@ -164,6 +164,8 @@ class Row:
         total = bool(losses) and plan.total
         # the step's own value before averages of the same thing
         losses.sort(key=lambda v: v.kind is LossKind.RUNNING)
+        if plan.bar and "epoch_time" in values and values.get("iterations") != self.iteration:
+            del values["epoch_time"]  # the time of a bar is an epoch's only when the bar is full
         epoch = self.epoch if self.epoch is not None else values.get("epoch")
         return Point(
             line=self.line,
@@ -196,14 +198,16 @@ class Row:
         )
 
 
-def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str) -> None:
+def _take(
+    values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str
+) -> None:
     """Times need a sign and a meaning; the first number of a kind on a line is the one."""
     if what in ("step_rate", "step_rate_average"):
         if value <= 0:
             return
         what, value = what.replace("rate", "time"), 1.0 / value
     if what == "window_time":
-        what = {"elapsed": "elapsed", "step": "step_time", "epoch": "epoch_time"}.get(time_is, "")
+        what = {"elapsed": "elapsed", "step": "step_time", "window": "step_time"}.get(time_is, "")
         if kind in ("epoch", "validation"):
             what = "epoch_time"
     if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from profiler import failures
+from profiler import failures, tables
 from profiler.plan import Plan
 from profiler.points import Run
 from profiler.rules import Rule, RuleBook
@@ -31,12 +31,13 @@ _HITS = 6  #: plans tried for lines that are equal but for their digits
 class _Shape:
     """What is known of lines that are equal but for their digits."""
 
-    __slots__ = ("candidates", "fails", "generic", "hits", "misses")
+    __slots__ = ("candidates", "fails", "generic", "heads", "hits", "misses")
 
-    def __init__(self, candidates: list[Rule], generic: bool, fails: bool) -> None:
+    def __init__(self, candidates: list[Rule], generic: bool, fails: bool, heads: bool) -> None:
         self.candidates = candidates
         self.generic = generic
         self.fails = fails
+        self.heads = heads
         self.misses = 0
         #: (expression for a shape, its plan or None when nothing reads it)
         self.hits: list[tuple[re.Pattern[str], Plan | None]] = []
@@ -50,6 +51,9 @@ class LogReader:
         self.terminal = Terminal()
         self.runs_read = Runs(limit)
         self.bytes = 0
+        self.table: tables.Table | None = None
+        self.bare = tables.Bare()
+        self._rows: list[tuple[re.Pattern[str], Plan]] = []
         self._shapes: dict[bytes, _Shape | None] = {}
 
     @property
@@ -62,30 +66,41 @@ class LogReader:
         self.bytes += len(data)
         self._read(self.terminal.feed(data), self.runs_read)
 
+    def _copy(self) -> LogReader:
+        """A reader that goes on from here and leaves this one alone; it shares the shapes."""
+        new = LogReader(self.book)
+        new.runs_read = self.runs_read.copy()
+        new.table, new._shapes, new._rows = self.table, self._shapes, list(self._rows)
+        new.bare = tables.Bare.from_json(self.bare.to_json())
+        return new
+
     def runs(self) -> list[Run]:
         """The runs so far, the unfinished last line included where it can be trusted."""
         rest = self.terminal.rest()
         if not rest:
             return self.runs_read.all()
-        probe = self.runs_read.copy()
+        probe = self._copy()
         number, text, _ = rest[-1]
-        self._read([*rest[:-1], (number, _trusted(text), False)], probe)
-        return probe.all()
+        probe._read([*rest[:-1], (number, _trusted(text), False)], probe.runs_read)
+        return probe.runs_read.all()
 
     def _read(self, states: list[State], runs: Runs) -> None:
         shapes = self._shapes
         take = runs.row
+        bare = self.bare
         for number, raw, redrawn in states:
             if b"\xe2" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw or b"|" in raw:
                 raw = without_bar(raw)
+            if bare.alive:
+                self._bare(number, raw, runs)
             key = raw.translate(None, _DIGITS)
             shape = shapes.get(key, shapes)
-            if shape is None:
-                continue
             if shape is shapes:
                 shape = self._shape(key, raw)
-                if shape is None:
-                    continue
+            if self.table is not None and self._row(number, raw, redrawn, runs):
+                continue
+            if shape is None:
+                continue
             text = raw.decode("utf-8", "replace")
             for regex, plan in shape.hits:
                 m = regex.fullmatch(text)
@@ -96,6 +111,33 @@ class LogReader:
             else:
                 self._slow(shape, text, number, redrawn, runs)
 
+    def _bare(self, number: int, raw: bytes, runs: Runs) -> None:
+        for at, text in self.bare.take(number, raw.decode("utf-8", "replace") if len(raw) < 80 else ""):
+            plan = tables.Bare.plan(text)
+            m = plan.regex.fullmatch(text) if plan is not None else None
+            if plan is not None and m is not None:
+                runs.row(plan, m.groups(), at, False)
+
+    def _row(self, number: int, raw: bytes, redrawn: bool, runs: Runs) -> bool:
+        """Read a row of the table whose head came before; False when the line is none."""
+        assert self.table is not None
+        text = raw.decode("utf-8", "replace")
+        for regex, plan in self._rows:
+            m = regex.fullmatch(text)
+            if m is not None:
+                runs.row(plan, m.groups(), number, redrawn)
+                return True
+        if len(raw) > tables.LONGEST_HEAD or len(self.table.cells(text)) != len(self.table.columns):
+            return False
+        plan = self.table.plan(text.translate(_SCRUB))
+        m = plan.regex.fullmatch(text.translate(_SCRUB)) if plan is not None else None
+        if plan is None or m is None:
+            return False
+        if len(self._rows) < _HITS:
+            self._rows.append((plan.regex, plan))
+        runs.row(plan, m.groups(), number, redrawn)
+        return True
+
     def _shape(self, key: bytes, raw: bytes) -> _Shape | None:
         shapes = self._shapes
         shape: _Shape | None = None
@@ -104,8 +146,9 @@ class LogReader:
             numeric = len(key) < len(raw) or b"nan" in key.lower()
             generic = numeric and self.book.triggers(key)
             fails = failures.suspects(key)
-            if candidates or generic or fails:
-                shape = _Shape(candidates, generic, fails)
+            heads = tables.may_be_head(key)
+            if candidates or generic or fails or heads:
+                shape = _Shape(candidates, generic, fails, heads)
         if len(key) <= _CACHED_KEY:
             if len(shapes) >= _CACHE:
                 shapes.clear()
@@ -118,13 +161,18 @@ class LogReader:
             if failure is not None:
                 runs.failure(failure)
                 return
+        if shape.heads:
+            table = tables.head(text)
+            if table is not None:
+                self.table, self._rows = table, []
+                return
         if not shape.candidates and not shape.generic:
             return
         text = text.translate(_SCRUB)
         plan = self.book.plan(text, shape.candidates, shape.generic)
         if plan is None:
             shape.misses += 1
-            if shape.misses > 1 and len(shape.hits) < _HITS and not shape.fails:
+            if shape.misses > 1 and len(shape.hits) < _HITS and not shape.fails and not shape.heads:
                 shape.hits.append((matcher(tokenise(text)[0], set()), None))
             return
         if len(shape.hits) < _HITS:

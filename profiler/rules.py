@@ -46,7 +46,8 @@ _TYPES = {
     "int": INT,
     "num": rf"[-+]?(?:[{INT}{DEC}]|{_NAN})",
     "dur": rf"(?:{INT} days?,? )?{DUR}|{INT}-{DUR}",
-    "list": rf"[^\[\](){{}}]*?{INT}(?:[^\[\](){{}}{PRIVATE}]*{INT})*[^\[\](){{}}{PRIVATE}]*",
+    "list": rf"{INT}(?:,\s?{INT})*",
+    "items": rf"[^\[\](){{}}]*?{INT}(?:[^\[\](){{}}{PRIVATE}]*{INT})*[^\[\](){{}}{PRIVATE}]*",
     "ratio": rf"{INT} ?/ ?{INT}",
     "any": rf"(?:{INT} days?,? )?{DUR}|[-+]?(?:[{INT}{DEC}]|{_NAN})",
 }
@@ -240,7 +241,11 @@ class RuleBook:
                 prefix = ranks.strip(canonical, numbers)
             plan = rule.plan(canonical, prefix.start)
             if plan is not None:
-                return None if rule.kind == "ignore" else _placed(plan, prefix)
+                if rule.kind != "ignore":
+                    return _placed(plan, prefix)
+                if prefix.rank is None and prefix.fixed_rank is None:
+                    return None
+                return _placed(Plan(rule.full_name, "setup", canonical), prefix)  # a rank wrote it: there are ranks
         if not (self.generic and generic_too) or not numbers:
             return None
         if prefix is None:
@@ -383,7 +388,7 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         loss_kind=LossKind(data["loss_kind"]) if data.get("loss_kind") else None,
         series=str(data.get("series", "")),
         time_is=str(data.get("time_is", "")),
-        lists=frozenset(re.findall(r"\{([a-z_]+):list\}", str(data.get("pattern", "")))),
+        lists=frozenset(re.findall(r"\{([a-z_]+):(?:list|items)\}", str(data.get("pattern", "")))),
         examples=examples,
         at=at,
         where=where,
@@ -477,7 +482,7 @@ def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
         name = f.name if f.what == "part" else f.what
         values.setdefault(name, plan.value(f, groups))
     if plan.rank is not None:
-        values["rank"] = int(groups[plan.slots[plan.rank]])
+        values["rank"] = int(groups[plan.slots[plan.rank]].rsplit(",", 1)[-1])
     elif plan.fixed_rank is not None:
         values["rank"] = plan.fixed_rank
     return plan, values

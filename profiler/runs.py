@@ -38,7 +38,8 @@ class Facts:
         return Facts(dict(self.numbers), set(self.ranks), set(self.banners))
 
     def merge(self, other: Facts) -> None:
-        self.numbers.update(other.numbers)
+        for what, value in other.numbers.items():
+            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
         self.ranks |= other.ranks
         self.banners |= other.banners
 
@@ -118,7 +119,7 @@ class Runs:
                 time_s = self.days.place(*read)
         rank = plan.fixed_rank
         if plan.rank is not None:
-            rank = int(groups[plan.slots[plan.rank]].replace(",", ""))
+            rank = _rank(groups[plan.slots[plan.rank]])
         row = Row(plan, groups, line, rank, time_s, redrawn)
         row.order = self.order
         self.order += 1
@@ -211,6 +212,8 @@ class Runs:
                 if total != series.total:
                     series.total_changes += series.total is not None
                     series.total = total
+            elif f.what == "iterations_per_epoch":
+                run.facts.numbers[f.what] = plan.value(f, groups)
             elif f.what == "window_time":
                 self._window(series, plan.value(f, groups))
         series.add(row, ordinal, self.limit)
@@ -406,8 +409,13 @@ class Runs:
             first = min((s.first_epoch for s in self.open.series.values() if s.first_epoch is not None), default=epoch)
             if epoch > first and now - epoch < 2:
                 return  # another rank's late line
-            self._stretch(line, new=True)
-        self._stretch(line).epoch = (epoch, total, line)
+            at = self.starts[-1] if self.starts else None
+            self._stretch(line, new=at is None or not at.banner or at.epoch is not None or at.failure is not None)
+        stretch = self._stretch(line)
+        stretch.epoch = (epoch, total, line)
+        per_epoch = values.get("iterations_per_epoch")
+        if per_epoch is not None:
+            stretch.facts.numbers["iterations_per_epoch"] = per_epoch
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         facts = self._stretch(line).facts
@@ -416,7 +424,7 @@ class Runs:
             if value >= 0:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
-            facts.ranks.add(int(groups[plan.slots[plan.rank]]))
+            facts.ranks.add(_rank(groups[plan.slots[plan.rank]]))
 
     def start(self, text: str, line: int, hard: bool = False) -> None:
         """A program starts here."""
@@ -553,6 +561,11 @@ class Runs:
         elif built.failure is not None:
             out.append(built)
         return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
+
+
+def _rank(text: str) -> int:
+    """A rank as printed; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
+    return int(text.rsplit(",", 1)[-1])
 
 
 def _dead(s: Start) -> Run:

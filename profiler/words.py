@@ -68,6 +68,7 @@ _NOT_LOSS = frozenset(
     "lowest prev previous delta tol tolerance threshold patience improved improvement diff ratio mask rate std var "
     "norm time freq interval step_size limit target".split()
 )
+_NOT_ANY_LOSS = frozenset("best min minimum lowest prev previous delta improved improvement patience target".split())
 _TOTAL = frozenset("total sum overall all full final combined joint main".split())
 _AVERAGE = frozenset("avg average averaged mean running smoothed smooth ema moving smth cumulative".split())
 _AVERAGE_PREFIX = re.compile(r"^(?:avg|average|mean|running)\b[ ._-]*", re.IGNORECASE)
@@ -83,8 +84,9 @@ _NOT_TIME = frozenset(
     "saving input io infer inference preprocess compile compilation decode prepare init start started end date stamp "
     "idle wait waiting free zero grad limit limits until reward overhead bubble prefetch model wasted".split()
 )
+_DONE = frozenset("took takes finished completed done complete in".split())
 _TIME = frozenset(
-    "time elapsed duration dt sec secs seconds ms latency wall walltime wallclock runtime took takes timing t "
+    "dur time elapsed duration dt sec secs seconds ms latency wall walltime wallclock runtime took takes timing t "
     "time_s".split()
 )
 _ELAPSED = frozenset("elapsed wall walltime wallclock runtime since total used cumulative".split())
@@ -200,6 +202,8 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
     if not plain:
         return None
     last = plain[-1]
+    if unit.lower() in TIME_UNITS and last in _DONE and not present & _NOT_TIME:
+        return Meaning("window_time", scale=TIME_UNITS[unit.lower()])
     for abbreviation in (last, plain[0]):
         if abbreviation in _RATE_ABBREVIATIONS and len(plain) <= 2:
             what, rate_unit = _RATE_ABBREVIATIONS[abbreviation]
@@ -224,7 +228,8 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
 
 
 def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Meaning | None:
-    if present & _NOT_LOSS:
+    after = next((i for i in range(len(plain) - 1, -1, -1) if plain[i] in _LOSS or plain[i].endswith("loss")), 0)
+    if set(plain[after + 1 :]) & _NOT_LOSS or present & _NOT_ANY_LOSS:
         return None
     kind = LossKind.RUNNING if averaged else None
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"}
