@@ -73,5 +73,3 @@ def show(view: View) -> None:
         joined.rstrip()
         console.print(joined, soft_wrap=True)
     console.print(parts.event_lines(view, console.width, 8))
-
-
