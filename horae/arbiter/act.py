@@ -15,6 +15,7 @@ from horae.arbiter.hands import Do, Op, SetOrder, SetReason
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.outcomes import Retries
 from horae.arbiter.plan import Step
+from horae.arbiter.positions import repeatable
 from horae.arbiter.snapshot import View
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, JobRecord, Ledger, events
@@ -46,7 +47,7 @@ class Actions:
             and r.pool in acting
             and r.cancel_why is None
             and r.hold_why is None
-            and (r.submit_sent_s is None or now_s - r.submit_sent_s >= self._config.rounds.repeat_s)
+            and repeatable(r.submit_sent_s, now_s, self._config.rounds.repeat_s, ledger.opened_s)
             and retries.may(r.id, Verb.SUBMIT, now_s)
         ]
 

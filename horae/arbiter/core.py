@@ -11,11 +11,14 @@ one line. Everything it must not forget is in the journal; what it keeps beside 
 
 from __future__ import annotations
 
+import os
+import socket
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import horae
 from horae.arbiter import feedback, outcomes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
@@ -102,6 +105,9 @@ class Core:
         self._claimed_s = 0.0
         self._grown = 0
         self._bytes_checked_s = 0.0
+        how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
+        version, host = horae.__version__, socket.gethostname()
+        self.write([events.opened(version=version, host=host, pid=os.getpid(), how=how)])
 
     @property
     def ledger(self) -> Ledger:

@@ -37,7 +37,7 @@ def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> B
             capacity.subtract(occupies(record, now_s, config.rounds.settle_s))
     mine.sort(key=lambda r: (r.submitted_s, r.id))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
-    positions = [_position(r, config, now_s, restart_gap_s) for r in mine]
+    positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
     targets = {r.id: _target(r, p, view.limits, types, config, now_s) for r, p in zip(mine, positions, strict=True)}
     closed = frozenset(n.name for n in nodes if n.health is not Health.UP)
     if ledger.pool(pool).maintenance is not None:
@@ -53,18 +53,23 @@ def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Phase:
     return Phase.GRANTED if grant_stands(record, now_s, settle_s) else Phase.IDLE
 
 
-def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: Seconds) -> Position:
+def repeatable(asked_s: Seconds | None, now_s: Seconds, repeat_s: Seconds, opened_s: Seconds) -> bool:
+    """Whether something is asked for (again): never asked, long ago, or by an arbiter that did not live to see."""
+    return asked_s is None or now_s - asked_s >= repeat_s or asked_s <= opened_s
+
+
+def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: Seconds, opened_s: Seconds) -> Position:
     rounds = config.rounds
     phase = phase_of(record, now_s, rounds.settle_s)
     cancel = record.cancel_why is not None
     repeat = False
     if cancel:
-        repeat = record.cancel_sent_s is None or now_s - record.cancel_sent_s >= rounds.repeat_s
+        repeat = repeatable(record.cancel_sent_s, now_s, rounds.repeat_s, opened_s)
         phase = Phase.LEAVES if record.cancel_sent_s is not None else phase
     elif phase is Phase.LEAVES and record.state is not JobState.STOPPING:
-        repeat = record.stop_repeated_s is None or now_s - record.stop_repeated_s >= rounds.repeat_s
+        repeat = repeatable(record.stop_repeated_s, now_s, rounds.repeat_s, opened_s)
     elif phase is Phase.GRANTED and record.grant is not None:
-        repeat = now_s - record.grant.at_s >= rounds.repeat_s
+        repeat = repeatable(record.grant.at_s, now_s, rounds.repeat_s, opened_s)
     blocked_s = record.blocked["since_s"] if record.blocked is not None else None
     return Position(
         record.id,

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 
 from policy.model import EMPTY, Allocation, Gpus, JobName, NodeName
 
-#: Another place for a waiting job on what is free (node -> GPUs); empty: there is none.
-Place = Callable[[JobName, Mapping[NodeName, Gpus]], Allocation]
+#: Another place for a waiting job, of at most that many GPUs; empty: there is none.
+Offer = Callable[[JobName, Gpus], Allocation]
+#: What is settled -> offers on what is left. Each offer that is made counts as taken.
+Place = Callable[[Mapping[JobName, Allocation]], Offer]
 
 
-def no_place(_job: JobName, _free: Mapping[NodeName, Gpus]) -> Allocation:
-    return EMPTY
+def no_place(_settled: Mapping[JobName, Allocation]) -> Offer:
+    return lambda _job, _gpus: EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ def refit(
     if again and stepped_back:  # stepping back to what is held may have filled a node that was settled before
         return _repeat(order, targets, held, capacity, vetoed | stepped_back.keys(), soft, place, stepped_back)
     overruled = _stay(order, final, held, used, capacity, soft - vetoed - stepped_back.keys())
-    for job in order:
-        if job in stepped_back and not final[job] and targets.get(job):
-            free = {n: c - used[n] for n, c in capacity.items() if c > used[n]}
-            final[job] = place(job, free)
-            used.update(final[job])
+    lost = [job for job in order if job in stepped_back and not final[job] and targets.get(job)]
+    if lost:
+        offer = place(final)
+        for job in lost:
+            final[job] = offer(job, sum(targets[job].values()))
     return Fit(final, stepped_back, overruled)
 
 

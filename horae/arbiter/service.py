@@ -11,10 +11,8 @@ and the cluster say.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -43,7 +41,7 @@ from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.config import Config, Mode
 from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, events, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
@@ -117,10 +115,6 @@ class Arbiter:
         """Takes up the journal. Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
         self._journal = Journal(config.state_dir, clock)
-        how = "unreadable, started anew" if self._journal.quarantined else "new" if self._journal.new else "continued"
-        self._journal.append([
-            events.opened(version=horae.__version__, host=socket.gethostname(), pid=os.getpid(), how=how)
-        ])  # fmt: skip
         profiles = profiles or SdkProfiles()
         profiles.restore({
             r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured

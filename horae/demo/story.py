@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-_START = re.compile(r"^\[horae\] start step=(\d+) world=(\d+) epoch=(\d+)(?: checkpoint=(\S+))?$")
-_STEP = re.compile(r"^\[horae\] step=(\d+)(?:/(\d+))? loss=(\S+) .*\bworld=(\d+) epoch=(\d+)\b")
-_STOPPED = re.compile(r"^\[horae\] stopped at step (\d+)$")
+_START = re.compile(r"^(?:\d+: )?\[horae\] start step=(\d+) world=(\d+) epoch=(\d+)(?: checkpoint=(\S+))?$")
+_STEP = re.compile(r"^(?:\d+: )?\[horae\] step=(\d+)(?:/(\d+))? loss=(\S+) .*\bworld=(\d+) epoch=(\d+)\b")
+_STOPPED = re.compile(r"^(?:\d+: )?\[horae\] stopped at step (\d+)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,9 @@ def fold(ledger: Ledger, event: Event) -> None:
 # --- the arbiter's own life -------------------------------------------------------------------------------
 
 
-def _opened(ledger: Ledger, _: Event) -> None:
+def _opened(ledger: Ledger, event: Event) -> None:
     ledger.opened += 1
+    ledger.opened_s = event.at_s
     ledger.stood_down = None
 
 

@@ -161,6 +161,7 @@ class Ledger:
     submitted_s: Seconds = 0.0  #: newest submission: the next one is later, whatever the clock says
     at_s: Seconds = 0.0
     opened: int = 0
+    opened_s: Seconds = 0.0  #: whoever asked for something before this is gone, and does not know what came of it
     claims: list[str] = field(default_factory=list)  #: our newest tokens, newest last
     stood_down: str | None = None
 
