@@ -31,11 +31,12 @@ class Play:
     framework: Framework
     seconds: Seconds
     policy: str
+    asked: threading.Event  #: set when somebody wants it to end early
     record: Record = field(default_factory=Record)
-    over: threading.Event = field(default_factory=threading.Event)  #: all done, or out of time
+    over: threading.Event = field(default_factory=threading.Event)  #: all done, out of time, or asked
+    interrupted: bool = False
     failure: Exception | None = None
     _begun: Seconds = 0.0
-    _stop: threading.Event = field(default_factory=threading.Event)
     _status: Mapping[str, Any] | None = None
     _thread: threading.Thread | None = None
 
@@ -56,14 +57,15 @@ class Play:
 
     def _act(self) -> None:
         waiting = sorted(self.scenario.arrivals, key=lambda a: a.at_s)
-        while not self._stop.is_set():
+        while not self.asked.is_set():
             passed_s = time.monotonic() - self._begun
             while waiting and waiting[0].at_s <= passed_s:
                 self.stage.client.submit([as_body(waiting.pop(0), self.framework, self.stage.checkpoints)])
             self._look()
             if passed_s >= self.seconds or (not waiting and self._all_ended()):
                 return
-            self._stop.wait(LOOK_S)
+            self.asked.wait(LOOK_S)
+        self.interrupted = True
 
     def _look(self) -> None:
         self._status = self.stage.client.status(ended=True, losses=True)
@@ -81,8 +83,7 @@ class Play:
 
     def end(self) -> dict[str, Any]:
         """Stop playing, and make the account. Raises what went wrong on the way."""
-        interrupted = not self.over.is_set()
-        self._stop.set()
+        self.asked.set()
         if self._thread is not None:
             self._thread.join(10)
         if self.failure is not None:
@@ -96,7 +97,7 @@ class Play:
             record=self.record,
             stories={j["id"]: story.read(self.stage.log(j["id"])) for j in self._status["jobs"]},
             events=self.stage.client.history(limit=100_000),
-            interrupted=interrupted,
+            interrupted=self.interrupted,
         )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from horae.demo.play import Play, wait
 from horae.demo.record import Record
 from horae.demo.scenario import Framework, Scenario, fitted, scenario, torch_python
-from horae.demo.stage import Stage, gpus, stage
+from horae.demo.stage import gpus, stage
 from policy import catalogue
 from policy.model import BadInput, Seconds
 
@@ -35,31 +37,33 @@ def run(
     catalogue.find(policy)
     kind = _framework(framework)
     play, nodes = _cluster(scenario(seconds), nodes)
-    with stage(play, policy, nodes=nodes, keep=keep) as built:
+    asked = threading.Event()
+    with _set_by_signals(asked), stage(play, policy, nodes=nodes, keep=keep) as built:
         tell(f"the demo's arbiter listens: export HORAE_SOCKET={built.service.socket}")
-        summary, record = _play(built, play, kind, seconds, policy, live, tell)
+        running = Play(built, play, kind, seconds, policy, asked)
+        running.start()
+        if live:
+            _watch(running)
+        else:
+            wait(running, tell)
+        summary = running.end()
     if keep:
         tell(f"kept: {built.folder}")
-    return Outcome(summary, record)
+    return Outcome(summary, running.record)
 
 
-def _play(
-    built: Stage,
-    scene: Scenario,
-    framework: Framework,
-    seconds: Seconds,
-    policy: str,
-    live: bool,
-    tell: Callable[[str], None],
-) -> tuple[dict[str, Any], Record]:
-    play = Play(built, scene, framework, seconds, policy)
-    play.start()
-    with contextlib.suppress(KeyboardInterrupt):
-        if live:
-            _watch(play)
-        else:
-            wait(play, tell)
-    return play.end(), play.record
+@contextlib.contextmanager
+def _set_by_signals(asked: threading.Event) -> Iterator[None]:
+    """Ctrl-C, a closed terminal and a kill end the play in order: there are processes to clear away."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.signal(number, lambda *_: asked.set())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(play: Play) -> None:
