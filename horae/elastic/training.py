@@ -206,7 +206,8 @@ class Training:
             per_step,
         ]
         stop, superseded, checkpoint_due, slowest = self.group.all_max(wants)
-        self._next_agreement = self.step + max(1, min(1000, int(_AGREE_S / slowest) if slowest > 0 else 1000))
+        steps = int(_AGREE_S / slowest) if slowest > 0 else 1000
+        self._next_agreement = self.step + (1 if self.world == 1 else max(1, min(1000, steps)))
         if superseded:
             self._leave(protocol.EXIT_SUPERSEDED, "a newer start of this job exists: leaving without a checkpoint")
         if stop:
