@@ -261,7 +261,10 @@ class Training:
             self._last_check,
         )
         self._saved_step, self._saved_at = self.step, time.monotonic()
-        checkpoints.prune(self._store, self._keep)
+        try:
+            checkpoints.prune(self._store, self._keep)
+        except OSError as error:
+            say("old checkpoints could not be removed: %s" % error)
 
     def _account(self) -> Dict[str, Any]:
         return {
@@ -294,6 +297,8 @@ class Training:
             return protocol.EXIT_STOPPED
         for attempt in (1, 2):
             try:
+                if attempt == 2:
+                    checkpoints.prune(self._store, 1)
                 if self._saved_step != self.step:
                     self.checkpoint()
                 return protocol.EXIT_STOPPED
@@ -302,8 +307,6 @@ class Training:
                 return protocol.EXIT_SUPERSEDED
             except OSError as error:
                 say("checkpoint at step %d could not be written: %s" % (self.step, error))
-                if attempt == 1 and not checkpoints.prune(self._store, 1):
-                    break
         return protocol.EXIT_NO_CHECKPOINT
 
     def _open_store(self, url: Optional[str]) -> Optional[Store]:
@@ -325,9 +328,7 @@ class Training:
     def _load_from(self, name: str, folder: str) -> None:
         """Rank 0 has verified its `folder`; other ranks fetch their own (a shared folder is the same bytes)."""
         if self._store is None or self._load is None:
-            raise ValueError(
-                "rank 0 resumes from %s, and this rank has no checkpoint folder or load function" % name
-            )
+            raise ValueError("rank 0 resumes from %s, and this rank has no checkpoint folder or load function" % name)
         account = checkpoints.manifest(self._store, name)
         try:
             if not folder:

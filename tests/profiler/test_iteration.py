@@ -158,9 +158,7 @@ def test_an_epochs_time_over_its_iterations() -> None:
 
 def test_a_bar_that_reached_its_end_times_an_epoch() -> None:
     points = [
-        point(
-            e, epoch=float(e), iteration=100.0, iterations=100.0, scope="epoch", elapsed_s=8.0, elapsed_of="epoch"
-        )
+        point(e, epoch=float(e), iteration=100.0, iterations=100.0, scope="epoch", elapsed_s=8.0, elapsed_of="epoch")
         for e in (1, 2, 3)
     ]
     found = timing(run(points, scope="epoch", iterations_per_epoch=100.0))
@@ -224,9 +222,7 @@ def test_ranks_are_averaged_and_one_clock_is_read() -> None:
 
 
 def test_validation_points_time_nothing() -> None:
-    points = steps([0.2] * 20) + [
-        point(100 + i, Kind.VALIDATION, step_s=9.0, iteration=float(i)) for i in range(50)
-    ]
+    points = steps([0.2] * 20) + [point(100 + i, Kind.VALIDATION, step_s=9.0, iteration=float(i)) for i in range(50)]
     found = timing(run(points)).iteration
     assert found is not None
     assert found.median == 0.2
