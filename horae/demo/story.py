@@ -43,6 +43,7 @@ class Story:
     starts: list[Start] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     total: int | None = None
+    last_words: list[str] = field(default_factory=list)  #: the newest lines that are not the SDK's
 
     @property
     def done(self) -> int:
@@ -90,8 +91,9 @@ class Story:
 
 def read(log: str) -> Story:
     """The story that `log` tells; lines of other programs are passed over."""
-    story = Story()
-    for line in log.splitlines():
+    lines = log.splitlines()
+    story = Story(last_words=[line for line in lines if line.strip() and "[horae]" not in line][-3:])
+    for line in lines:
         if match := _START.match(line):
             first = int(match[1])
             story.starts.append(Start(int(match[3]), int(match[2]), first, first))
