@@ -33,7 +33,7 @@ def parts(
             by_node.setdefault(node, []).append(job)
     weight = {job: max(entitled.get(tenant_of[job], 0.0) / requested[tenant_of[job]], 1e-6) for job in homes}
     out = dict.fromkeys(homes, 1.0)
-    for _ in range(ROUNDS):
+    for step in range(ROUNDS):
         out = dict.fromkeys(homes, 1.0)
         for node, jobs in by_node.items():
             wants = {j: float(homes[j][node]) for j in jobs}
@@ -55,7 +55,7 @@ def parts(
             if part < 1 - 1e-9 and shared > 1e-9:
                 factor = max(target, 1e-3 * shared) / shared
                 settled &= abs(factor - 1) < 1e-4
-                weight[job] *= factor**2  # over-relaxed: half the rounds
+                weight[job] *= factor ** (2 if step < ROUNDS // 2 else 1)  # over-relaxed: half the rounds
         if settled:
             break
     return out

@@ -1,0 +1,212 @@
+"""`horae-exec` as the parent of a batch job's trainer under Slurm.
+
+    #!/bin/bash
+    #SBATCH --requeue --open-mode=append
+    exec horae-exec --checkpoint ckpt/ -- python train.py
+
+`exec`, because Slurm signals the batch script's own process. One `srun` starts one task a GPU over the shape that
+the job has *now*; each task is a small process of ours (`task_main`) that turns Slurm's words into a rank's. A
+task's exit codes and signals need care:
+
+* Slurm kills a step at the first task that exits with anything but 0, also with 86 while its peers still write. A
+  task that leaves with 86 therefore says so in a file beside the fence and exits 0; any other failure ends all.
+* USR1 reaches the tasks at different times, and before their handlers exist: it is ignored until then.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from . import protocol
+from .files import read_bytes, write_atomic
+from .gang import Member
+from .jobfolder import JobFolder
+from .processes import exit_code, send
+from .shape import free_ports
+
+#: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
+STALE = (
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_DISTRIBUTION",
+)
+#: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
+_GRANT_FILE = "slurm.json"
+
+
+class Shape:
+    """The allocation of the restart that runs now."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        """Raises ValueError outside a batch job, with the variable that is missing."""
+        self.job = _needed(env, "SLURM_JOB_ID")
+        if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"):
+            self.job = "%s_%s" % (env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"])
+        self.nodes = int(_needed(env, "SLURM_JOB_NUM_NODES"))
+        self.node_list = _needed(env, "SLURM_JOB_NODELIST")
+        self.gpus_per_node = int(env.get("SLURM_GPUS_ON_NODE") or 1)
+        self.restarts = int(env.get("SLURM_RESTART_COUNT") or 0)
+
+    @property
+    def world(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+def job_folder(env: Mapping[str, str], shape: Shape) -> str:
+    """Where the arbiter looks for this job; without an arbiter, a folder in the user's home."""
+    if env.get(protocol.ENV_JOB_DIR):
+        return env[protocol.ENV_JOB_DIR]
+    if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
+        return os.path.join(env["HORAE_SPOOL"], "jobs", "%s.%s" % (shape.job, env["HORAE_NONCE"]))
+    cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
+    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, shape.job))
+
+
+def epoch_of(folder: JobFolder, shape: Shape) -> int:
+    """The epoch of this restart: the arbiter's, where its note is about this restart; else the restart's number.
+
+    Without an arbiter the fence is written here. A first run in a used folder is another job's under the same
+    number (Slurm gives numbers out again): its fence is not ours.
+    """
+    grant = _grant(folder)
+    if grant is not None:
+        epoch, restarts = grant
+        if restarts == shape.restarts:
+            return epoch
+        # Requeued behind the arbiter's back: no newer fence exists, this run is the newest all the same.
+        return epoch if shape.restarts > restarts else epoch - 1
+    epoch = shape.restarts + 1
+    if folder.epoch() < epoch or shape.restarts == 0:
+        folder.write_epoch(epoch)
+    return epoch
+
+
+def host_names(node_list: str) -> "List[str]":
+    """Raises OSError when scontrol cannot be run."""
+    answer = subprocess.run(
+        ["scontrol", "show", "hostnames", node_list], stdout=subprocess.PIPE, check=False, universal_newlines=True
+    )
+    names = answer.stdout.split()
+    if not names:
+        raise OSError("scontrol show hostnames %s: nothing came back" % node_list)
+    return names
+
+
+def members(
+    command: Sequence[str], env: Mapping[str, str], cwd: str, shape: Shape, hosts: Sequence[str]
+) -> "List[Member]":
+    """One srun for the whole gang. The batch script runs on its first node, so a port free here is rank 0's."""
+    port = free_ports("")
+    fresh = {key: value for key, value in env.items() if key not in STALE}
+    fresh.update(
+        {
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": str(port),
+            protocol.ENV_PORT: str(port + 1),
+            protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
+        }
+    )
+    argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
+    argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
+    if shape.world > 1:
+        argv.append("--label")
+    argv += [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--slurm-task", "--"]
+    return [Member(argv + list(command), fresh, cwd, rank=0)]
+
+
+def translate(folder: JobFolder, epoch: int, code: int) -> int:
+    """srun's exit code as the gang's: 0 is 86 when the tasks said so, and of several failures the first counts.
+
+    (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
+    """
+    said = (read_bytes(folder.file(_note(epoch)), 64) or b"").strip()
+    if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
+        return code
+    return int(said)
+
+
+# --- one task ---------------------------------------------------------------------------------------------
+
+
+def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = None) -> int:
+    """Be one task: set the rank's words, run the trainer, and say 86 in a way that Slurm lets its peers live."""
+    env = dict(os.environ if variables is None else variables)
+    env.update(rank_words(env))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        try:
+            os.execvpe(command[0], list(command), env)
+        except OSError as error:
+            os.write(2, ("[horae-exec] cannot run %s: %s\n" % (command[0], error)).encode())
+            os._exit(127)
+
+    def forward(number: int, _frame: object) -> None:
+        send(child, number)
+
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    _pid, status = os.waitpid(child, 0)
+    code = exit_code(status)
+    if code:
+        _leave_note(os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code)
+    return 0 if code == protocol.EXIT_STOPPED else code
+
+
+def _note(epoch: int) -> str:
+    """Where the tasks of an epoch say how they ended, where that was not 0: a failure, else 86."""
+    return ".ended-%d" % epoch
+
+
+def _leave_note(path: str, code: int) -> None:
+    said = (read_bytes(path, 64) or b"").strip()
+    if said and said != b"%d" % protocol.EXIT_STOPPED:
+        return  # another task failed before this one
+    try:
+        write_atomic(path, b"%d\n" % code)
+    except OSError as error:
+        os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
+
+
+def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
+    words = {
+        "RANK": env["SLURM_PROCID"],
+        "WORLD_SIZE": env["SLURM_NTASKS"],
+        "LOCAL_RANK": env["SLURM_LOCALID"],
+    }
+    nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
+    words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
+    return words
+
+
+def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
+    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data.decode())
+        return int(value["epoch"]), int(value["restarts"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _needed(env: Mapping[str, str], name: str) -> str:
+    if not env.get(name):
+        raise ValueError("%s is not set: this is not a Slurm batch job" % name)
+    return env[name]
