@@ -349,6 +349,7 @@ _HIGHS = {
     _STATUS.kTimeLimit: Termination.TIME_LIMIT,
     _STATUS.kIterationLimit: Termination.TIME_LIMIT,
     _STATUS.kInterrupt: Termination.TIME_LIMIT,
+    _STATUS.kSolutionLimit: Termination.TIME_LIMIT,
     _STATUS.kUnknown: Termination.NUMERICAL,
 }
 _CBC = {
@@ -392,11 +393,13 @@ def maximise_matrix(
     column_up: Sequence[float] | Any | None = None,
     integer: bool = False,
     time_limit_s: float | None = None,
+    node_limit: int | None = None,
     seed: int = 0,
 ) -> MatrixResult:
     """Maximise objective . x over x >= 0 with row_low <= A x <= row_up; A as (row, column, coefficient) triples.
 
     For large programs whose matrix is at hand: HiGHS directly, without an expression a row. An LP ends in a vertex.
+    `node_limit` bounds the work of a MILP so that equal runs end equally, on slow machines and fast ones.
     """
     started = time.perf_counter()
     cost = np.asarray(objective, dtype=np.float64)
@@ -424,6 +427,8 @@ def maximise_matrix(
     model.setOptionValue("random_seed", seed)
     model.setOptionValue("time_limit", DEFAULT_TIME_LIMIT_S if time_limit_s is None else max(time_limit_s, 0.01))
     model.setOptionValue("mip_rel_gap", 0.0)
+    if node_limit is not None:
+        model.setOptionValue("mip_max_nodes", node_limit)
     model.passModel(lp)
     model.run()
     info, status = model.getInfo(), model.getModelStatus()

@@ -266,7 +266,9 @@ class Columns:
             self._values.append(coefficient)
         self.objective.append(value)
 
-    def run(self, *, integer: bool = False, time_limit_s: float | None = None) -> MatrixResult:
+    def run(
+        self, *, integer: bool = False, time_limit_s: float | None = None, node_limit: int | None = None
+    ) -> MatrixResult:
         from policy.solver import maximise_matrix
 
         return maximise_matrix(
@@ -278,6 +280,7 @@ class Columns:
             self.up,
             integer=integer,
             time_limit_s=time_limit_s,
+            node_limit=node_limit,
         )
 
     def solve(self) -> float | None:
