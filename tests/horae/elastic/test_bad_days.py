@@ -237,9 +237,7 @@ def test_a_full_disk_under_periodic_checkpoints_costs_only_those(exec_job: Make,
     assert job.state["checkpoint"]["step"] == 200
 
 
-def test_a_full_disk_at_the_last_checkpoint_is_told_and_the_older_one_is_kept(
-    exec_job: Make, tmp_path: Path
-) -> None:
+def test_a_full_disk_at_the_last_checkpoint_is_told_and_the_older_one_is_kept(exec_job: Make, tmp_path: Path) -> None:
     full = tmp_path / "full"
     job = exec_job("", retries=1)
     on_full_disk(job, full, every=10)
