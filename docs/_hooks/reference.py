@@ -75,7 +75,9 @@ def _command(command: Any, title: str, depth: int) -> Iterator[str]:
     yield f"\n{'#' * depth} {title}\n"
     yield command.help or ""
     if command.epilog:
-        yield f"\n{command.epilog}"
+        yield "\n" + re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", command.epilog).replace("[dim]", "").replace(
+            "[/dim]", ""
+        )
     rows = []
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
