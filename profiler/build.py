@@ -25,7 +25,11 @@ def build(run: Open, limit: int) -> Run:
     chosen = _one_validation(chosen, main or counter)
     points = _points(chosen, main)
     lead = counter or main
-    summary = max((s for s in chosen if s.kind == "epoch" and s.last_iteration is not None), key=lambda s: s.last_line, default=None)
+    summary = max(
+        (s for s in chosen if s.kind == "epoch" and s.last_iteration is not None),
+        key=lambda s: s.last_line,
+        default=None,
+    )
     numbers = run.facts.numbers
     scope = lead.scope if lead is not None and lead.last_iteration is not None else None
     if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
@@ -117,7 +121,9 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
 
 def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
     if main is None and counter is None:
-        validation = [s for s in run.series.values() if s.kind == "validation" and not s.bar and s.last_epoch is not None]
+        validation = [
+            s for s in run.series.values() if s.kind == "validation" and not s.bar and s.last_epoch is not None
+        ]
         return validation
     out = []
     for s in run.series.values():

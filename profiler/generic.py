@@ -175,7 +175,11 @@ def _loss_kind(m: Mark) -> LossKind | None:
 
 def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: bool) -> str:
     what = {f.what for f in fields}
-    validation_only = bool(what & {"validation_loss", "validation_accuracy"}) and not what & {"loss", "part", "accuracy"}
+    validation_only = bool(what & {"validation_loss", "validation_accuracy"}) and not what & {
+        "loss",
+        "part",
+        "accuracy",
+    }
     counted = "iteration" in what
     epoch = next((m for m in marks if m.what == "epoch"), None)
     fractional = epoch is not None and epoch.kind == DEC
@@ -196,7 +200,12 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "epoch"
     if epoch is not None and not counted and _EPOCH_HEAD.match(body) and len(body) < 80:
         return "context"
-    if marks[0].what == "unnamed" and marks[0].unit in ("s", "sec", "secs", "seconds") and what & {"loss", "accuracy"} and not bar:
+    if (
+        marks[0].what == "unnamed"
+        and marks[0].unit in ("s", "sec", "secs", "seconds")
+        and what & {"loss", "accuracy"}
+        and not bar
+    ):
         fields.append(Field("epoch_time", marks[0].token))
     if what & {"loss", "part", "accuracy", "throughput", "step_rate", "epoch_time"} and not counted and epoch is None:
         return "loose"
@@ -212,9 +221,7 @@ def one_each(fields: list[Field]) -> list[Field]:
     for f in fields:
         if f.what in ("part", "loss", "validation_loss"):
             if f.what == "loss" and "loss" in seen:
-                if f.kind is not LossKind.RUNNING and all(
-                    o.kind is LossKind.RUNNING for o in out if o.what == "loss"
-                ):
+                if f.kind is not LossKind.RUNNING and all(o.kind is LossKind.RUNNING for o in out if o.what == "loss"):
                     out = [o for o in out if o.what != "loss"]
                 else:
                     continue

@@ -111,11 +111,7 @@ def _choose(found: dict[TimeSource, list[Sample]], levels: dict[TimeSource, floa
         too_short = clock == "timestamps" and len(found[clock]) >= 3 and best * WALL_FACTOR < fast
         too_long = best > slow * (1 + DISAGREE)
         if too_short or too_long:
-            why = (
-                "even the fastest intervals of the clock are longer"
-                if too_short
-                else "longer than the clock allows"
-            )
+            why = "even the fastest intervals of the clock are longer" if too_short else "longer than the clock allows"
             warnings.append(
                 f"{_says(source, best)} cannot be the time of an iteration as counted here ({why}): "
                 f"{_says(clock, levels[clock])} is used"
@@ -217,9 +213,7 @@ def _from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
     if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
         return []
     steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length
-    return [
-        Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in enumerate(_epoch_durations(run))
-    ]
+    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in enumerate(_epoch_durations(run))]
 
 
 def _length_of_epoch(run: Run) -> float | None:
@@ -265,9 +259,7 @@ def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
     return samples
 
 
-def _broken(
-    run: Run, a: Point, b: Point, start: tuple[float, float, Point], now: tuple[float, float, Point]
-) -> bool:
+def _broken(run: Run, a: Point, b: Point, start: tuple[float, float, Point], now: tuple[float, float, Point]) -> bool:
     """True where the interval between two points is not all training of one stretch."""
     if now[0] < start[0] or now[1] < start[1]:  # resumed behind, or the clock stepped back or began again
         return True

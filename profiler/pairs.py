@@ -165,7 +165,7 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
         mark.what = "unnamed" if right.lstrip()[:1] == "/" else "bracket"
         return True
     if bare == "," and previous.what == "iteration" and previous.kind == mark.kind == INT and right[:1] == "]":
-        if canonical[:previous.at].rstrip().endswith("["):
+        if canonical[: previous.at].rstrip().endswith("["):
             mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
             previous.what = "epoch"
             return True

@@ -54,12 +54,29 @@ class Start:
     facts: Facts = field(default_factory=Facts)
     failure: Failure | None = None
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
+    epoch_time: float | None = None  #: the stamp of that header
+    epoch_rule: str = ""
 
 
 class Open:
     """The run being read."""
 
-    __slots__ = ("announced", "context", "counts", "done_epoch", "facts", "failure", "first_line", "header_line", "last_line", "position", "position_line", "series")
+    __slots__ = (
+        "announced",
+        "context",
+        "counts",
+        "done_epoch",
+        "facts",
+        "failure",
+        "first_line",
+        "header_line",
+        "header_rule",
+        "header_time",
+        "last_line",
+        "position",
+        "position_line",
+        "series",
+    )
 
     def __init__(self, line: int) -> None:
         self.first_line = self.last_line = line
@@ -69,6 +86,8 @@ class Open:
         self.counts: Counter[str] = Counter()
         self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
         self.header_line = 0
+        self.header_time: float | None = None
+        self.header_rule = ""
         self.done_epoch = 0  #: line of the newest bar that was complete
         self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
         self.position_line = 0
@@ -112,11 +131,7 @@ class Runs:
             self._loose(plan, groups, line, redrawn)
 
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
-        time_s = None
-        if plan.clock is not None:
-            read = plan.clock.read(groups)
-            if read is not None:
-                time_s = self.days.place(*read)
+        time_s = self._time(plan, groups)
         rank = plan.fixed_rank
         if plan.rank is not None:
             rank = _rank(groups[plan.slots[plan.rank]])
@@ -124,6 +139,10 @@ class Runs:
         row.order = self.order
         self.order += 1
         return row
+
+    def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
+        read = plan.clock.read(groups) if plan.clock is not None else None
+        return None if read is None else self.days.place(*read)
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         f = plan.iteration
@@ -135,7 +154,12 @@ class Runs:
         f = plan.epoch
         own_epoch = None if f is None else plan.value(f, groups)
         run = self.open
-        if plan.needs_header and run.header_line <= run.done_epoch and self._header_pending() is None and run.done_epoch:
+        if (
+            plan.needs_header
+            and run.header_line <= run.done_epoch
+            and self._header_pending() is None
+            and run.done_epoch
+        ):
             # a bar without an epoch header after a complete one: an evaluation
             self._evaluation(plan, groups, line, redrawn)
             return
@@ -228,7 +252,7 @@ class Runs:
         series.window = value
 
     def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """"": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
+        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
         if series is None:
             return ""
         iteration = row.iteration
@@ -256,7 +280,13 @@ class Runs:
             return ""
         if plan.bar:
             return "pass" if own_epoch is None else ""
-        if epoch is None and series.total is not None and last >= series.total and not self.starts and series.first_iteration is not None:
+        if (
+            epoch is None
+            and series.total is not None
+            and last >= series.total
+            and not self.starts
+            and series.first_iteration is not None
+        ):
             return "pass"
         if row.rank is None and not self._banner():
             drop = last - iteration
@@ -314,6 +344,9 @@ class Runs:
         elif epoch is None:
             epoch = run.position[0]
         row.epoch = epoch
+        if plan.rule == run.header_rule + "-stop" and row.time_s is not None and run.header_time is not None:
+            lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
+            row.epoch_s = lasted if lasted > 0 else None
         self._advance(run, series, row, groups, plan, epoch, row.iteration)
 
     def _validation(
@@ -326,7 +359,11 @@ class Runs:
         progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
         if progress or row.iteration is None:
             previous = series.tail[-1] if series.tail else None
-            if previous is not None and previous.epoch == (own if own is not None else epoch) and previous.iteration == iteration:
+            if (
+                previous is not None
+                and previous.epoch == (own if own is not None else epoch)
+                and previous.iteration == iteration
+            ):
                 previous.redrawn = True
             row.iteration = iteration
         if own is None and epoch is None and run.context is not None:
@@ -413,9 +450,10 @@ class Runs:
             self._stretch(line, new=at is None or not at.banner or at.epoch is not None or at.failure is not None)
         stretch = self._stretch(line)
         stretch.epoch = (epoch, total, line)
-        per_epoch = values.get("iterations_per_epoch")
-        if per_epoch is not None:
-            stretch.facts.numbers["iterations_per_epoch"] = per_epoch
+        stretch.epoch_time, stretch.epoch_rule = self._time(plan, groups), plan.rule
+        stretch.facts.numbers["epoch_count"] = values.get("epoch_count", 1)
+        if "iterations_per_epoch" in values:
+            stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         facts = self._stretch(line).facts
@@ -448,7 +486,7 @@ class Runs:
         if new or not self.starts:
             self.starts.append(Start(line))
             if len(self.starts) > MAX_RUNS:
-                del self.starts[1:-MAX_RUNS // 2]
+                del self.starts[1 : -MAX_RUNS // 2]
         return self.starts[-1]
 
     # --- run boundaries -----------------------------------------------------------------------------------
@@ -499,6 +537,7 @@ class Runs:
         if s.epoch is not None:
             run.context = (s.epoch[0], s.epoch[1])
             run.header_line = s.epoch[2]
+            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
             run.last_line = max(run.last_line, s.epoch[2])
 
     def _restarted(self, starts: list[Start], run: Open) -> bool:
@@ -549,13 +588,15 @@ class Runs:
         if not run.has_points:
             return out + [_dead(s) for s in starts if s.failure is not None]
         tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line, run.header_line)
+        held = (run.facts, run.context, run.failure, run.last_line)
+        header = (run.header_line, run.header_time, run.header_rule)
         if tail is not None:
             run.failure = tail.failure
             if tail.epoch is not None:
                 self._header(run, tail)
         built = build(run, self.limit)
-        run.facts, run.context, run.failure, run.last_line, run.header_line = held
+        run.facts, run.context, run.failure, run.last_line = held
+        run.header_line, run.header_time, run.header_rule = header
         if built.points:
             out.append(built)
         elif built.failure is not None:
@@ -581,4 +622,3 @@ def _dead(s: Start) -> Run:
         gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
         failure=s.failure,
     )
-

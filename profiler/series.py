@@ -142,4 +142,3 @@ def formats_of(rows: Counter[str]) -> str | None:
         name = rule.split("/")[0]
         best[name] = best.get(name, 0) + n
     return max(best, key=lambda k: best[k]) if best else None
-

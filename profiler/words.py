@@ -17,7 +17,7 @@ from profiler.points import LossKind
 FIELDS = frozenset(
     "iteration iterations iterations_per_epoch epoch epochs loss part accuracy validation_loss validation_accuracy "
     "step_time step_time_average step_rate step_rate_average epoch_time window_time elapsed time throughput "
-    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus gpus_per_node gpus_used nodes rank skip".split()
+    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus epoch_count gpus_per_node gpus_used nodes rank skip".split()
 )
 
 
@@ -155,7 +155,7 @@ def excluded(key: str) -> bool:
 
 
 def side_of(text: str) -> str:
-    """"train", "validation" or "" as the words of a text say; both words: "train"."""
+    """ "train", "validation" or "" as the words of a text say; both words: "train"."""
     words = set(words_of(text))
     if words & _TRAINING:
         return "train"
@@ -273,7 +273,19 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
         last = plain[-2]
     total = present & _MAXIMUM and (plain[-1].endswith("s") or present & {"max", "maximum", "total", "num"})
     if last in _EPOCH:
-        if present & {"per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log"}:
+        if present & {
+            "per",
+            "since",
+            "best",
+            "warmup",
+            "patience",
+            "every",
+            "decay",
+            "freq",
+            "interval",
+            "save",
+            "log",
+        }:
             return None
         if last == "epochs" and not total and len(plain) > 1:
             return None

@@ -71,6 +71,42 @@ def test_a_copy_under_another_name_trains_and_supervises(tmp_path: Path) -> None
     assert done.stdout.count("done 2") == 2
 
 
+def pythons() -> list[str]:
+    """This Python, and every other on the search path that can be run, from 3.7 on."""
+    found = [sys.executable]
+    for minor in range(7, 20):
+        program = shutil.which(f"python3.{minor}")
+        if program and subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode == 0:
+            found.append(program)
+    return found
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_it_runs_under_every_python_at_hand(tmp_path: Path, python: str) -> None:
+    shutil.copytree(ELASTIC, tmp_path / "elastic", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "train.py").write_text(
+        "import elastic, os, signal, time\n"
+        "save = lambda folder: open(folder + '/x', 'w').close()\n"
+        "training = elastic.Training(steps=10**6, global_batch=4, save=save, load=lambda folder: None)\n"
+        "for step in training:\n"
+        "    time.sleep(0.01)\n"
+        "    if step.number == 5 and training.rank == 1: os.kill(os.getpid(), signal.SIGUSR1)\n"
+    )
+    done = subprocess.run(
+        [
+            *(python, "-I", "-S", str(tmp_path / "elastic"), "--gpus", "2", "--checkpoint", "ckpt"),
+            *("--", python, str(tmp_path / "train.py")),
+        ],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 86, done.stdout + done.stderr
+    assert "Warning" not in done.stdout + done.stderr
+
+
 def test_no_framework_is_loaded_with_the_sdk() -> None:
     code = "import sys, horae.elastic; horae.elastic.Training; print(sorted(set(sys.modules) & set(sys.argv[1:])))"
     found = subprocess.run(
