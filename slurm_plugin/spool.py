@@ -1,0 +1,125 @@
+"""The spool: a folder shared by the arbiter, slurmctld's host (the Lua module) and the nodes (`horae-exec`).
+
+    heartbeat        who lives and which partitions' new jobs are held; read by the Lua module at each submission
+    claim            token of the arbiter that claimed the cluster last
+    events           lines that hooks append; only a wake-up, its content is never trusted
+    reasons/JOB      why a job waits or holds, for its owner to read
+    jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
+
+A job folder belongs to the job's owner where we may give files away (root), else it is writable by all with the
+sticky bit, and only files that the job's owner owns are believed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any
+
+from horae.port import CheckpointMark, FixConfiguration
+from slurm_plugin.transport import Files, LocalFiles
+
+
+class Spool:
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files, self._folder = files, PurePosixPath(folder)
+
+    def prepare(self) -> None:
+        """Create the folders. Raises FixConfiguration when the spool cannot be written."""
+        try:
+            self._files.mkdir(str(self._folder), 0o755)
+            self._files.mkdir(self.path("jobs"), 0o755)
+            self._files.mkdir(self.path("reasons"), 0o755)
+        except OSError as error:
+            raise FixConfiguration(
+                f"cannot write the spool {self._folder}: {error.strerror}",
+                "make it, owned by Horae's account, or set `spool`",
+            ) from error
+
+    def path(self, *parts: str) -> str:
+        return str(self._folder.joinpath(*parts))
+
+    # --- the arbiter's marks ---
+
+    def beat(self, now_s: float, partitions: tuple[str, ...]) -> None:
+        text = f"time {int(now_s)}\nhold {','.join(partitions)}\nhost {socket.gethostname()}\n"
+        self._write(self.path("heartbeat"), text.encode())
+
+    def silence(self) -> None:
+        """No heartbeat: the Lua module stops holding at once."""
+        with suppress(OSError):
+            self._files.remove(self.path("heartbeat"))
+
+    def claim(self, token: str, now_s: float) -> None:
+        mark = {"token": token, "host": socket.gethostname(), "pid": os.getpid(), "time_s": now_s}
+        self._write(self.path("claim"), json.dumps(mark).encode())
+
+    def claimed(self) -> str | None:
+        """The token that stands there now; None where nobody claimed, or the mark cannot be read."""
+        try:
+            raw = self._files.read(self.path("claim"))
+            return None if raw is None else str(json.loads(raw)["token"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    # --- a job ---
+
+    def folder(self, job: str) -> str:
+        return self.path("jobs", job)
+
+    def grant(self, job: str, uid: int, epoch: int, restarts: int) -> None:
+        """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for."""
+        folder = self.folder(job)
+        fresh = self._files.stat(folder) is None
+        self._files.mkdir(folder, 0o755)
+        if fresh and isinstance(self._files, LocalFiles):
+            try:
+                os.chown(folder, uid, -1)
+            except PermissionError:
+                os.chmod(folder, 0o1777)  # noqa: PTH101
+        for name in ("stop", "cancel"):
+            self._files.remove(f"{folder}/{name}")
+        self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
+        self._write(f"{folder}/epoch", f"{epoch}\n".encode())
+
+    def ask(self, job: str, what: str) -> None:
+        """`stop` or `cancel`: polled by the supervisor beside its signals. The signal goes out all the same."""
+        if self._files.stat(self.folder(job)) is not None:
+            with suppress(OSError):
+                self._write(f"{self.folder(job)}/{what}", b"")
+
+    def checkpoint(self, job: str, uid: int) -> CheckpointMark | None:
+        path = f"{self.folder(job)}/state.json"
+        try:
+            found = self._files.stat(path)
+            if found is None or found.st_uid != uid:
+                return None
+            mark: Any = json.loads(self._files.read(path, 0, 65536) or b"{}").get("checkpoint")
+            if not isinstance(mark, dict):
+                return None
+            return CheckpointMark(int(mark["epoch"]), float(mark["step"]), float(mark["time_s"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # the job's own file: whatever it says, it must not stop a round
+
+    def reason(self, job: str, text: str) -> None:
+        self._write(self.path("reasons", job), (text.strip() + "\n").encode())
+
+    def forget(self, job: str) -> None:
+        for path in (self.path("reasons", job), f"{self.folder(job)}/epoch", f"{self.folder(job)}/stop"):
+            with suppress(OSError):
+                self._files.remove(path)
+
+    def log(self, job: str) -> str | None:
+        path = f"{self.folder(job)}/output.log"
+        return path if self._files.stat(path) is not None else None
+
+    def _write(self, path: str, data: bytes) -> None:
+        try:
+            self._files.replace(path, data)
+        except OSError as error:
+            raise FixConfiguration(
+                f"cannot write {path}: {error.strerror}", "free space there, or give it to Horae's account"
+            ) from error
