@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from horae.port import CheckpointMark, FixConfiguration
-from slurm_plugin.transport import Files, LocalFiles
+from slurm_plugin.transport import Files
 
 
 class Spool:
@@ -75,11 +75,8 @@ class Spool:
         folder = self.folder(job)
         fresh = self._files.stat(folder) is None
         self._files.mkdir(folder, 0o755)
-        if fresh and isinstance(self._files, LocalFiles):
-            try:
-                os.chown(folder, uid, -1)
-            except PermissionError:
-                os.chmod(folder, 0o1777)  # noqa: PTH101
+        if fresh and not self._files.chown(folder, uid):
+            self._files.chmod(folder, 0o1777)
         for name in ("stop", "cancel"):
             self._files.remove(f"{folder}/{name}")
         self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())

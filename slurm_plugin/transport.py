@@ -53,6 +53,12 @@ class Files(Protocol):
 
     def mkdir(self, path: str, mode: int = 0o755) -> None: ...
 
+    def chmod(self, path: str, mode: int) -> None: ...
+
+    def chown(self, path: str, uid: int) -> bool:
+        """True when the file was given away; False where we may not."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
 
@@ -106,6 +112,16 @@ class LocalFiles:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
+
+    def chmod(self, path: str, mode: int) -> None:
+        Path(path).chmod(mode)
+
+    def chown(self, path: str, uid: int) -> bool:
+        try:
+            os.chown(path, uid, -1)
+        except PermissionError:
+            return False
+        return True
 
     def remove(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)

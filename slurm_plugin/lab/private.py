@@ -133,7 +133,6 @@ class PrivateSlurm:
             first += count
         lab = self.folder
         release = slurm_version(root)
-        isolation = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none"
         values = {
             "CLUSTER": request.name.replace("-", "_"),
             "CONTROLLER": f"{host}(127.0.0.1)",
@@ -147,7 +146,7 @@ class PrivateSlurm:
             "LOG": f"{lab}/log",
             "PLUGIN_DIR": f"PluginDir={_libraries(root)}/slurm-wlm" if root != Path("/") else "",
             "SELECT": "CR_Core",
-            "ISOLATION": isolation,
+            "ISOLATION": settings.NO_CGROUPS,
             "ACCOUNTING": "AccountingStorageType=accounting_storage/none",
             "SCHEDULING": settings.SWIFT,
             "NODES": settings.node_lines(request, settings.MEMORY_MB, extra),

@@ -12,6 +12,7 @@ from horae.lab import LabRequest, containers
 #: release -> the Debian suite that carries it
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 CPUS, MEMORY_MB = 16, 64000
+NO_CGROUPS = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none"
 #: a start within a second of the release, as small clusters are set
 SWIFT = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\nPriorityType=priority/basic"
 
