@@ -1,0 +1,79 @@
+"""Small files that must be whole or absent: write, rename, and survive a power cut."""
+
+import errno
+import os
+from typing import Optional
+
+#: Errors that mean "no room now, perhaps later".
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def sync_folder(folder: str) -> None:
+    """Make renames in `folder` durable, where the filesystem can (some network ones cannot)."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: str, data: bytes, sync: bool = True) -> None:
+    """Replace `path` by `data`, or leave it as it is and raise OSError.
+
+    The temporary name is made anew (`O_EXCL`, `O_NOFOLLOW`): in a folder that a user may write to, a planted link
+    is not followed.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            write_all(fd, data)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise
+    if sync:
+        sync_folder(folder or ".")
+
+
+def read_bytes(path: str, limit: int = 1 << 20) -> Optional[bytes]:
+    """The first `limit` bytes of a regular file, None when there is none. Links are not followed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
+    try:
+        data = b""
+        while len(data) < limit:
+            more = os.read(fd, limit - len(data))
+            if not more:
+                break
+            data += more
+        return data
+    except IsADirectoryError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

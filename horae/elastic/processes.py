@@ -1,0 +1,199 @@
+"""Linux processes that do not get away: subreaper, death signal, the whole tree below a process.
+
+A trainer may fork, daemonise and leave its process group; what it cannot leave is its nearest living ancestor that
+is a *child subreaper*, to which the kernel gives every orphan. The supervisor is one for its ranks, and its keeper
+(`keep`) is one for the supervisor: whoever of the two dies, nothing of the job computes on.
+"""
+
+import ctypes
+import errno
+import os
+import signal
+import time
+from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, "prctl(%d): %s" % (option, os.strerror(code)))
+
+
+def become_subreaper() -> None:
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """In a child right after fork: be killed when `parent` (the forking thread of it) dies, also if it just did."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+def parents() -> Dict[int, int]:
+    """pid -> parent's pid, of every process that can be seen."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open("/proc/%s/stat" % name, "rb") as file:
+                text = file.read()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        # The second field is the command in parentheses and may hold anything, parentheses too.
+        fields = text[text.rfind(b")") + 2 :].split()
+        found[int(name)] = int(fields[1])
+    return found
+
+
+def descendants(ancestor: int) -> Set[int]:
+    below: Dict[int, List[int]] = {}
+    for pid, parent in parents().items():
+        below.setdefault(parent, []).append(pid)
+    found: Set[int] = set()
+    waiting = [ancestor]
+    while waiting:
+        for pid in below.get(waiting.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                waiting.append(pid)
+    return found
+
+
+def send(pid: int, number: int) -> bool:
+    """Signal a process; False when it is gone (or became somebody else's)."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def send_group(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def reap() -> List[Tuple[int, int]]:
+    """(pid, exit code) of every child that has ended; 128 + n for signal n."""
+    ended: List[Tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, exit_code(status)))
+
+
+def exit_code(status: int) -> int:
+    if os.WIFSIGNALED(status):
+        return 128 + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)
+
+
+def has_children() -> bool:
+    """Whether this process has any child, running or not yet reaped. For a subreaper: anything below it."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def kill_below() -> int:
+    """Kill everything below this process, a subreaper, and reap it. Returns how many there were.
+
+    Repeats until nothing is left: what forks meanwhile is an orphan of ours the moment its parent is killed.
+    """
+    killed: Set[int] = set()
+    while has_children():
+        victims = descendants(os.getpid())
+        for pid in victims:
+            send(pid, signal.SIGKILL)
+        killed |= victims
+        reap()
+        time.sleep(0.002)
+    return len(killed)
+
+
+def marked(variable: str, value: str) -> Set[int]:
+    """Processes whose environment holds `variable=value` (of this user; of everybody when root)."""
+    mark = os.fsencode("%s=%s" % (variable, value))
+    found = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as file:
+                environment = file.read()
+        except OSError:  # gone, or another user's: either way not ours to find
+            continue
+        if mark in environment.split(b"\0"):
+            found.add(int(name))
+    return found
+
+
+def kill_marked(variable: str, value: str, patience_s: float = 5.0) -> int:
+    """Kill every process that carries the mark, until none is left. Returns how many there were."""
+    killed: Set[int] = set()
+    deadline = time.monotonic() + patience_s
+    while True:
+        victims = marked(variable, value)
+        if not victims or time.monotonic() > deadline:
+            return len(killed)
+        for pid in victims:
+            send(pid, signal.SIGKILL)
+        killed |= victims
+        time.sleep(0.005)
+
+
+def keep(forwarded: Iterable[int]) -> None:
+    """Split in two: returns in the child, which does the work; the parent is its keeper and never returns.
+
+    The keeper forwards `forwarded` signals, waits, kills what the child left behind, and ends as the child ended.
+    If the keeper itself is killed, the child dies with it, and so do the child's own children.
+    """
+    keeper = os.getpid()
+    become_subreaper()
+    forwarded = tuple(forwarded)
+    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
+    child = os.fork()
+    if child == 0:
+        die_with_parent(keeper)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
+        return
+
+    def forward(number: int, _frame: object) -> None:
+        send(child, number)
+
+    for number in forwarded:
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
+    code = _wait_for(child)
+    kill_below()
+    os._exit(code)
+
+
+def _wait_for(child: int) -> int:
+    code: Optional[int] = None
+    while code is None:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except OSError as error:
+            if error.errno == errno.EINTR:
+                continue
+            raise
+        if pid == child:
+            code = exit_code(status)
+    return code

@@ -1,0 +1,39 @@
+"""The request to checkpoint and leave: USR1, TERM or a stop file, all alike."""
+
+import os
+import signal
+import threading
+import time
+from typing import Optional
+
+_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+_LOOK_S = 0.02  #: the stop file is looked at no more often than this
+
+
+class StopRequest:
+    """Installs the handlers (in the main thread; elsewhere the stop file has to do)."""
+
+    def __init__(self, stop_file: Optional[str], install: bool = True) -> None:
+        self._file = stop_file
+        self._asked = False
+        self._next_look = 0.0
+        if install and threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._asked = True
+
+    def asked(self) -> bool:
+        if not self._asked and self._file is not None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_S
+            self._asked = os.path.exists(self._file)
+        return self._asked
+
+
+def ignore_from_now_on() -> None:
+    """After the loop: a request that reaches a rank on its way out must not kill it (Python would restore the
+    default action at shutdown; an ignored signal stays ignored)."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,145 @@
+"""Options of the local cluster: validated once, with the remedy in every complaint.
+
+state: ~/.local/state/horae/local     folder of everything this cluster remembers
+nodes: auto                           the GPUs that nvidia-smi shows, on one node named after this machine
+nodes: "v100:2x4,k80:2x2"             virtual: 2 nodes of 4 v100 (v100-1, v100-2) and 2 of 2 k80
+nodes:                                virtual, one by one
+  - {name: n1, gpu_type: v100, gpus: 4, rack: r1, cpus: 8, memory: 16000000000}
+speeds: {v100: 1.0, k80: 0.4}         relative speed by GPU type, told to trainers as HORAE_SPEED (a demo's toy)
+python: /usr/bin/python3              interpreter of the supervisor; default: the arbiter's own
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from horae.local import gpus
+from policy.model import EMPTY, BadInput, GpuType, Node
+
+_GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:(\d+)x)?(\d+)$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*$")
+_FIELDS = frozenset({"name", "gpu_type", "gpus", "rack", "cpus", "memory"})
+_OPTIONS = frozenset({"state", "nodes", "speeds", "python"})
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    state: Path
+    nodes: tuple[Node, ...]
+    speeds: Mapping[GpuType, float] = field(default_factory=lambda: EMPTY)
+    python: str = sys.executable
+    devices: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)  #: real GPUs' indices, by node
+
+    def slots(self, node: Node) -> tuple[int, ...]:
+        """What CUDA_VISIBLE_DEVICES may name on this node."""
+        return self.devices.get(node.name, tuple(range(node.gpus)))
+
+
+def parse(options: Mapping[str, Any]) -> LocalOptions:
+    """Raises BadInput."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise BadInput(
+                "unknown option of the local cluster",
+                field=str(name),
+                remedy=f"known: {', '.join(sorted(_OPTIONS))}",
+            )
+    state = options.get("state")
+    if not isinstance(state, str | Path) or not str(state):
+        raise BadInput("the local cluster needs a folder to remember its jobs in", field="state", value=state)
+    wanted = options.get("nodes", "auto")
+    real = wanted == "auto"
+    found = gpus.this_machine() if real else ()
+    nodes = tuple(node for node, _ in found) if real else _nodes(wanted)
+    if not nodes:
+        raise BadInput(
+            "no GPU found on this machine" if real else "there must be at least one node",
+            field="nodes",
+            value=wanted,
+            remedy='describe virtual nodes, for example "v100:2x4,k80:2x2"',
+        )
+    names = [node.name for node in nodes]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput("two nodes have the same name", field="nodes", value=name)
+    return LocalOptions(
+        state=Path(state).expanduser().absolute(),
+        nodes=nodes,
+        speeds=_speeds(options.get("speeds", {})),
+        python=str(options.get("python") or sys.executable),
+        devices={node.name: indices for node, indices in found},
+    )
+
+
+def _nodes(value: object) -> tuple[Node, ...]:
+    if isinstance(value, str):
+        return _groups(value)
+    if isinstance(value, Sequence):
+        return tuple(_node(entry, f"nodes[{i}]") for i, entry in enumerate(value))
+    raise BadInput("neither text nor a list", field="nodes", value=value, remedy='for example "v100:2x4,k80:2x2"')
+
+
+def _groups(text: str) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    counted: dict[str, int] = {}
+    for part in text.split(","):
+        match = _GROUP.match(part.strip())
+        if match is None or not int(match[2] or 1) or not int(match[3]):
+            raise BadInput(
+                f"cannot read {part.strip()!r} as a group of nodes",
+                field="nodes",
+                value=text,
+                remedy="TYPE:NODESxGPUS, for example v100:2x4",
+            )
+        for _ in range(int(match[2] or 1)):
+            counted[match[1]] = counted.get(match[1], 0) + 1
+            nodes.append(Node(name=f"{match[1]}-{counted[match[1]]}", gpu_type=match[1], gpus=int(match[3])))
+    return tuple(nodes)
+
+
+def _node(entry: object, where: str) -> Node:
+    if not isinstance(entry, Mapping):
+        raise BadInput("not a node", field=where, value=entry, remedy="{name: n1, gpu_type: v100, gpus: 4}")
+    for name in entry:
+        if name not in _FIELDS:
+            raise BadInput(
+                "unknown field of a node", field=f"{where}.{name}", remedy=f"known: {', '.join(sorted(_FIELDS))}"
+            )
+    name, gpu_type = entry.get("name"), entry.get("gpu_type")
+    for label, text in (("name", name), ("gpu_type", gpu_type)):
+        if not isinstance(text, str) or not _NAME.match(text):
+            raise BadInput("letters, digits, dot, dash, underscore", field=f"{where}.{label}", value=text)
+    count = entry.get("gpus")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BadInput("a whole number of at least 1", field=f"{where}.gpus", value=count)
+    rack = entry.get("rack")
+    if rack is not None and not isinstance(rack, str):
+        raise BadInput("a rack is a name", field=f"{where}.rack", value=rack)
+    cpus, memory = entry.get("cpus"), entry.get("memory")
+    for label, number in (("cpus", cpus), ("memory", memory)):
+        if number is not None and (not isinstance(number, int | float) or isinstance(number, bool) or number <= 0):
+            raise BadInput("a number above 0", field=f"{where}.{label}", value=number)
+    return Node(
+        name=str(name),
+        gpu_type=str(gpu_type),
+        gpus=count,
+        rack=rack,
+        cpus=None if cpus is None else float(cpus),
+        memory=None if memory is None else int(memory),
+    )
+
+
+def _speeds(value: object) -> Mapping[GpuType, float]:
+    if not isinstance(value, Mapping):
+        raise BadInput(
+            "not a map from GPU type to speed", field="speeds", value=value, remedy="{v100: 1.0, k80: 0.4}"
+        )
+    for gpu_type, speed in value.items():
+        if not isinstance(speed, int | float) or isinstance(speed, bool) or speed <= 0:
+            raise BadInput("a number above 0", field=f"speeds.{gpu_type}", value=speed)
+    return {str(gpu_type): float(speed) for gpu_type, speed in value.items()}
