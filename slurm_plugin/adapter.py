@@ -12,6 +12,7 @@ stamps of one second, and the launch would be refused and the job end FAILED. Su
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from horae.port import (
+    BlockKind,
     Capabilities,
     FixConfiguration,
     JobId,
@@ -40,10 +42,14 @@ from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow, fold
-from slurm_plugin.spool import Spool
+from slurm_plugin.spool import Account, Spool
 from slurm_plugin.transport import LocalTransport, Transport
 
 RESTART_GAP_S = 1.0
+ACCOUNT_AGE_S = 5.0
+REPEAT_S = 3.0  #: a start asked for again within this is the same one
+#: a batch script may not have set its trap yet, nor horae-exec said that it lives
+YOUNG_S = 2.0
 _FACTS_AGE_S = 300.0
 _FORGET_AFTER_S = 3600.0
 
@@ -63,10 +69,11 @@ class SlurmCluster:
             ) from error
         self._rows: dict[JobId, JobRow] = {}
         self._seen: dict[JobId, ObservedJob] = {}
-        self._node_names: frozenset[str] = frozenset()
+        self._node_gpus: dict[str, int] = {}
         self._token: str | None = None
         self._facts: Facts | None = None
         self._facts_s = 0.0
+        self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
         self._timers: dict[JobId, threading.Timer] = {}
         self._late: list[str] = []  #: what deferred writes said, for the next observation's notes
         self._lock = threading.RLock()
@@ -110,7 +117,7 @@ class SlurmCluster:
                 if verdict.note:
                     notes.append(verdict.note)
                 if verdict.job is not None:
-                    jobs[job] = self._marked(verdict.job, row)
+                    jobs[job] = self._marked(verdict.job, row, now_s)
                     if verdict.memo.grants or verdict.memo.stop or verdict.steps:
                         self._memories.put(verdict.memo)
                     else:
@@ -120,18 +127,16 @@ class SlurmCluster:
                 jobs[vanished.id] = vanished
             ours = frozenset(jobs)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
-            self._node_names = frozenset(node.name for node in nodes)
+            self._node_gpus = {node.name: node.gpus for node in nodes}
             self._seen = jobs
             if self._token is not None and claim == self._token:
                 notes += self._follow_up(due)
             return Observation(now_s, nodes, tuple(jobs.values()), claim, tuple(notes))
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
-        path = self._spool.log(job)
+        row = self._known(job)[0]
+        path = self._spool.log(job) or stdout_path(row)
         if path is None:
-            row = self._rows.get(job)
-            path = row.stdout if row else None
-        if path is None or "%" in path:
             return LogChunk(b"", offset)
         try:
             found = self._transport.files.stat(path)
@@ -187,6 +192,10 @@ class SlurmCluster:
             elif last and last.epoch > epoch:
                 return
             grant = Grant(epoch, row.restarts, nodes, per_node, time.time(), before=row.reason or "")
+            if wrong := self._impossible(nodes, per_node):
+                grant = replace(grant, withdrawn=True)
+                self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
+                return
             lines = self._start_lines(row, memo, grant)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
@@ -208,31 +217,35 @@ class SlurmCluster:
             self._cancel_timer(job)
             if memo.outstanding and row.state == "PENDING":
                 self._client.write((f"hold {row.id}",), f"taking back the grant of {job}")
-                self._memories.put(memo.with_last(withdrawn=True))
+                # If it began to run before the hold came, the next observation asks it to leave.
+                stop = Stop(time.time(), grace_s, row.restarts)
+                self._memories.put(replace(memo.with_last(withdrawn=True, recalled=True), stop=stop))
                 return
             if row.state == "COMPLETING":
                 return
             now_s = time.time()
             stop = Stop(now_s, grace_s, row.restarts)
-            self._spool.ask(job, "stop")
-            ready = row.state == "RUNNING" and row.reason != "Prolog" and memo.of(row.restarts) is not None
-            self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s) if ready else stop))
-            if ready:  # else the next observation sends it: a signal during the prolog is lost, or kills the job
+            self._memories.put(replace(memo, stop=stop))
+            ready = row.state == "RUNNING" and row.reason != "Prolog"
+            if ready:  # else the next observation asks: a signal during the prolog is lost, or kills the job
                 self._ask_to_leave(row, f"stopping {job}")
 
     def cancel(self, job: JobId) -> None:
         with self._lock:
             self._cancel_timer(job)
-            row = self._rows.get(job)
-            if row is None:
-                row = self._known(job)[0]
-            self._memories.put(replace(self._memories.get(job), cancelled=True))
-            self._spool.ask(job, "cancel")
+            row, seen, memo = self._known(job)
+            if seen.state.ended:
+                return
+            self._memories.put(replace(memo, cancelled=True))
+            self._spool.ask_to_end(job)
             self._client.cancel([row.id], f"cancelling {job}")
 
     def release(self, job: JobId) -> None:
         with self._lock:
-            row, seen, memo = self._known(job)
+            try:
+                row, seen, memo = self._known(job)
+            except Gone:
+                return
             self._cancel_timer(job)
             if not seen.state.ended:
                 lines = [f"release {row.id}"]
@@ -290,10 +303,15 @@ class SlurmCluster:
             raise Never(
                 f"{job}: Slurm can only give a job equally many GPUs on each of its nodes, not {dict(allocation)}"
             )
-        unknown = sorted(set(allocation) - self._node_names)
-        if unknown:
-            raise TryLater(f"{job}: no node {fold(unknown)} in the managed partitions")
         return tuple(sorted(allocation)), counts.pop()
+
+    def _impossible(self, nodes: tuple[str, ...], per_node: int) -> str:
+        """Why Slurm could never run this shape, before it is asked: it would answer by holding the job for ever."""
+        unknown = sorted(set(nodes) - set(self._node_gpus))
+        if unknown:
+            return f"no node {fold(unknown)} in the managed partitions"
+        small = sorted(node for node in nodes if self._node_gpus[node] < per_node)
+        return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
 
     def _start_lines(self, row: JobRow, memo: Memo, grant: Grant) -> tuple[str, ...]:
         count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
@@ -358,9 +376,27 @@ class SlurmCluster:
             timer.cancel()
 
     def _ask_to_leave(self, row: JobRow, doing: str) -> None:
+        """Stop file for those who poll it; the signal for all but supervisors that are not the batch shell.
+
+        A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
+        and too young to have a trap is left for the next observation.
+        """
+        job = reading.port_id(row)
+        memo = self._memories.get(job)
+        stop, grant = memo.stop, memo.of(row.restarts)
+        if stop is None:
+            return
+        now_s = time.time()
+        epoch = grant.epoch if grant else row.restarts + 1
+        self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s)
+        account = self._spool.account(job, row.uid)
+        young = row.start_s is not None and now_s - row.start_s < YOUNG_S
+        if account.epoch != epoch and young and now_s < stop.at_s + stop.grace_s:
+            return
+        self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s)))
         if self._options.stop == "requeuehold":
             self._client.write((f"requeuehold {row.id}",), doing)
-        else:
+        elif account.epoch != epoch or account.direct:
             self._client.signal(row.id, "USR1", doing)
 
     def _follow_up(self, due: Sequence[tuple[JobRow, reading.Step]]) -> list[str]:
@@ -370,19 +406,26 @@ class SlurmCluster:
             if reading.port_id(row) in self._timers:
                 continue
             try:
-                if step.signal:
-                    self._client.signal(row.id, step.signal, f"{row.id}: {step.why}")
+                if step.ask:
+                    self._ask_to_leave(row, f"{row.id}: {step.why}")
                 else:
                     self._client.write(step.lines, f"{row.id}: {step.why}")
             except PortError as error:
                 notes.append(error.text)
         return notes
 
-    def _marked(self, job: ObservedJob, row: JobRow) -> ObservedJob:
-        if job.state in {JobState.QUEUED, JobState.STARTING}:
+    def _marked(self, job: ObservedJob, row: JobRow, now_s: float) -> ObservedJob:
+        """With what the job's supervisor says. While it runs that is read now and then, when it stops at once."""
+        if job.state in {JobState.QUEUED, JobState.STARTING} and job.epoch == 0:
             return job
-        mark = self._spool.checkpoint(job.id, row.uid)
-        return job if mark is None else replace(job, checkpoint=mark)
+        key = (job.state, job.epoch)
+        kept = self._accounts.get(job.id)
+        if kept is None or kept[0] != key or (job.state.holds and now_s - kept[1] > ACCOUNT_AGE_S):
+            kept = (key, now_s, self._spool.account(job.id, row.uid))
+            self._accounts[job.id] = kept
+        account = kept[2]
+        code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
+        return replace(job, checkpoint=account.checkpoint, exit_code=code)
 
     def _vanished(self, facts: Facts, now_s: float) -> list[ObservedJob]:
         """Jobs that we granted GPUs and slurmctld no longer knows: how they ended, from slurmdbd or unknown."""
@@ -433,6 +476,18 @@ class SlurmCluster:
         if facts.private & {"jobs", "nodes"}:
             notes.append("PrivateData hides jobs or nodes from all but Operators")
         return notes
+
+
+def stdout_path(row: JobRow) -> str | None:
+    """Where the batch script's output goes, with the patterns that squeue leaves as they are; None if unknown."""
+    if not row.stdout:
+        return None
+    array, _, task = row.id.partition("_")
+    known = {"j": str(row.slurm_id), "A": array, "a": task, "x": row.name, "u": row.user, "J": str(row.slurm_id)}
+    path = re.sub(r"%(\d*)([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
+    if "%" in path:
+        return None
+    return path if path.startswith("/") else f"{row.cwd}/{path}"
 
 
 def connect(options: Mapping[str, Any]) -> SlurmCluster:

@@ -26,6 +26,7 @@ class Grant:
     at_s: float
     started: bool = False  #: seen to run
     withdrawn: bool = False  #: held again before it ran
+    recalled: bool = False  #: withdrawn because a stop was asked for
     before: str = ""  #: the reason that squeue showed before: says nothing about this grant
     began_s: float | None = None
 

@@ -47,15 +47,17 @@ _GONE = re.compile(
     r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error"
 )
 _RESCUES = 4
+#: the job's own supervisor ends it when its grace is over, and knows better how; then we do
+FORCE_AFTER_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next to one job, and why: scontrol commands, or a signal."""
+    """What to do next to one job, and why: scontrol commands, or asking it to checkpoint and leave."""
 
     why: str
     lines: tuple[str, ...] = ()
-    signal: str = ""
+    ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def _running(
     if row.state == "CONFIGURING" or row.reason == "Prolog":
         return JobState.STARTING, memo, ()
     if grant is not None and grant is memo.grant and not grant.started:
-        memo = memo.with_last(started=True, withdrawn=False, began_s=row.start_s or now_s)
+        memo = memo.with_last(started=True, withdrawn=False, recalled=False, began_s=row.start_s or now_s)
         memo = replace(memo, blocked=None, rescued=0)
     steps: list[Step] = []
     if ours and not row.held:
@@ -142,17 +144,13 @@ def _running(
     if memo.stop is None:
         return JobState.RUNNING, memo, tuple(steps)
     stop = memo.stop
-    if now_s >= stop.at_s + stop.grace_s:
+    if now_s >= stop.at_s + stop.grace_s + FORCE_AFTER_S:
         # Also repeated: a requeuehold that was lost would leave the job holding its GPUs for ever.
         if not stop.forced or now_s >= stop.signalled_s + 15.0:
             steps.append(Step("its time to checkpoint is over", (f"requeuehold {row.id}",)))
             stop = replace(stop, forced=True, signalled_s=now_s)
     elif stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4):
-        if options.stop == "requeuehold":
-            steps.append(Step("asked to leave", (f"requeuehold {row.id}",)))
-        else:
-            steps.append(Step("asked to checkpoint and leave", signal="USR1"))
-        stop = replace(stop, signalled_s=now_s)
+        steps.append(Step("asked to checkpoint and leave", ask=True))
     return JobState.STOPPING, replace(memo, stop=stop), tuple(steps)
 
 
@@ -186,6 +184,9 @@ def _waiting(
     if ours and not row.held:
         steps = (Step("nobody granted it GPUs", (f"hold {row.id}",)),)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1]) if memo.blocked else None
+    last = memo.grant
+    if last is not None and last.recalled and last.restarts == row.restarts:
+        return JobState.STOPPED, memo, steps, blocked
     if row.restarts == 0 and not any(grant.started for grant in memo.grants):
         return JobState.QUEUED, memo, steps, blocked
     asked = memo.stop is not None and memo.stop.restarts == row.restarts - 1

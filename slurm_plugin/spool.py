@@ -16,11 +16,23 @@ import json
 import os
 import socket
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from horae.port import CheckpointMark, FixConfiguration
 from slurm_plugin.transport import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the supervisor of a job wrote about itself."""
+
+    epoch: int = 0  #: of the newest start that has one
+    direct: bool = False  #: Slurm's signal to the batch shell reaches it
+    ended: int = 0  #: newest epoch that it saw end
+    exit_code: int | None = None  #: of that
+    checkpoint: CheckpointMark | None = None
 
 
 class Spool:
@@ -77,31 +89,56 @@ class Spool:
         self._files.mkdir(folder, 0o755)
         if fresh and not self._files.chown(folder, uid):
             self._files.chmod(folder, 0o1777)
-        for name in ("stop", "cancel"):
+        for name in ("stop", "cancel", "slurm.exec"):
             self._files.remove(f"{folder}/{name}")
         self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
         self._write(f"{folder}/epoch", f"{epoch}\n".encode())
 
-    def ask(self, job: str, what: str) -> None:
-        """`stop` or `cancel`: polled by the supervisor beside its signals. The signal goes out all the same."""
-        if self._files.stat(self.folder(job)) is not None:
-            with suppress(OSError):
-                self._write(f"{self.folder(job)}/{what}", b"")
+    def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float) -> None:
+        """The stop file: polled by the supervisor and the SDK."""
+        request = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
+        self._ask(job, "stop", json.dumps(request).encode() + b"\n")
 
-    def checkpoint(self, job: str, uid: int) -> CheckpointMark | None:
-        path = f"{self.folder(job)}/state.json"
+    def ask_to_end(self, job: str) -> None:
+        self._ask(job, "cancel", b"")
+
+    def account(self, job: str, uid: int) -> Account:
+        """What the job's supervisor says of itself; nothing where there is none, or the file is not the owner's."""
+        state = self._own(f"{self.folder(job)}/state.json", uid)
+        words = self._own(f"{self.folder(job)}/slurm.exec", uid)
+        try:
+            mark = state.get("checkpoint")
+            checkpoint = (
+                CheckpointMark(int(mark["epoch"]), float(mark["step"]), float(mark["time_s"])) if mark else None
+            )
+            code = state.get("exit_code")
+            return Account(
+                epoch=int(words.get("epoch") or 0),
+                direct=bool(words.get("direct")),
+                ended=int(state.get("epoch") or 0) if code is not None else 0,
+                exit_code=int(code) if code is not None else None,
+                checkpoint=checkpoint,
+            )
+        except (ValueError, KeyError, TypeError):
+            return Account()  # the job's own file: whatever it says, it must not stop a round
+
+    def _own(self, path: str, uid: int) -> dict[str, Any]:
         try:
             found = self._files.stat(path)
             if found is None or found.st_uid != uid:
-                return None
-            mark: Any = json.loads(self._files.read(path, 0, 65536) or b"{}").get("checkpoint")
-            if not isinstance(mark, dict):
-                return None
-            return CheckpointMark(int(mark["epoch"]), float(mark["step"]), float(mark["time_s"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # the job's own file: whatever it says, it must not stop a round
+                return {}
+            value = json.loads(self._files.read(path, 0, 65536) or b"{}")
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _ask(self, job: str, what: str, data: bytes) -> None:
+        if self._files.stat(self.folder(job)) is not None:
+            with suppress(FixConfiguration):  # the signal goes out all the same
+                self._write(f"{self.folder(job)}/{what}", data)
 
     def reason(self, job: str, text: str) -> None:
+        self._files.mkdir(self.path("reasons"))
         self._write(self.path("reasons", job), (text.strip() + "\n").encode())
 
     def forget(self, job: str) -> None:

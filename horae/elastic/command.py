@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Any, Dict, Optional, Sequence
 
-from . import protocol, shape
+from . import protocol, shape, slurm
 from .files import read_bytes
 from .jobfolder import JobFolder
 from .processes import keep
@@ -76,12 +76,22 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--lock", metavar="FD", type=int, help="the folder's lock, already held by this descriptor")
     parser.add_argument("--daemon", action="store_true", help="return at once and outlive the caller")
     parser.add_argument("--user", help="run the job as this user (as root only)")
+    here = parser.add_argument_group("as the last line of an sbatch script: exec horae-exec [options] -- COMMAND")
+    here.add_argument(
+        "--checkpoint", metavar="FOLDER", help="where its checkpoints are (default: the working folder)"
+    )
+    here.add_argument("--grace", metavar="SECONDS", type=float, default=60.0, help="time to checkpoint and leave")
+    here.add_argument("--retries", metavar="N", type=int, default=0, help="failures after which it has failed")
+    here.add_argument("--self-checkpointing", action="store_true", help="its checkpoints are not the SDK's")
+    here.add_argument("command", nargs="*", metavar="COMMAND", help="the trainer, run once a GPU")
     options = parser.parse_args(arguments)
-    if options.job is None:
-        parser.error("--job is needed")
+    if (options.job is None) == (not options.command):
+        parser.error("either --job FOLDER or -- COMMAND is needed")
     try:
+        if options.job is None:
+            return _run_slurm(options)
         return _run_folder(options.job, options.lock, options.daemon, options.user)
-    except (Unusable, OSError) as error:
+    except (Unusable, slurm.NotSlurm, OSError) as error:
         print("horae-exec: %s" % error, file=sys.stderr)
         return protocol.EXIT_USAGE
 
@@ -107,6 +117,29 @@ def _run_folder(path: str, lock: Optional[int], daemon: bool, user: Optional[str
         spool.write(b"[horae-exec] %s\n" % str(error).encode())
         raise
     spool.limit = run.log_limit
+    return Supervisor(run, folder, spool).run()
+
+
+def _run_slurm(options: argparse.Namespace) -> int:
+    """One start in the batch step of a Slurm job. No lock: a lost node's supervisor may hold it for ever; the fence
+    decides who may write."""
+    place = slurm.Place(os.environ)
+    folder = slurm.job_folder(os.environ, place)
+    epoch = slurm.epoch_of(folder, place)
+    direct = slurm.is_batch_shell()
+    keep(STOP_SIGNALS)
+    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
+    checkpoint = checkpoint_url(options.checkpoint or "", os.getcwd())
+    env = slurm.fresh(shape.plain_environment({}))
+    fence = folder.file(protocol.EPOCH_FILE)
+    env.update(shape.trainer_environment(place.name, folder.path, epoch, checkpoint, fence, options.grace))
+    run = Run(place.name, epoch, lambda: slurm.members(place, folder, epoch, options.command, env))
+    run.checkpoint = checkpoint
+    run.self_checkpointing = options.self_checkpointing
+    run.grace_s = options.grace
+    run.retries = options.retries
+    run.allocation = place.allocation
+    slurm.announce(folder, epoch, direct)
     return Supervisor(run, folder, spool).run()
 
 

@@ -172,6 +172,7 @@ class ContainerSlurm:
         for name, size in (("munge.key", 1024), ("jwt.key", 32)):
             (etc / "secret" / name).write_bytes(secrets.token_bytes(size))
         self._keys(etc / "secret/ssh")
+        settings.carry_supervisor(folder / "shared/horae")
         try:
             os.chown(folder / "shared/horae/spool", HORAE_UID, HORAE_UID)
         except PermissionError:

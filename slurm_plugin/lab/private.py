@@ -162,6 +162,7 @@ class PrivateSlurm:
         module = Path(__file__).resolve().parent.parent / "site" / "horae.lua"
         shutil.copy(module, etc / "horae" / "horae.lua")
         (etc / "horae" / "horae_conf.lua").write_text(settings.lua_conf(str(self.spool), (os.getuid(), 0)))
+        settings.carry_supervisor(lab / "horae")
         for name, size in (("munge.key", 1024), ("jwt.key", 32)):
             key = etc / name
             if not key.exists():
