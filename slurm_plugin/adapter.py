@@ -128,6 +128,7 @@ class SlurmCluster:
             ours = frozenset(jobs)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
             self._node_gpus = {node.name: node.gpus for node in nodes}
+            jobs = reading.without_promises(jobs, self._rows, nodes)
             self._seen = jobs
             if self._token is not None and claim == self._token:
                 notes += self._follow_up(due)
@@ -421,7 +422,10 @@ class SlurmCluster:
         key = (job.state, job.epoch)
         kept = self._accounts.get(job.id)
         if kept is None or kept[0] != key or (job.state.holds and now_s - kept[1] > ACCOUNT_AGE_S):
-            kept = (key, now_s, self._spool.account(job.id, row.uid))
+            account = self._spool.account(job.id, row.uid)
+            if job.state is JobState.LOST and (newest := self._spool.newest_checkpoint(job.id, row.uid)):
+                account = replace(account, checkpoint=newest)
+            kept = (key, now_s, account)
             self._accounts[job.id] = kept
         account = kept[2]
         code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code

@@ -55,7 +55,8 @@ class Memo:
     since_s: float = 0.0
     left: tuple[tuple[str, ...], float] | None = None  #: nodes of the shape it left last, and when
     ordered: int = 0  #: SiteFactor that we set
-    rescued: int = 0  #: launch failures brought back in a row
+    rescued: int = 0  #: times in a row that an ended job was brought back
+    rescued_s: float = 0.0
 
     @property
     def grant(self) -> Grant | None:

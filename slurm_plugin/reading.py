@@ -18,7 +18,7 @@ the exit code. The fence: a held running job that is requeued by anybody comes b
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
@@ -225,21 +225,25 @@ def _final(
     if row.state == "COMPLETED":
         return JobState.COMPLETED, memo, ()
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
-    back = (f"requeuehold {row.id}",)
-    if ours and young and memo.rescued < _RESCUES and not memo.cancelled:
-        grant = memo.of(row.restarts)
-        unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
-        launch = row.reason == "JobLaunchFailure" or (row.exit_code == 1 and unrun)
-        if grant and row.state == "FAILED" and launch and unrun:
-            step = Step("the launch failed before any of its code ran", back)
-            return JobState.STARTING, replace(memo, rescued=memo.rescued + 1), (step,)
-        if row.state == "FAILED" and row.exit_code == CHECKPOINTED:
-            step = Step("it checkpointed, and this site has no RequeueExitHold=86", back)
-            return JobState.STOPPING, replace(memo, rescued=memo.rescued + 1), (step,)
-        if row.state in _LOST:
-            step = Step("the cluster ended it", back)
-            return JobState.STOPPING, replace(memo, rescued=memo.rescued + 1), (step,)
-    return JobState.FAILED, memo, ()
+    grant = memo.of(row.restarts)
+    if not (ours and young and grant) or memo.cancelled:
+        return JobState.FAILED, memo, ()
+    unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
+    why, own_accord_s = "", 0.0
+    if row.state == "FAILED" and row.exit_code == CHECKPOINTED:
+        why = "it checkpointed and left, and was not requeued"
+        own_accord_s = 1.5 if CHECKPOINTED in facts.exit_hold else 0.0  # Slurm does it after its epilogs
+    elif row.state == "FAILED" and unrun and (row.reason == "JobLaunchFailure" or row.exit_code == 1):
+        why = "the launch failed before any of its code ran"
+    elif row.state in _LOST:
+        why = "the cluster ended it"
+    if not why or memo.rescued >= _RESCUES:
+        return JobState.FAILED, memo, ()
+    state = JobState.STARTING if unrun and row.exit_code != CHECKPOINTED else JobState.STOPPING
+    if now_s - max(memo.rescued_s, (row.end_s or now_s) + own_accord_s - 1.0) < 1.0:
+        return state, memo, ()
+    memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
+    return state, memo, (Step(why, (f"requeuehold {row.id}",)),)
 
 
 def block_kind(reason: str) -> BlockKind:
@@ -279,6 +283,29 @@ def held_gpus(row: JobRow) -> Allocation:
     even, surplus = divmod(row.gpus_total or 0, len(row.nodes))
     split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
     return {node: count for node, count in split.items() if count}
+
+
+def without_promises(
+    jobs: Mapping[str, ObservedJob], rows: Mapping[str, JobRow], nodes: Sequence[Node]
+) -> dict[str, ObservedJob]:
+    """Grants that Slurm has not turned into an allocation hold GPUs only as far as those are there."""
+    free = {node.name: node.gpus - node.foreign for node in nodes}
+    promised = []
+    for name, job in jobs.items():
+        if job.allocation and name in rows and rows[name].state not in _HOLDING:
+            promised.append(name)
+            continue
+        for node, count in job.allocation.items():
+            free[node] = free.get(node, 0) - count
+    kept = dict(jobs)
+    for name in promised:
+        allocation = jobs[name].allocation
+        if all(free.get(node, 0) >= count for node, count in allocation.items()):
+            for node, count in allocation.items():
+                free[node] -= count
+        else:
+            kept[name] = replace(jobs[name], allocation={})
+    return kept
 
 
 def _total(row: JobRow) -> Gpus | None:

@@ -18,8 +18,11 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from stat import S_ISDIR
 from typing import Any
 
+from horae.elastic.checkpoints import newest_mark
+from horae.elastic.stores import Store
 from horae.port import CheckpointMark, FixConfiguration
 from slurm_plugin.transport import Files
 
@@ -33,6 +36,27 @@ class Account:
     ended: int = 0  #: newest epoch that it saw end
     exit_code: int | None = None  #: of that
     checkpoint: CheckpointMark | None = None
+
+
+class _FilesStore(Store):
+    """A checkpoint folder as the SDK reads it, wherever the cluster's files are."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files, self._folder, self.url = files, folder, folder
+
+    def entries(self) -> list[str]:
+        return [name for name in self._files.names(self._folder) if not name.startswith(".")]
+
+    def read(self, entry: str, name: str) -> bytes | None:
+        return self._files.read(f"{self._folder}/{entry}/{name}", 0, 16 << 20)
+
+    def sizes(self, entry: str) -> dict[str, int]:
+        found = {}
+        for name in self._files.names(f"{self._folder}/{entry}"):
+            stat = self._files.stat(f"{self._folder}/{entry}/{name}")
+            if stat is not None and not S_ISDIR(stat.st_mode):
+                found[name] = stat.st_size
+        return found
 
 
 class Spool:
@@ -121,6 +145,18 @@ class Spool:
             )
         except (ValueError, KeyError, TypeError):
             return Account()  # the job's own file: whatever it says, it must not stop a round
+
+    def newest_checkpoint(self, job: str, uid: int) -> CheckpointMark | None:
+        """The newest complete checkpoint in the folder that the supervisor named: also what a lost one had no time
+        to tell. None where there is none, or its owner lets nobody read it."""
+        folder = self._own(f"{self.folder(job)}/slurm.exec", uid).get("checkpoint")
+        if not isinstance(folder, str) or not folder.startswith("/"):
+            return None
+        try:
+            found = newest_mark(_FilesStore(self._files, folder))
+        except (OSError, ValueError):
+            return None
+        return CheckpointMark(found[0].epoch, found[0].step, found[1]) if found else None
 
     def _own(self, path: str, uid: int) -> dict[str, Any]:
         try:

@@ -92,6 +92,15 @@ class SftpFiles:
 
         return self._transport.with_sftp(do)
 
+    def names(self, path: str) -> list[str]:
+        def do(sftp: paramiko.SFTPClient) -> list[str]:
+            try:
+                return sftp.listdir(path)
+            except FileNotFoundError:
+                return []
+
+        return self._transport.with_sftp(do)
+
     def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
         temporary = posixpath.join(posixpath.dirname(path), f".horae-{secrets.token_hex(6)}")
 

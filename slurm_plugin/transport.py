@@ -47,6 +47,10 @@ class Files(Protocol):
 
     def stat(self, path: str) -> os.stat_result | None: ...
 
+    def names(self, path: str) -> list[str]:
+        """Of a folder; empty when it is missing."""
+        ...
+
     def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
         """Atomically and durably."""
         ...
@@ -87,6 +91,10 @@ class LocalFiles:
             return os.stat(path)  # noqa: PTH116 - the protocol speaks in strings
         except FileNotFoundError:
             return None
+
+    def names(self, path: str) -> list[str]:
+        folder = Path(path)
+        return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
     def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
         folder = Path(path).parent

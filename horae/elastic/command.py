@@ -139,7 +139,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
     run.grace_s = options.grace
     run.retries = options.retries
     run.allocation = place.allocation
-    slurm.announce(folder, epoch, direct)
+    slurm.announce(folder, epoch, direct, checkpoint)
     return Supervisor(run, folder, spool).run()
 
 

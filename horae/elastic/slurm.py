@@ -120,9 +120,15 @@ def is_batch_shell() -> bool:
     return _name_of(os.getppid()).startswith("slurmstepd")
 
 
-def announce(folder: JobFolder, epoch: int, direct: bool) -> None:
-    """Tell the arbiter that a supervisor lives, and whether it is the batch shell."""
-    words = {"epoch": epoch, "direct": direct, "host": socket.gethostname(), "pid": os.getpid()}
+def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: str) -> None:
+    """Tell the arbiter that a supervisor lives, whether it is the batch shell, and where its checkpoints are."""
+    words = {
+        "epoch": epoch,
+        "direct": direct,
+        "checkpoint": checkpoint,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
     write_atomic(folder.file(EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from horae.port import FixConfiguration, PortError, TryLater
-from slurm_plugin.errors import port_error
+from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import (
     Facts,
     JobRow,
@@ -139,7 +139,9 @@ class CommandClient:
         except TryLater:
             return  # delivered, and repeated by the caller while nothing happens
         if done.rc != 0:
-            raise port_error(done.err, doing)
+            error = port_error(done.err, doing)
+            if not isinstance(error, Gone):  # it ended meanwhile: the next observation tells
+                raise error
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self.calls += 1

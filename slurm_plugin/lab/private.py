@@ -102,6 +102,11 @@ class PrivateSlurm:
         while number in {signal.SIGKILL, signal.SIGTERM} and Path(f"/proc/{pid}").exists() and not _zombie(pid):
             time.sleep(0.02)
 
+    def lose_node(self, name: str) -> None:
+        """slurmd and everything that ran on this node are gone at once; slurmctld is not told."""
+        self.kill(f"slurmd-{name}")
+        self._kill_steps(name)
+
     def run(self, argv: list[str], check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             argv, env={**os.environ, **self.env()}, capture_output=True, text=True, check=False, **more
@@ -198,19 +203,34 @@ class PrivateSlurm:
             return None
         return pid if str(self.folder).encode() in environment and not _zombie(pid) else None
 
-    def _kill_steps(self) -> None:
-        """slurmstepd and what it started outlive slurmd; they carry our SLURM_CONF."""
-        mark = f"SLURM_CONF={self.folder}/etc/slurm.conf".encode()
+    def _kill_steps(self, node: str | None = None) -> None:
+        """slurmstepd and what it started outlive slurmd; they carry our SLURM_CONF, and jobs their node's name."""
+        conf = f"SLURM_CONF={self.folder}/etc/slurm.conf".encode()
+        steps, jobs = [], []
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                ours = (
-                    mark in (path / "environ").read_bytes().split(b"\0")
-                    and b"slurmstepd" in (path / "cmdline").read_bytes()
-                )
+                environment = (path / "environ").read_bytes().split(b"\0")
+                command = (path / "cmdline").read_bytes()
             except OSError:
                 continue
-            if ours:
-                _kill(int(path.name), signal.SIGKILL)
+            if conf not in environment:
+                continue
+            if b"slurmstepd" in command and (node is None or _steps_of(int(path.name), node)):
+                steps.append(int(path.name))
+            elif (f"SLURMD_NODENAME={node}".encode() if node else b"SLURM_JOB_ID") in b"\0".join(environment):
+                jobs.append(int(path.name))
+        for pid in [*steps, *jobs]:  # steps first: they must not tell how their job died
+            _kill(pid, signal.SIGKILL)
+
+
+def _steps_of(step: int, node: str) -> bool:
+    """Whether this slurmstepd has a child on that node."""
+    try:
+        children = Path(f"/proc/{step}/task/{step}/children").read_text().split()
+        mark = f"SLURMD_NODENAME={node}".encode()
+        return any(mark in Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children)
+    except OSError:
+        return False
 
 
 def unpacked(cache: Path) -> Path:

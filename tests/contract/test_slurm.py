@@ -75,10 +75,10 @@ class SlurmHarness:
         return self.port
 
     def lose_node(self, node: str) -> None:
-        self.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        self.cluster.lose_node(node)
 
     def restore_node(self, node: str) -> None:
-        self.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+        self.cluster.restore_node(node)
 
     def end(self) -> None:
         for job in self.port.observe().jobs:  # not scancel alone: its TERM is a request to checkpoint

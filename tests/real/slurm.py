@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,12 @@ class RealSlurm(Protocol):
         """The folder that nodes see: here, and there."""
         ...
 
+    def lose_node(self, name: str) -> None:
+        """The node and what runs on it are gone, and slurmctld knows."""
+        ...
+
+    def restore_node(self, name: str) -> None: ...
+
     def tool(self) -> str:
         """horae-exec, as nodes see it."""
         ...
@@ -70,6 +76,17 @@ class Private:
 
     def shared(self) -> tuple[Path, str]:
         return self._shared, str(self._shared)
+
+    def lose_node(self, name: str) -> None:
+        self.lab.lose_node(name)
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+
+    def restore_node(self, name: str) -> None:
+        self.lab.start_node(name)
+        wait_for(
+            "slurmd registers",
+            lambda: "not_responding" not in self.run("sinfo", "-hNn", name, "-O", "StateComplete"),
+        )
 
     def tool(self) -> str:
         return str(self.lab.folder / "horae/bin/horae-exec")
@@ -100,11 +117,31 @@ class Containers:
     def shared(self) -> tuple[Path, str]:
         return self.lab.folder / "shared", "/shared"
 
+    def lose_node(self, name: str) -> None:
+        self.lab.container(name).kill()
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+
+    def restore_node(self, name: str) -> None:
+        before = self._slurmd_start(name)
+        self.lab.container(name).start()
+        wait_for("slurmd registers", lambda: self._slurmd_start(name) not in {before, "None", ""})
+
+    def _slurmd_start(self, name: str) -> str:
+        text = self.run("scontrol", "show", "node", name)
+        return text.partition("SlurmdStartTime=")[2].split()[0]
+
     def tool(self) -> str:
         return "/shared/horae/bin/horae-exec"
 
     def down(self) -> None:
         self.lab.down()
+
+
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.05)
 
 
 def fresh_partition(cluster: RealSlurm) -> str:
