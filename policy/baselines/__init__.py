@@ -1,0 +1,1 @@
+"""Policies that the papers compare with, each by its own paper."""

@@ -1,0 +1,64 @@
+"""First in, first out: jobs start in the order of submission, each with the gang it requested, and run to their end.
+
+A running job is never stopped or resized. The first waiting job whose gang does not fit stops the queue: nobody
+overtakes it. Two kinds of jobs stop nobody, because waiting for them could last for ever: those that no set of
+healthy nodes could hold, and those that their own tenant's limit holds back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy.contract import Context
+from policy.model import Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
+from policy.placement import Placer
+from policy.reasons import gpus, waiting_code, waits
+
+
+def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    """One FIFO round."""
+    placer = Placer(snapshot, context.speeds)
+    queue = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
+    for job in snapshot.jobs:
+        if job.work.left == 0:
+            placer.drop(job)
+    waiting: list[Job] = []
+    for job in queue:
+        stay = placer.keep(job)
+        if stay is not None:
+            placer.take(job, stay)
+        else:
+            waiting.append(job)
+    reasons: dict[JobName, Reason] = {}
+    head: Job | None = None
+    for position, job in enumerate(waiting):
+        place: Allocation | None = None
+        if head is None:
+            place = placer.best(job, job.gpus.requested)
+        if place is not None:
+            placer.take(job, place)
+            continue
+        placer.drop(job)
+        code = waiting_code(job, placer) if head is None else Code.WAITS_TURN
+        if head is None and code is Code.WAITS_TURN:  # its smallest gang fits, what it requested does not
+            code = placer.why_not(job, job.gpus.requested)
+        if head is not None and not _could_ever(job, placer):
+            code = Code.INFEASIBLE if placer.speeds.types(job) or not job.throughput else Code.UNKNOWN_SPEED
+        if code in (Code.INFEASIBLE, Code.UNKNOWN_SPEED, Code.WAITS_CAP):
+            reasons[job.name] = waits(job, code, job.gpus.requested, placer)
+        elif head is None:
+            head = job
+            reasons[job.name] = waits(job, code, job.gpus.requested, placer)
+        else:
+            reasons[job.name] = Reason(
+                Code.WAITS_TURN,
+                f"{head.name} is ahead of it and waits for {gpus(head.gpus.requested)}",
+                {"gpus": 0, "position": position, "ahead": head.name, "free": placer.free()},
+                f"{head.name} starting, or a policy that lets jobs overtake (fifo-backfill)",
+            )
+    return Proposal(allocation=placer.taken, reasons=reasons)
+
+
+def _could_ever(job: Job, placer: Placer) -> bool:
+    return placer.possible(job, job.gpus.requested)

@@ -1,0 +1,121 @@
+"""What a policy is: one pure function, and an entry that says what it is called, needs and promises.
+
+A policy is `decide(snapshot, options, context) -> Proposal`. It reads no clock, no file and no environment; the same
+snapshot, options and context give the same proposal, byte for byte. It lives in a package under `policy/` whose
+`entries.py` lists it (see `policy/catalogue.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from random import Random
+from typing import Any
+
+from policy.model import BadInput, Proposal, Seconds, Snapshot
+from policy.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a decision depends on besides the snapshot and the options."""
+
+    speeds: Throughput  #: the throughput model over the snapshot's cluster
+    seed: int = 0
+    time_limit_s: Seconds | None = None  #: for mathematical programs; None: the solver module's default
+    solver: str | None = None  #: "highs" or "cbc"; None: the solver module's default
+
+    def random(self) -> Random:
+        """A fresh generator from the seed: the only source of chance."""
+        return Random(self.seed)
+
+
+Policy = Callable[[Snapshot, Mapping[str, Any], Context], Proposal]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a policy. `kind` is bool, int, float or str; `low`/`high` are inclusive bounds."""
+
+    name: str
+    kind: type
+    default: Any
+    text: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    def check(self, value: Any) -> Any:
+        """`value` as this option's, text (from `--set`) included. Raises BadInput."""
+        if isinstance(value, str) and self.kind is not str:
+            value = self._from_text(value)
+        if self.default is None and value is None:
+            return None
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, self.kind) or (self.kind is not bool and isinstance(value, bool)):
+            raise self._bad(value, f"must be {self._what()}")
+        if self.choices and value not in self.choices:
+            raise self._bad(value, "is none of its values")
+        if isinstance(value, int | float):
+            if self.low is not None and not value >= self.low:
+                raise self._bad(value, f"must be at least {self.low:g}")
+            if self.high is not None and not value <= self.high:
+                raise self._bad(value, f"must be at most {self.high:g}")
+            if not isfinite(value):
+                raise self._bad(value, "must be finite")
+        return value
+
+    def _from_text(self, text: str) -> Any:
+        lower = text.strip().lower()
+        if self.default is None and lower in ("none", "null", ""):
+            return None
+        if self.kind is bool and lower in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            return lower in ("true", "yes", "on", "1")
+        try:
+            return self.kind(lower) if self.kind in (int, float) else text
+        except ValueError:
+            raise self._bad(text, f"must be {self._what()}") from None
+
+    def _what(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        kinds: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+        return kinds[self.kind] + (f" ({self.unit})" if self.unit else "")
+
+    def _bad(self, value: object, message: str) -> BadInput:
+        return BadInput(
+            f"{message} (it is {value!r})", field=f"policy.options.{self.name}", value=value, remedy=self._what()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy in the catalogue."""
+
+    name: str
+    summary: str  #: one line
+    call: str  #: "package.module:function", a `Policy`; imported when it is used
+    paper: str
+    section: str
+    needs: tuple[str, ...] = ()  #: what a snapshot must hold for it: "throughput", "work.total", "loss", ...
+    guarantees: tuple[str, ...] = ()  #: what holds for every decision, or under which condition
+    options: tuple[Option, ...] = ()
+    quantum: bool = False  #: works in quanta: `--rounds N` says in which part of them a job ran
+    bids: str | None = None  #: "package.module:function" (snapshot, options, context, app) -> list of bids
+    notes: tuple[str, ...] = field(default=())  #: where it differs from the paper, and why
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Every option with its value: `given` over the defaults. Raises BadInput listing the valid keys."""
+        known = {o.name: o for o in self.options}
+        for key in given:
+            if key not in known:
+                raise BadInput(
+                    f"{self.name} has no option {key!r}",
+                    field=f"policy.options.{key}",
+                    value=given[key],
+                    remedy=f"its options: {', '.join(known)}" if known else "it has no options",
+                )
+        return {n: o.check(given[n]) if n in given else o.default for n, o in known.items()}

@@ -1,0 +1,172 @@
+"""Run one policy once: options resolved, its proposal checked, every job given a reason, the decision certified.
+
+`decide` is the whole of it; `propose` stops before reasons and certificate (the simulator's inner loop). A policy
+that raises or proposes what cannot be becomes `PolicyFailed`, which never carries a half-made decision: `stand`
+then makes the decision that changes nothing.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from policy import catalogue, certificate, reasons
+from policy.contract import Context, Entry
+from policy.model import (
+    EMPTY,
+    Allocation,
+    BadInput,
+    Decision,
+    JobName,
+    Proposal,
+    Seconds,
+    Snapshot,
+    TenantShare,
+)
+from policy.placement import Placer
+from policy.textform import not_plain, plain
+from policy.throughput import Throughput
+
+
+class PolicyFailed(Exception):
+    """A policy raised, or proposed what cannot be. `text` is one line for people; `detail` is for its author."""
+
+    def __init__(self, policy: str, text: str, detail: str = "") -> None:
+        self.policy, self.text, self.detail = policy, text, detail
+        super().__init__(f"policy {policy}: {text}")
+
+
+def decide(
+    snapshot: Snapshot,
+    policy: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    time_limit_s: Seconds | None = None,
+    solver: str | None = None,
+) -> Decision:
+    """The decision of `policy` (default: the snapshot's own) on `snapshot`.
+
+    `options` go over the snapshot's, which count only for the policy that it names. Raises BadInput for a policy or
+    option that does not exist, PolicyFailed for a policy that fails.
+    """
+    entry, resolved = choose(snapshot, policy, options)
+    context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
+    proposal = propose(snapshot, entry, resolved, context)
+    return finish(snapshot, entry.name, resolved, proposal, context)
+
+
+def choose(
+    snapshot: Snapshot, policy: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[Entry, dict[str, Any]]:
+    """The policy to run and all its options. Raises BadInput."""
+    own = snapshot.policy
+    if policy is None and own is None:
+        raise BadInput("no policy is named", field="policy", remedy=f"name one of {', '.join(catalogue.entries())}")
+    name = policy if policy is not None else own.name if own is not None else ""
+    entry = catalogue.find(name)
+    given = dict(own.options) if own is not None and own.name == name else {}
+    return entry, entry.resolve({**given, **(options or {})})
+
+
+def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
+    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
+    try:
+        proposal = catalogue.load(entry)(snapshot, options, context)
+    except BadInput:
+        raise
+    except Exception as error:
+        text = f"raised {type(error).__name__}: {error}"
+        raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
+    if not isinstance(proposal, Proposal):
+        raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
+    wrong = _nonsense(snapshot, proposal)
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
+    return proposal
+
+
+def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
+    jobs = {j.name for j in snapshot.jobs}
+    mappings: dict[str, Mapping[str, Any]] = {
+        "allocation": proposal.allocation,
+        "leases": proposal.leases,
+        "reasons": proposal.reasons,
+        "shares": proposal.shares or EMPTY,
+    }
+    wrong = [f"{what} of {j}, which is no job" for what, by in mappings.items() for j in by if j not in jobs]
+    wrong += [f"cancels {j}, which is no job" for j in proposal.cancel if j not in jobs]
+    if wrong:
+        return wrong
+    wrong = list(certificate.violations(snapshot, proposal.allocation))
+    for job, nodes in proposal.leases.items():
+        for node, times in nodes.items():
+            if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
+                wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
+    wrong += [f"state{place}: {why}" for place, why in not_plain(plain(proposal.state))]
+    return wrong
+
+
+def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: Proposal, context: Context) -> Decision:
+    """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate."""
+    speeds = context.speeds
+    allocation = {j.name: dict(proposal.allocation.get(j.name, EMPTY)) for j in snapshot.jobs}
+    measured = certificate.certify(
+        snapshot, allocation, proposal.shares, speeds, time_limit_s=context.time_limit_s, notes=proposal.notes
+    )
+    return Decision(
+        policy=name,
+        options=dict(options),
+        seed=context.seed,
+        allocation=allocation,
+        reasons=reasons.fill(snapshot, allocation, proposal.reasons, speeds),
+        certificate=measured,
+        shares=proposal.shares,
+        tenants=_tenants(snapshot, allocation, proposal, speeds),
+        leases=proposal.leases,
+        cancel=tuple(proposal.cancel),
+        solver=proposal.solver,
+        state=proposal.state,
+    )
+
+
+def stand(snapshot: Snapshot, name: str, why: str, seed: int = 0) -> Decision:
+    """The decision that changes nothing, because `name` failed: jobs keep what they can still hold."""
+    speeds = Throughput(snapshot.cluster)
+    placer = Placer(snapshot, speeds)
+    kept: dict[JobName, Allocation] = {}
+    for job in sorted(snapshot.jobs, key=lambda j: j.order):
+        stay = placer.keep(job)
+        if stay is not None:
+            room = placer.room(job.tenant)
+            if room is None or room >= sum(stay.values()):
+                placer.take(job, stay)
+                kept[job.name] = stay
+    note = f"{name} failed ({why}); the previous allocation stands"
+    proposal = Proposal(allocation=kept, state=snapshot.state, notes=(note,))
+    return finish(snapshot, name, EMPTY, proposal, Context(speeds, seed))
+
+
+def _tenants(
+    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], proposal: Proposal, speeds: Throughput
+) -> dict[str, TenantShare]:
+    totals: dict[str, dict[str, float]] = {t.name: {} for t in snapshot.tenants}
+    rates: dict[str, float] = {t.name: 0.0 for t in snapshot.tenants}
+    for job in snapshot.jobs:
+        share: Mapping[str, float]
+        if proposal.shares is None:
+            now = allocation[job.name]
+            if not now:
+                continue
+            share = speeds.by_type(now)
+            rate = speeds.normalised(job, now)
+        else:
+            share = proposal.shares.get(job.name, EMPTY)
+            rate = speeds.of_share(job, share)
+        into = totals.setdefault(job.tenant, {})
+        for gpu_type, x in share.items():
+            into[gpu_type] = into.get(gpu_type, 0.0) + x
+        rates[job.tenant] = rates.get(job.tenant, 0.0) + rate
+    order = snapshot.cluster.gpu_types
+    return {name: TenantShare({t: float(x[t]) for t in order if t in x}, rates[name]) for name, x in totals.items()}

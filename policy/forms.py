@@ -1,0 +1,278 @@
+"""The instance file as a form: which keys it has, what each may hold, and what it becomes when left out.
+
+Only what one value can be is checked here; what values say about each other (an allocation on a node that does not
+exist) is checked in `policy/instance.py`, which turns these forms into a `Snapshot`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic_core import CoreSchema
+
+from policy.model import SCHEMA
+from policy.textform import Form, wrong
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(?:i?b)?\s*", value.lower())
+        if match is None:
+            raise wrong("is not a size", "write bytes, or a number with K, M, G, T (powers of 1024), such as 64G")
+        return round(float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+def _count_key(value: Any) -> Any:
+    """JSON has text keys only: "4" is 4."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+def _curve(value: Any) -> Any:
+    """A bare number is the rate of one GPU; the throughput model scales it linearly."""
+    return {1: value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+_SIZE_SCHEMA = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+ ?[KMGTPkmgtp]?i?[Bb]?$"}]
+}
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0), WithJsonSchema(_SIZE_SCHEMA)]
+CountKey = Annotated[int, BeforeValidator(_count_key), Field(ge=1)]
+
+_CURVE_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {
+            "type": "object",
+            "propertyNames": {"pattern": "^[0-9]+$"},
+            "additionalProperties": {"type": "number", "minimum": 0},
+            "minProperties": 1,
+        },
+    ]
+}
+Curve = Annotated[
+    dict[CountKey, NotNegative], BeforeValidator(_curve), Field(min_length=1), WithJsonSchema(_CURVE_SCHEMA)
+]
+
+
+class NodeForm(Form):
+    """One node."""
+
+    name: Name
+    gpu_type: Name
+    gpus: Count
+    rack: Name | None = Field(None, description="nodes without one count as one rack")
+    health: Literal["up", "drain", "down"] = Field("up", description="drain: keeps what runs there, takes nothing new")
+    foreign: Count = Field(0, description="GPUs held by jobs that are not ours")
+    cpus: NotNegative | None = Field(None, description="CPUs for our jobs; null: not a constraint")
+    memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
+
+
+class GroupForm(Form):
+    """`count` equal nodes, named GPU_TYPE-1, GPU_TYPE-2, ... or NAME1, NAME2, ..."""
+
+    count: AtLeastOne
+    gpu_type: Name
+    gpus: Count
+    racks: AtLeastOne | None = Field(None, description="spread over so many racks, in blocks")
+    name: Name | None = Field(None, description="what their names begin with")
+    cpus: NotNegative | None = None
+    memory: Size | None = None
+
+
+class LimitsForm(Form):
+    """What the cluster's adapter can carry out."""
+
+    equal_gpus_per_node: bool = False
+    one_type_per_job: bool = False
+    pinning: Literal["exact", "type", "none"] = "exact"
+
+
+class ClusterForm(Form):
+    nodes: list[NodeForm] = Field(default_factory=list)
+    groups: list[GroupForm] = Field(default_factory=list, description="the short form of nodes")
+    limits: LimitsForm = LimitsForm()
+    gpu_types: list[Name] | None = Field(None, description="slowest first; default: order of first appearance")
+
+
+class TenantForm(Form):
+    name: Name
+    weight: Positive = 1.0
+    cap: Count | None = Field(None, description="most GPUs it may hold now")
+
+
+class GpusForm(Form):
+    """Which GPU counts a job can use."""
+
+    requested: AtLeastOne | None = Field(None, description="default: max, or min without one")
+    min: AtLeastOne | None = Field(None, description="default: 1")
+    max: AtLeastOne | None = Field(None, description="null: no limit")
+    allowed: list[AtLeastOne] | None = Field(None, description="the only counts that run; instead of min and max")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rigid(cls, data: Any) -> Any:
+        if isinstance(data, int) and not isinstance(data, bool):
+            return {"requested": data, "min": data, "max": data}
+        return data
+
+    @model_validator(mode="after")
+    def _agree(self) -> GpusForm:
+        if self.allowed is not None:
+            if not self.allowed:
+                raise wrong("allowed is empty", "list at least one GPU count")
+            if self.min is not None or self.max is not None:
+                raise wrong("has allowed and also min or max", "allowed is the whole truth: drop min and max")
+            if self.requested is not None and self.requested not in self.allowed:
+                raise wrong(f"requested {self.requested} is not in allowed", f"one of {sorted(set(self.allowed))}")
+            return self
+        if self.min is None and self.max is None:
+            raise wrong(
+                "says neither min, max nor allowed", "write a whole number for a rigid gang, or {min: 1, max: 8}"
+            )
+        low = 1 if self.min is None else self.min
+        if self.max is not None and low > self.max:
+            raise wrong(f"min {low} is above max {self.max}", "swap them, or raise max")
+        if self.requested is not None and (
+            self.requested < low or (self.max is not None and self.requested > self.max)
+        ):
+            raise wrong(f"requested {self.requested} is outside min..max", "a count between min and max")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1, "description": "a rigid gang"}, handler(core_schema)]}
+
+
+class WorkForm(Form):
+    total: NotNegative | None = Field(None, description="iterations; null: the length is unknown to everybody")
+    done: NotNegative = 0.0
+
+    @model_validator(mode="after")
+    def _agree(self) -> WorkForm:
+        if self.total is not None and self.done > self.total:
+            raise wrong(f"done {self.done:g} is above total {self.total:g}", "raise total, or lower done")
+        return self
+
+
+class SlowdownForm(Form):
+    node: Annotated[float, Field(ge=1)] = 1.0
+    rack: Annotated[float, Field(ge=1)] = 1.1
+    cluster: Annotated[float, Field(ge=1)] = 1.3
+
+
+class _PerGpu(Form):
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, data: Any) -> Any:
+        return {"per_gpu": data} if isinstance(data, int | float | str) and not isinstance(data, bool) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        bare = {"type": ["number", "string"], "description": "a bare value is per GPU"}
+        return {"anyOf": [bare, handler(core_schema)]}
+
+
+class JobCpusForm(_PerGpu):
+    per_gpu: NotNegative
+
+
+class JobMemoryForm(_PerGpu):
+    per_gpu: Size
+
+
+class LossForecastForm(Form):
+    law: Name
+    parameters: dict[str, float]
+    interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+
+
+def _lease(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"": [value]}
+    if isinstance(value, dict):
+        return {k: [v] if isinstance(v, int | float) and not isinstance(v, bool) else v for k, v in value.items()}
+    return value
+
+
+_LEASE_SCHEMA = {
+    "description": "s; for all GPUs held, or by node one time a GPU",
+    "anyOf": [
+        {"type": "number"},
+        {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
+        },
+    ],
+}
+
+
+class JobForm(Form):
+    name: Name
+    tenant: Name | None = Field(None, description="default: the job's name")
+    app: Name | None = Field(None, description="default: the job's name")
+    submitted: float = 0.0
+    gpus: GpusForm
+    work: WorkForm = Field(default_factory=lambda: WorkForm(total=None))
+    throughput: dict[str, Curve] = Field(
+        default_factory=dict,
+        description="iterations/s by GPU type and GPU count, at best placement; types not in it cannot be used",
+    )
+    provenance: dict[str, Literal["stated", "measured", "fit", "prior"]] = Field(default_factory=dict)
+    model: Name | None = Field(None, description="key of a profile, or KEY@TABLE of a shipped throughput table")
+    slowdown: SlowdownForm = SlowdownForm()
+    attained: dict[str, NotNegative] = Field(default_factory=dict, description="GPU-s so far, by GPU type")
+    allocation: dict[str, AtLeastOne] = Field(default_factory=dict, description="GPUs held now, by node")
+    lease_until: Annotated[dict[str, list[float]] | None, BeforeValidator(_lease), WithJsonSchema(_LEASE_SCHEMA)] = None
+    cpus: JobCpusForm | None = None
+    memory: JobMemoryForm | None = None
+    known: bool = Field(True, description="false: policies must not read work.total")
+    loss: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+    loss_forecast: LossForecastForm | None = None
+    restart_cost: NotNegative | None = None
+
+
+class PhaseForm(Form):
+    jobs: AtLeastOne
+    iterations: NotNegative
+
+
+class AppForm(Form):
+    name: Name
+    scheduler: Name
+    budget: NotNegative | None = None
+    demand_max: AtLeastOne | None = None
+    phases: list[PhaseForm] = Field(default_factory=list)
+
+
+class HistoryForm(Form):
+    active_apps: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+
+
+class PolicyForm(Form):
+    name: Name
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class InstanceForm(Form):
+    """One decision, fully specified."""
+
+    schema_: int = Field(SCHEMA, alias="schema", description="version of this form")
+    now: float = Field(0.0, description="s")
+    cluster: ClusterForm
+    tenants: list[TenantForm] | None = Field(None, description="default: every tenant named by a job, weight 1")
+    jobs: list[JobForm] = Field(default_factory=list)
+    apps: list[AppForm] = Field(default_factory=list, description="apps with a scheduler of their own")
+    history: HistoryForm = HistoryForm()
+    state: dict[str, Any] = Field(default_factory=dict, description="the policy's, as an earlier answer returned it")
+    policy: PolicyForm | None = None

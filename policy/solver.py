@@ -1,0 +1,405 @@
+"""The only door to mathematical programming: PuLP for modelling, HiGHS or CBC behind it, our own answer.
+
+Every solve has one thread, a seed and a time limit, and ends in a `Result` that says how it ended: PuLP 3.3.2 calls a
+run that its time limit stopped "Optimal" (HiGHS and CBC alike), so its `status` is never read here. A round never
+fails for lack of an optimum: a caller uses the incumbent (`has_solution`), else the previous allocation, and says so.
+
+Lazy rows: `solve(separate=...)` asks for violated rows at each optimum and re-solves warm on the live HiGHS model
+(`LpProblem.solverModel`, variables carry `.index`); with CBC the rows are added and the program is solved again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import highspy
+import numpy as np
+import pulp
+
+from policy.model import SolverSummary, Termination
+
+Variable = Any  #: pulp.LpVariable
+Expression = Any  #: pulp.LpAffineExpression
+
+
+class Backend(StrEnum):
+    HIGHS = "highs"
+    CBC = "cbc"
+
+
+#: What a policy's solves get when nobody said otherwise.
+DEFAULT_TIME_LIMIT_S = 30.0
+#: The largest |primal infeasibility| that lazy rows may keep.
+TOLERANCE = 1e-7
+#: Passes of row generation after which slack lazy rows are dropped, and what counts as slack.
+PURGE_EVERY = 2
+SLACK = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """low <= sum(coefficients[v] * v) <= up; one bound, or two equal ones."""
+
+    coefficients: Mapping[Variable, float]
+    low: float | None = None
+    up: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.low is None) == (self.up is None) and self.low != self.up:
+            raise ValueError("a row has one bound, or two equal ones: HiGHS and CBC count a range differently")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
+    without a bound; `values` by variable name, empty without a solution; `rows` lazily added."""
+
+    termination: Termination
+    has_solution: bool
+    objective: float | None
+    bound: float | None
+    gap: float | None
+    seconds: float
+    backend: Backend
+    values: Mapping[str, float] = field(default_factory=dict)
+    rows: int = 0
+
+    @property
+    def optimal(self) -> bool:
+        return self.termination is Termination.OPTIMAL
+
+    def __getitem__(self, variable: Variable) -> float:
+        return self.values[variable.name]
+
+    def summary(self) -> SolverSummary:
+        return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value)
+
+
+Separate = Callable[[Callable[[Variable], float]], Iterable[Row]]
+
+
+class Program:
+    """A linear or mixed-integer program under construction, and its solves.
+
+    Names need not be given: variables are numbered. Build with `variable`, `add`, `maximise`/`minimise`; then `solve`.
+    A solved LP can be changed by `set_bounds` / `set_row` and solved again: HiGHS starts from the last basis.
+    """
+
+    def __init__(self) -> None:
+        self._variables: list[Variable] = []
+        self._rows: list[Row] = []
+        self._goal: dict[Variable, float] = {}
+        self._sense = pulp.LpMaximize
+        self._integer = False
+        self._problem: Any = None  #: the PuLP problem of the last solve
+        self._live: Any = None  #: its HiGHS model, while what was built since is in it too
+
+    # --- building ---
+
+    def variable(self, low: float | None = 0.0, up: float | None = None, *, integer: bool = False) -> Variable:
+        self._integer |= integer
+        self._live = None
+        kind = pulp.LpInteger if integer else pulp.LpContinuous
+        self._variables.append(pulp.LpVariable(f"v{len(self._variables):07d}", low, up, kind))
+        return self._variables[-1]
+
+    def binary(self) -> Variable:
+        return self.variable(0, 1, integer=True)
+
+    def add(self, row: Row) -> int:
+        """Add a row; returns its index for `set_row`."""
+        self._rows.append(row)
+        self._live = None
+        return len(self._rows) - 1
+
+    def at_most(self, coefficients: Mapping[Variable, float], up: float) -> int:
+        return self.add(Row(coefficients, up=up))
+
+    def at_least(self, coefficients: Mapping[Variable, float], low: float) -> int:
+        return self.add(Row(coefficients, low=low))
+
+    def equal(self, coefficients: Mapping[Variable, float], value: float) -> int:
+        return self.add(Row(coefficients, low=value, up=value))
+
+    def maximise(self, coefficients: Mapping[Variable, float]) -> None:
+        self._goal, self._sense, self._live = dict(coefficients), pulp.LpMaximize, None
+
+    def minimise(self, coefficients: Mapping[Variable, float]) -> None:
+        self._goal, self._sense, self._live = dict(coefficients), pulp.LpMinimize, None
+
+    # --- changing a solved program (HiGHS keeps its basis) ---
+
+    def set_bounds(self, variable: Variable, low: float | None, up: float | None) -> None:
+        variable.lowBound, variable.upBound = low, up
+        if self._live is not None:
+            self._live.changeColBounds(variable.index, _low(low), _up(up))
+
+    def set_row(
+        self, row: int, *, bound: float | None = None, coefficients: Mapping[Variable, float] | None = None
+    ) -> None:
+        """Change a row's bound and some of its coefficients, keeping its sense."""
+        old, new = self._rows[row], dict(coefficients or {})
+        low = old.low if bound is None or old.low is None else bound
+        up = old.up if bound is None or old.up is None else bound
+        self._rows[row] = Row({**old.coefficients, **new}, low, up)
+        if self._live is not None:
+            self._live.changeRowBounds(row, _low(low), _up(up))
+            for variable, value in new.items():
+                self._live.changeCoeff(row, variable.index, value)
+
+    # --- solving ---
+
+    def solve(
+        self,
+        *,
+        backend: Backend = Backend.HIGHS,
+        time_limit_s: float | None = None,
+        seed: int = 0,
+        gap: float = 0.0,
+        separate: Separate | None = None,
+        first: Iterable[Row] = (),
+    ) -> Result:
+        """Solve within `time_limit_s` of wall clock.
+
+        `separate(value_of)` returns the rows that the current optimum violates; it is called until it returns none or
+        the time is over (`has_solution` is then False: the point violates rows). `first` are rows of the same kind to
+        begin with. Such lazy rows are dropped again when they are slack: they come back if they are needed, and a
+        small program re-solves faster than the few extra passes cost. An optimum is one of all rows.
+        """
+        limit = DEFAULT_TIME_LIMIT_S if time_limit_s is None else max(time_limit_s, 0.01)
+        started = time.perf_counter()
+        fixed = len(self._rows)
+        self._extend(list(first))
+        added, passes = len(self._rows) - fixed, 0
+        while True:
+            left = limit - (time.perf_counter() - started)
+            if left <= 0:
+                elapsed = time.perf_counter() - started
+                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, {}, added)
+            result = self._run(backend, left, seed, gap)
+            new = list(separate(result.__getitem__)) if separate is not None and result.optimal else []
+            if not new:
+                return replace(result, seconds=time.perf_counter() - started, rows=added)
+            passes += 1
+            if passes % PURGE_EVERY == 0:
+                self._purge(fixed, result)
+            added += len(new)
+            self._extend(new)
+
+    def _purge(self, fixed: int, result: Result) -> None:
+        """Drop the lazy rows (those from `fixed` on) that are slack at `result`."""
+
+        def slack(row: Row) -> bool:
+            value = sum(c * result[v] for v, c in row.coefficients.items())
+            return abs(value - (row.low if row.low is not None else row.up or 0.0)) > SLACK
+
+        dead = [i for i in range(fixed, len(self._rows)) if slack(self._rows[i])]
+        gone = set(dead)
+        self._rows = [row for i, row in enumerate(self._rows) if i not in gone]
+        if self._live is not None and dead:
+            self._live.deleteRows(len(dead), np.array(dead, dtype=np.int32))
+
+    def _run(self, backend: Backend, limit: float, seed: int, gap: float) -> Result:
+        if not self._variables:
+            return Result(Termination.OPTIMAL, True, 0.0, 0.0, 0.0, 0.0, backend)
+        return self._highs(limit, seed, gap) if backend is Backend.HIGHS else self._cbc(limit, seed, gap)
+
+    def _extend(self, rows: Sequence[Row]) -> None:
+        self._rows.extend(rows)
+        if self._live is None:
+            return
+        low = np.array([_low(r.low) for r in rows], dtype=np.float64)
+        up = np.array([_up(r.up) for r in rows], dtype=np.float64)
+        starts = np.cumsum([0] + [len(r.coefficients) for r in rows[:-1]]).astype(np.int32)
+        index = np.array([v.index for r in rows for v in r.coefficients], dtype=np.int32)
+        value = np.array([c for r in rows for c in r.coefficients.values()], dtype=np.float64)
+        self._live.addRows(len(rows), low, up, len(index), starts, index, value)
+
+    def _build(self) -> None:
+        problem = pulp.LpProblem("horae", self._sense)
+        problem.addVariables(self._variables)
+        problem.setObjective(pulp.LpAffineExpression(list(self._goal.items())))
+        for row in self._rows:
+            expression = pulp.LpAffineExpression(list(row.coefficients.items()))
+            if row.low is not None and row.up is not None:
+                problem += expression == row.low
+            elif row.up is not None:
+                problem += expression <= row.up
+            else:
+                problem += expression >= row.low
+        self._problem = problem
+
+    def _highs(self, limit: float, seed: int, gap: float) -> Result:
+        if self._live is None:
+            self._build()
+            solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed)
+            self._problem.solve(solver)
+            self._live = self._problem.solverModel
+        else:
+            self._live.setOptionValue("time_limit", limit)
+            self._live.run()
+        model = self._live
+        info, status = model.getInfo(), model.getModelStatus()
+        has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        termination = _HIGHS.get(status, Termination.ERROR)
+        if termination is Termination.TIME_LIMIT and has:
+            termination = Termination.FEASIBLE
+        if termination is Termination.OPTIMAL and not has:
+            termination = Termination.NUMERICAL
+        has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
+        sign = -1.0 if self._sense == pulp.LpMaximize else 1.0
+        objective = sign * float(info.objective_function_value) if has else None
+        bound = sign * float(info.mip_dual_bound) if self._integer and has else objective
+        column = model.getSolution().col_value if has else ()
+        values = {v.name: float(column[v.index]) for v in self._variables} if has else {}
+        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values)
+
+    def _cbc(self, limit: float, seed: int, gap: float) -> Result:
+        self._build()
+        self._live = None
+        solver = pulp.PULP_CBC_CMD(
+            msg=False, threads=1, timeLimit=limit, gapRel=gap, options=[f"randomSeed {seed}", f"randomCbcSeed {seed}"]
+        )
+        started = time.perf_counter()
+        try:
+            self._problem.solve(solver)
+        except pulp.PulpSolverError:
+            return Result(Termination.ERROR, False, None, None, None, 0.0, Backend.CBC)
+        late = time.perf_counter() - started >= limit * 0.98
+        kind = _CBC.get(self._problem.sol_status, Termination.TIME_LIMIT)
+        if kind is Termination.OPTIMAL and late and self._integer:
+            kind = Termination.FEASIBLE  # CBC names the incumbent "optimal" when its clock ran out
+        if self._problem.status == pulp.LpStatusUnbounded:
+            kind = Termination.UNBOUNDED
+        has = kind in (Termination.OPTIMAL, Termination.FEASIBLE)
+        values = {v.name: float(v.varValue or 0.0) for v in self._variables} if has else {}
+        objective = sum(c * values[v.name] for v, c in self._goal.items()) if has else None
+        bound = objective if kind is Termination.OPTIMAL else None
+        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values)
+
+
+def _low(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+def _up(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _gap(objective: float | None, bound: float | None) -> float | None:
+    if objective is None or bound is None or not math.isfinite(bound):
+        return None
+    return abs(objective - bound) / max(abs(objective), 1e-9)
+
+
+_STATUS = highspy.HighsModelStatus
+_HIGHS = {
+    _STATUS.kOptimal: Termination.OPTIMAL,
+    _STATUS.kModelEmpty: Termination.OPTIMAL,
+    _STATUS.kInfeasible: Termination.INFEASIBLE,
+    _STATUS.kUnboundedOrInfeasible: Termination.INFEASIBLE,
+    _STATUS.kUnbounded: Termination.UNBOUNDED,
+    _STATUS.kTimeLimit: Termination.TIME_LIMIT,
+    _STATUS.kIterationLimit: Termination.TIME_LIMIT,
+    _STATUS.kInterrupt: Termination.TIME_LIMIT,
+    _STATUS.kUnknown: Termination.NUMERICAL,
+}
+_CBC = {
+    pulp.LpSolutionOptimal: Termination.OPTIMAL,
+    pulp.LpSolutionIntegerFeasible: Termination.FEASIBLE,
+    pulp.LpSolutionInfeasible: Termination.INFEASIBLE,
+    pulp.LpSolutionUnbounded: Termination.UNBOUNDED,
+    pulp.LpSolutionNoSolutionFound: Termination.TIME_LIMIT,
+}
+
+
+# --- programs given as matrices ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixResult:
+    """How a matrix program ended. `values` by column and `prices` by row (LP duals: what one more unit of a row's
+    bound is worth, in the objective's own sense); both empty without a solution, `prices` also for a MILP."""
+
+    termination: Termination
+    has_solution: bool
+    objective: float | None
+    bound: float | None
+    gap: float | None
+    seconds: float
+    values: Any
+    prices: Any
+
+    def summary(self) -> SolverSummary:
+        return SolverSummary(self.termination, self.gap, self.seconds, Backend.HIGHS.value)
+
+
+def maximise_matrix(
+    objective: Sequence[float] | Any,
+    rows: Sequence[int] | Any,
+    columns: Sequence[int] | Any,
+    coefficients: Sequence[float] | Any,
+    row_low: Sequence[float] | Any,
+    row_up: Sequence[float] | Any,
+    *,
+    column_up: Sequence[float] | Any | None = None,
+    integer: bool = False,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+) -> MatrixResult:
+    """Maximise objective . x over x >= 0 with row_low <= A x <= row_up; A as (row, column, coefficient) triples.
+
+    For large programs whose matrix is at hand: HiGHS directly, without an expression a row. An LP ends in a vertex.
+    """
+    started = time.perf_counter()
+    cost = np.asarray(objective, dtype=np.float64)
+    r, c = np.asarray(rows, dtype=np.int32), np.asarray(columns, dtype=np.int32)
+    v = np.asarray(coefficients, dtype=np.float64)
+    order = np.lexsort((r, c))
+    r, c, v = r[order], c[order], v[order]
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(cost), len(row_up)
+    lp.sense_ = highspy.ObjSense.kMaximize
+    lp.col_cost_ = cost
+    lp.col_lower_ = np.zeros(len(cost))
+    lp.col_upper_ = np.full(len(cost), np.inf) if column_up is None else np.asarray(column_up, dtype=np.float64)
+    lp.row_lower_ = np.asarray(row_low, dtype=np.float64)
+    lp.row_upper_ = np.asarray(row_up, dtype=np.float64)
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = np.searchsorted(c, np.arange(len(cost) + 1)).astype(np.int32)
+    lp.a_matrix_.index_ = r
+    lp.a_matrix_.value_ = v
+    if integer:
+        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    model.setOptionValue("output_flag", False)
+    model.setOptionValue("threads", 1)
+    model.setOptionValue("random_seed", seed)
+    model.setOptionValue("time_limit", DEFAULT_TIME_LIMIT_S if time_limit_s is None else max(time_limit_s, 0.01))
+    model.setOptionValue("mip_rel_gap", 0.0)
+    model.passModel(lp)
+    model.run()
+    info, status = model.getInfo(), model.getModelStatus()
+    has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    termination = _HIGHS.get(status, Termination.ERROR)
+    if termination is Termination.TIME_LIMIT and has:
+        termination = Termination.FEASIBLE
+    has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
+    solution = model.getSolution()
+    best = float(info.objective_function_value) if has else None
+    bound = float(info.mip_dual_bound) if integer and has else best if termination is Termination.OPTIMAL else None
+    return MatrixResult(
+        termination,
+        has,
+        best,
+        bound,
+        _gap(best, bound),
+        time.perf_counter() - started,
+        np.asarray(solution.col_value) if has else np.empty(0),
+        np.asarray(solution.row_dual) if has and not integer else np.empty(0),
+    )

@@ -1,0 +1,191 @@
+"""How fast a job would run there: the one throughput model. No policy has a private copy of it.
+
+    rate(job, allocation) = min over the GPU types held of  curve_type(n)  /  S(span)
+
+`n` is the number of GPUs of the whole allocation: a synchronous job that spans GPU types runs at its slowest
+member's rate (Gandiva-fair §2.4, OEF §4.3). S is the slowdown of the span: one node, one rack, several racks
+(Themis §4.3.1). Nodes without a rack count as one rack.
+
+`curve_type(n)`, iterations/s at best placement, is the job's table by GPU count:
+
+- at a measured count: the measurement;
+- between two: interpolated linearly on throughput; below the first: on the line from (0, 0);
+- beyond the last: linear scaling from the last point, curve(last) * n / last (CoDDL's rule, AFS §4.5: overestimate
+  first, re-adjust when the measurement is there);
+- beyond the job's stated maximum: flat at the rate of the maximum.
+
+A job without any table has no known speed: it may run anywhere and `rate` is None. A job with a table may run on
+the types that the table names, and on no other; a rate of 0 says that it cannot run at that count.
+
+Normalised throughput, the currency of shares and certificates, is the rate over the job's *reference*: its rate on
+one GPU of its own slowest type among those of the cluster. Speed-ups are not sorted by GPU generation in measured
+data, so the slowest type is each job's own. A job without a table counts one per GPU.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond, Job, Share
+
+
+class Span(IntEnum):
+    """How far an allocation spreads; the wider, the slower."""
+
+    NODE = 0
+    RACK = 1
+    CLUSTER = 2
+
+
+class Curve:
+    """One job's rate on one GPU type by GPU count; see the module's text for what lies between the points."""
+
+    __slots__ = ("_counts", "_most", "_rates")
+
+    def __init__(self, points: Mapping[Gpus, IterationsPerSecond], most: Gpus | None) -> None:
+        self._counts = sorted(points)
+        self._rates = [points[n] for n in self._counts]
+        self._most = most
+
+    def __call__(self, gpus: float) -> IterationsPerSecond:
+        """iterations/s on `gpus` GPUs (0 for none)."""
+        if self._most is not None and gpus > self._most:
+            gpus = self._most
+        if gpus <= 0:
+            return 0.0
+        counts, rates = self._counts, self._rates
+        i = bisect_left(counts, gpus)
+        if i == len(counts):
+            return rates[-1] * gpus / counts[-1]
+        if counts[i] == gpus:
+            return rates[i]
+        if i == 0:
+            return rates[0] * gpus / counts[0]
+        low, high = counts[i - 1], counts[i]
+        return rates[i - 1] + (rates[i] - rates[i - 1]) * (gpus - low) / (high - low)
+
+    @property
+    def points(self) -> tuple[Gpus, ...]:
+        """The measured counts, ascending."""
+        return tuple(self._counts)
+
+
+class Throughput:
+    """The model over one cluster. Keeps what it worked out for each job; make one a decision and share it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._type_of = {n.name: n.gpu_type for n in cluster.nodes}
+        self._rack_of = {n.name: n.rack for n in cluster.nodes}
+        self.present: tuple[GpuType, ...] = tuple(
+            t for t in cluster.gpu_types if any(n.gpu_type == t for n in cluster.nodes)
+        )
+        self._present = frozenset(self.present)
+        # Jobs often share one table object (a model's profile): its curves are made once. The tables are kept so
+        # that their ids stay theirs.
+        self._curves: dict[tuple[int, Gpus | None], tuple[object, dict[GpuType, Curve]]] = {}
+        self._references: dict[tuple[int, Gpus | None], tuple[object, float | None]] = {}
+
+    def curves(self, job: Job) -> Mapping[GpuType, Curve]:
+        """The job's curves by GPU type; empty for a job without a table."""
+        key = (id(job.throughput), job.gpus.max)
+        found = self._curves.get(key)
+        if found is None:
+            made = {t: Curve(points, job.gpus.max) for t, points in job.throughput.items() if points}
+            found = self._curves[key] = (job.throughput, made)
+        return found[1]
+
+    def known(self, job: Job) -> bool:
+        """True if the job's speed is known on a GPU type that the cluster has."""
+        return any(t in self._present for t in job.throughput)
+
+    def types(self, job: Job) -> tuple[GpuType, ...]:
+        """GPU types of the cluster that the job may run on, in the cluster's order (slowest first)."""
+        if not job.throughput:
+            return self.present
+        return tuple(t for t in self.present if t in job.throughput)
+
+    def span(self, nodes: Iterable[str]) -> Span:
+        """The span of a set of nodes."""
+        names = list(nodes)
+        if len(names) <= 1:
+            return Span.NODE
+        racks = {self._rack_of.get(n) for n in names}
+        return Span.RACK if len(racks) == 1 else Span.CLUSTER
+
+    @staticmethod
+    def slowdown(job: Job, span: Span) -> float:
+        """S of the job at this span."""
+        s = job.slowdown
+        return s.node if span == Span.NODE else s.rack if span == Span.RACK else s.cluster
+
+    def at(self, job: Job, gpu_type: GpuType, gpus: float) -> IterationsPerSecond | None:
+        """iterations/s on `gpus` GPUs of one type at best placement; None when it is not known there."""
+        curve = self.curves(job).get(gpu_type)
+        return None if curve is None else curve(gpus)
+
+    def rate(self, job: Job, allocation: Allocation) -> IterationsPerSecond | None:
+        """iterations/s on these GPUs; 0 on none, None when a type is held whose speed is not known."""
+        if not allocation:
+            return 0.0
+        curves = self.curves(job)
+        gpus = sum(allocation.values())
+        slowest: float | None = None
+        for gpu_type in {self._type_of[n] for n in allocation}:
+            curve = curves.get(gpu_type)
+            if curve is None:
+                return None
+            rate = curve(gpus)
+            slowest = rate if slowest is None else min(slowest, rate)
+        assert slowest is not None
+        return slowest / self.slowdown(job, self.span(allocation))
+
+    def reference(self, job: Job) -> IterationsPerSecond | None:
+        """The job's rate on one GPU of its slowest type here; None when no speed is known, or all are 0."""
+        key = (id(job.throughput), job.gpus.max)
+        found = self._references.get(key)
+        if found is None:
+            curves = self.curves(job)
+            rates = [r for t in self.types(job) if t in curves and (r := curves[t](1)) > 0]
+            if not rates:  # a model that no single GPU holds: its smallest gang, a GPU
+                rates = [r for t in self.types(job) if t in curves and (r := _least_per_gpu(curves[t])) > 0]
+            found = self._references[key] = (job.throughput, min(rates, default=None))
+        return found[1]
+
+    def speedup(self, job: Job, gpu_type: GpuType) -> float:
+        """Normalised throughput of one GPU of this type: OEF's w. 1 without a table, 0 where it cannot run."""
+        if not job.throughput:
+            return 1.0
+        reference = self.reference(job)
+        curve = self.curves(job).get(gpu_type)
+        if reference is None or curve is None:
+            return 0.0
+        return (curve(1) or _least_per_gpu(curve)) / reference
+
+    def normalised(self, job: Job, allocation: Allocation) -> float:
+        """Normalised throughput on these GPUs: rate / reference."""
+        if not job.throughput:
+            slow = self.slowdown(job, self.span(allocation))
+            return sum(allocation.values()) / slow
+        reference, rate = self.reference(job), self.rate(job, allocation)
+        return 0.0 if reference is None or rate is None else rate / reference
+
+    def of_share(self, job: Job, share: Share) -> float:
+        """Normalised throughput of a fractional share: the sum over types of share x speed-up (OEF §4.1)."""
+        return sum(x * self.speedup(job, t) for t, x in share.items())
+
+    def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:
+        """GPUs by type of an allocation, in the cluster's order of types."""
+        out: dict[GpuType, Gpus] = {}
+        for node, gpus in allocation.items():
+            gpu_type = self._type_of[node]
+            out[gpu_type] = out.get(gpu_type, 0) + gpus
+        return {t: out[t] for t in self.present if t in out} if len(out) > 1 else out
+
+
+def _least_per_gpu(curve: Curve) -> float:
+    for n in curve.points:
+        if (rate := curve(n)) > 0:
+            return rate / n
+    return 0.0
