@@ -182,12 +182,7 @@ class SlurmCluster:
                 raise TryLater(f"{job} still holds its GPUs ({seen.native})")
             if seen.state.ended:
                 raise Never(f"{job} has ended: {seen.native}")
-            if (
-                last
-                and last.epoch == epoch
-                and not last.withdrawn
-                and (last.nodes, last.per_node) == (nodes, per_node)
-            ):
+            if last and last.epoch == epoch and not last.withdrawn and (last.nodes, last.per_node) == (nodes, per_node):
                 if last.restarts == row.restarts and not row.held:
                     return
             elif last and last.epoch > epoch:
@@ -342,7 +337,9 @@ class SlurmCluster:
         words = [f"jobid={row.id}", "StartTime=now", "ReqNodeList="]
         if tag and tag.gpus:
             nodes = max(tag.nodes or 1, 1)
-            words += [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"NumCPUs={max(tag.cpus or nodes, nodes)}"]
+            each = max((tag.cpus or nodes) // nodes, 1)
+            words += [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"CpusPerTask={each}"]
+            words.append(f"NumCPUs={nodes * each}")
             words.append(f"Gres=gpu:{math.ceil(tag.gpus / nodes)}")
         return f"update {' '.join(words)}"
 

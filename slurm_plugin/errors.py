@@ -17,9 +17,7 @@ _AWAY = re.compile(
     re.IGNORECASE,
 )
 _GONE = re.compile(r"Invalid job id|Job has already finished|already completing or completed", re.IGNORECASE)
-_RIGHTS = re.compile(
-    r"Access/permission denied|Invalid user id|User's group not permitted|not allowed", re.IGNORECASE
-)
+_RIGHTS = re.compile(r"Access/permission denied|Invalid user id|User's group not permitted|not allowed", re.IGNORECASE)
 _AUTH = re.compile(r"Protocol authentication error|munge|authentication|credential", re.IGNORECASE)
 _VERSION = re.compile(r"Incompatible versions of client and server|Invalid RPC version", re.IGNORECASE)
 _DISABLED = re.compile(r"Requested operation is presently disabled", re.IGNORECASE)

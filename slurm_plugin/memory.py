@@ -96,9 +96,7 @@ class Memories:
                 self._memos[memo.job] = self._written[memo.job] = memo
             except (ValueError, TypeError, KeyError) as error:
                 path.rename(path.with_suffix(".unreadable"))
-                self.notes.append(
-                    f"{path}: not a memo ({error}); put aside, the job's numbers are taken from Slurm"
-                )
+                self.notes.append(f"{path}: not a memo ({error}); put aside, the job's numbers are taken from Slurm")
 
     def get(self, job: str) -> Memo:
         return self._memos.get(job) or Memo(job)

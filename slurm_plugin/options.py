@@ -46,9 +46,7 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in known:
-            raise BadInput(
-                "no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}"
-            )
+            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
         values[key] = _checked(key, value, getattr(Options(), key), where)
     for key, choices in (("tenants", TENANTS), ("client", CLIENTS), ("stop", STOPS)):
         if values.get(key, choices[0]) not in choices:

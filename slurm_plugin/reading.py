@@ -43,10 +43,9 @@ _NODE = re.compile(
 )
 _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
 _OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot")
-_GONE = re.compile(
-    r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error"
-)
+_GONE = re.compile(r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error")
 _RESCUES = 4
+_KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
 FORCE_AFTER_S = 4.0
 
@@ -217,15 +216,15 @@ def _granted(
     return JobState.STARTING, memo, (step,), Blocked(kind, text)
 
 
-def _final(
-    row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float
-) -> tuple[JobState, Memo, tuple[Step, ...]]:
+def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> tuple[JobState, Memo, tuple[Step, ...]]:
     if row.state == "CANCELLED":
         return JobState.CANCELLED, memo, ()
     if row.state == "COMPLETED":
         return JobState.COMPLETED, memo, ()
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
     grant = memo.of(row.restarts)
+    if grant is None and ours and memo.of(row.restarts - 1) is not None:
+        return JobState.STOPPING, memo, ()  # a requeue is under way: counted already, not carried out yet
     if not (ours and young and grant) or memo.cancelled:
         return JobState.FAILED, memo, ()
     unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
@@ -235,6 +234,8 @@ def _final(
         own_accord_s = 1.5 if CHECKPOINTED in facts.exit_hold else 0.0  # Slurm does it after its epilogs
     elif row.state == "FAILED" and unrun and (row.reason == "JobLaunchFailure" or row.exit_code == 1):
         why = "the launch failed before any of its code ran"
+    elif memo.stop and memo.stop.restarts == row.restarts and row.exit_code in _KILLED:
+        why = "it died of the request to checkpoint instead of following it"
     elif row.state in _LOST:
         why = "the cluster ended it"
     if not why or memo.rescued >= _RESCUES:
@@ -356,9 +357,7 @@ def _rigid(
     )
 
 
-def nodes_of(
-    rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str], facts: Facts
-) -> tuple[Node, ...]:
+def nodes_of(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str], facts: Facts) -> tuple[Node, ...]:
     """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own."""
     gpus: dict[str, int] = {}
     cpus: dict[str, float] = {}

@@ -180,9 +180,7 @@ class SshTransport:
                 if channel.exit_status_ready() and channel.eof_received and not moved:
                     break
                 if time.monotonic() - begin > timeout_s:
-                    raise TryLater(
-                        f"{argv[0]} on {self._host} gave no answer for {timeout_s:.0f} s", retry_after_s=5.0
-                    )
+                    raise TryLater(f"{argv[0]} on {self._host} gave no answer for {timeout_s:.0f} s", retry_after_s=5.0)
                 if channel.closed and not channel.exit_status_ready():
                     raise TryLater(f"the SSH connection to {self._host} broke")
                 if not moved:

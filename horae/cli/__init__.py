@@ -12,6 +12,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
+    "lab": ("horae.cli.lab", "Bring up, use and take down a mini-cluster of real daemons on this machine."),
+    "doctor": ("horae.cli.doctor", "Prove by harmless probes that a cluster can be run by Horae; print the fixes."),
+    "install": ("horae.cli.install", "Put Horae's pieces onto a cluster's hosts; shows every change first."),
+    "uninstall": ("horae.cli.uninstall", "Take them away again, byte for byte."),
 }
 
 

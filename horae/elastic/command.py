@@ -77,9 +77,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--daemon", action="store_true", help="return at once and outlive the caller")
     parser.add_argument("--user", help="run the job as this user (as root only)")
     here = parser.add_argument_group("as the last line of an sbatch script: exec horae-exec [options] -- COMMAND")
-    here.add_argument(
-        "--checkpoint", metavar="FOLDER", help="where its checkpoints are (default: the working folder)"
-    )
+    here.add_argument("--checkpoint", metavar="FOLDER", help="where its checkpoints are (default: the working folder)")
     here.add_argument("--grace", metavar="SECONDS", type=float, default=60.0, help="time to checkpoint and leave")
     here.add_argument("--retries", metavar="N", type=int, default=0, help="failures after which it has failed")
     here.add_argument("--self-checkpointing", action="store_true", help="its checkpoints are not the SDK's")

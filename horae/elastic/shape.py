@@ -18,9 +18,7 @@ _PORTS = (20000, 32000)
 class Place:
     """One rank's place."""
 
-    def __init__(
-        self, rank: int, node: str, local_rank: int, local_world: int, devices: str, speed: Optional[float]
-    ):
+    def __init__(self, rank: int, node: str, local_rank: int, local_world: int, devices: str, speed: Optional[float]):
         self.rank = rank
         self.node = node
         self.local_rank = local_rank

@@ -137,9 +137,7 @@ def fresh(env: Mapping[str, str]) -> Dict[str, str]:
     return {key: value for key, value in env.items() if key not in STALE}
 
 
-def members(
-    place: Place, folder: JobFolder, epoch: int, command: Sequence[str], env: Dict[str, str]
-) -> List[Member]:
+def members(place: Place, folder: JobFolder, epoch: int, command: Sequence[str], env: Dict[str, str]) -> List[Member]:
     """The gang: ranks on this node, or one srun that starts them on all."""
     cwd = os.getcwd()
     if len(place.nodes) == 1:

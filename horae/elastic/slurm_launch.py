@@ -39,6 +39,7 @@ def launch(mark: str, nodes: int, gpus: int, command: List[str]) -> int:
     if os.path.exists(mark):
         os.unlink(mark)
     code = subprocess.call(argv)
+    _deaf()
     code = 128 - code if code < 0 else code
     return protocol.EXIT_STOPPED if code == 0 and os.path.exists(mark) else code
 
@@ -59,6 +60,7 @@ def rank(mark: str, command: List[str]) -> int:
     for number in _FORWARDED:
         signal.signal(number, lambda received, _frame: process.send_signal(received))
     code = process.wait()
+    _deaf()
     if code == protocol.EXIT_STOPPED:
         with open(mark, "ab"):
             return 0
@@ -73,6 +75,12 @@ def reachable(env: "os._Environ[str] | dict[str, str]") -> str:
         return name
     except OSError:
         return env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
+
+
+def _deaf() -> None:
+    """On the way out Python restores the default actions, and a late request would kill us; ignored stays ignored."""
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _nothing(_number: int, _frame: object) -> None:

@@ -94,9 +94,7 @@ class Supervisor:
                 break
             pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
             attempt += 1
-            self.say(
-                "%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause)
-            )
+            self.say("%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause))
             self._native = verdict.text
             self._account(State.STARTING)
             if self._wait_to_retry(pause):

@@ -324,9 +324,7 @@ class Training:
     def _load_from(self, name: str, folder: str) -> None:
         """Rank 0 has verified its `folder`; other ranks fetch their own (a shared folder is the same bytes)."""
         if self._store is None or self._load is None:
-            raise ValueError(
-                "rank 0 resumes from %s, and this rank has no checkpoint folder or load function" % name
-            )
+            raise ValueError("rank 0 resumes from %s, and this rank has no checkpoint folder or load function" % name)
         account = checkpoints.manifest(self._store, name)
         try:
             if not folder:

@@ -46,9 +46,7 @@ class LabState:
     name: str
     up: bool
     text: str  #: for people
-    facts: Mapping[str, Any] = field(
-        default_factory=lambda: EMPTY
-    )  #: how to reach it: options for `connect`, ports
+    facts: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: how to reach it: options for `connect`, ports
 
 
 class Lab(Protocol):
@@ -76,9 +74,7 @@ def parse_gpus(text: str) -> tuple[tuple[GpuType, Gpus], ...]:
     for item in text.split(","):
         kind, colon, count = item.strip().partition(":")
         if not colon or not re.fullmatch(r"[a-z][\w]*", kind) or not count.isdigit() or not 1 <= int(count) <= 16:
-            raise BadInput(
-                f"'{item}' is not TYPE:COUNT", where="--gpus", value=text, remedy="for example v100:4,k80:4"
-            )
+            raise BadInput(f"'{item}' is not TYPE:COUNT", where="--gpus", value=text, remedy="for example v100:4,k80:4")
         kinds.append((kind, int(count)))
     return tuple(kinds)
 
@@ -101,6 +97,4 @@ def containers(kind: str) -> Path:
     for folder in (here.parent.parent / "containers" / kind, here.parent / "_containers" / kind):
         if folder.is_dir():
             return folder
-    raise BadInput(
-        f"this installation carries no containers/{kind}", remedy="install Horae from its wheel or checkout"
-    )
+    raise BadInput(f"this installation carries no containers/{kind}", remedy="install Horae from its wheel or checkout")

@@ -47,9 +47,7 @@ def engine(say: Say) -> Any:
     log = Path(tempfile.gettempdir()) / f"horae-dockerd-{os.getpid()}.log"
     say(f"no Docker engine answers: starting dockerd (log: {log})")
     with log.open("ab") as output:
-        subprocess.Popen(
-            ["dockerd"], stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        subprocess.Popen(["dockerd"], stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
     for _ in range(100):
         time.sleep(0.2)
         try:
@@ -87,9 +85,7 @@ def ensure_base(client: Any, suite: str, say: Say) -> str:
         argv = ["mmdebstrap", "--variant=minbase", "--quiet", '--aptopt=Acquire::Check-Valid-Until "false"', suite]
         done = subprocess.run([*argv, str(tar), mirror()], capture_output=True, text=True, check=False)
         if done.returncode != 0 or not tar.is_file() or tar.stat().st_size < 10_000_000:
-            raise BadInput(
-                f"mmdebstrap cannot make {name}: {_last_line(done.stderr)}", remedy="check the apt mirror"
-            )
+            raise BadInput(f"mmdebstrap cannot make {name}: {_last_line(done.stderr)}", remedy="check the apt mirror")
         with tar.open("rb") as data:
             client.api.import_image_from_stream(data, repository="debian", tag=f"{suite}-slim")
     client.images.get(name)

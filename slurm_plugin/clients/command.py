@@ -314,6 +314,4 @@ def _racks(topology: str) -> dict[str, str]:
 def _unprompted(text: str, line: str) -> str:
     """scontrol's output without its prompts and the echo of what it was told."""
     kept = (row.replace("scontrol: ", "", 1) if row.startswith("scontrol: ") else row for row in text.splitlines())
-    return "\n".join(
-        row for row in kept if row not in {line, ""} and not row.startswith("show hostnames horaemark")
-    )
+    return "\n".join(row for row in kept if row not in {line, ""} and not row.startswith("show hostnames horaemark"))

@@ -33,18 +33,21 @@ class SlurmLab:
 
     def down(self, request: LabRequest) -> LabState:
         private = self._private(request)
-        if private.folder.is_dir():
+        if private.made:
             return private.down()
         return self._containers(request).down()
 
     def status(self, request: LabRequest) -> LabState:
         private = self._private(request)
-        return private.status() if private.folder.is_dir() else self._containers(request).status()
+        return private.status() if private.made else self._containers(request).status()
 
     def demo(self, request: LabRequest) -> int:
         from slurm_plugin.lab.demo import demo
 
-        return demo(self.status(request) if self.status(request).up else self.up(request))
+        if not self.status(request).up:
+            self.up(request)
+        private = self._private(request)
+        return demo(private if private.made else self._containers(request))
 
     def _folder(self, request: LabRequest) -> Path:
         return request.folder if request.folder != Path() else default_folder() / "slurm"

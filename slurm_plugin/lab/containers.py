@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,13 @@ class ContainerSlurm:
             "ssh_known_hosts": str(self.folder / "known_hosts"),
         }
 
+    def submit(self, script: str, files: Mapping[str, str], options: Sequence[str], user: str = "alice") -> str:
+        """sbatch as a user of the lab; the job's id. Files go to the shared folder."""
+        return settings.submit(
+            self.folder / "shared", "/shared", "/shared/horae/bin/horae-exec", script, files,
+            lambda path: self.must("ctl", ["sbatch", "--parsable", "--chdir=/shared", *options, path], user=user),
+        )  # fmt: skip
+
     # --- pieces: bad days need them ---
 
     def container(self, role: str) -> Any:
@@ -118,9 +125,7 @@ class ContainerSlurm:
 
     # --- how ---
 
-    def _run(
-        self, network: str, role: str, image: str, command: list[str], env: dict[str, str] | None = None
-    ) -> None:
+    def _run(self, network: str, role: str, image: str, command: list[str], env: dict[str, str] | None = None) -> None:
         mounts = []
         if role != "db":
             mounts = [
@@ -187,9 +192,7 @@ class ContainerSlurm:
             private = key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
             )
-            public = key.public_key().public_bytes(
-                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-            )
+            public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
             (folder / name).touch(0o600)
             (folder / name).write_bytes(private)
             (folder / f"{name}.pub").write_bytes(public + b"\n")
@@ -218,9 +221,7 @@ class ContainerSlurm:
             if "Operator" in users:
                 break
             if time.monotonic() > deadline:
-                raise BadInput(
-                    f"sacctmgr does not take the accounts ({code}): {text.strip()[:300]}", where=self.name
-                )
+                raise BadInput(f"sacctmgr does not take the accounts ({code}): {text.strip()[:300]}", where=self.name)
             time.sleep(0.3)
         host_key = (self.folder / "etc/secret/ssh/host_key.pub").read_text().strip()
         (self.folder / "known_hosts").write_text(f"{self.address('ctl')} {host_key}\n")

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sysconfig
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ class PrivateSlurm:
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder, self._cache = folder.absolute(), cache.absolute()
+
+    @property
+    def made(self) -> bool:
+        """Whether there is such a lab, up or not."""
+        return (self.folder / "lab.json").is_file()
 
     @property
     def spool(self) -> Path:
@@ -70,20 +75,33 @@ class PrivateSlurm:
         for pid in pids:
             _kill(pid, signal.SIGKILL)
         self._kill_steps()
-        return LabState(self.folder.name, False, f"down; its files are in {self.folder}")
+        (self.folder / "lab.json").unlink(missing_ok=True)
+        return LabState(self.folder.name, False, f"down; its logs are in {self.folder}")
 
     def status(self) -> LabState:
-        if not (self.folder / "lab.json").is_file() or self._alive(self.folder / "run" / "slurmctld.pid") is None:
+        if not self.made or self._alive(self.folder / "run" / "slurmctld.pid") is None:
             return LabState(self.folder.name, False, "not up")
         done = self.run(["sinfo", "-h", "-N", "-p", "dl", "-o", "%N %T"], check=False)
         text = done.stdout.strip() or done.stderr.strip()
-        facts = {
+        return LabState(self.folder.name, done.returncode == 0, text, self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """Options for `connect`."""
+        return {
             "partitions": ["dl"],
             "spool": str(self.spool),
             "state": str(self.folder / "memory"),
             "env": self.env(),
         }
-        return LabState(self.folder.name, done.returncode == 0, text, facts)
+
+    def submit(self, script: str, files: Mapping[str, str], options: Sequence[str]) -> str:
+        """sbatch as the one user; the job's id. Files go to the shared folder."""
+        shared = self.folder / "shared"
+        shared.mkdir(exist_ok=True)
+        return settings.submit(
+            shared, str(shared), str(self.folder / "horae/bin/horae-exec"), script, files,
+            lambda path: self.run(["sbatch", "--parsable", f"--chdir={shared}", *options, path]).stdout.strip(),
+        )  # fmt: skip
 
     # --- its daemons, one by one: bad days need that ---
 
@@ -241,9 +259,7 @@ def unpacked(cache: Path) -> Path:
     if (root / "usr/sbin/slurmctld").exists():
         return root
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise BadInput(
-            "no slurmctld on PATH, and no apt to get it by", remedy="install Slurm, or use --engine docker"
-        )
+        raise BadInput("no slurmctld on PATH, and no apt to get it by", remedy="install Slurm, or use --engine docker")
     debs = cache / "debs"
     (debs / "partial").mkdir(parents=True, exist_ok=True)
     fetch = [
@@ -259,9 +275,7 @@ def unpacked(cache: Path) -> Path:
     fetch += ["-o", f"Dir::Cache::archives={debs}", "--reinstall", *_PACKAGES]
     done = subprocess.run(fetch, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BadInput(
-            f"apt-get cannot download Slurm: {done.stderr.strip()[:300]}", remedy="run apt-get update first"
-        )
+        raise BadInput(f"apt-get cannot download Slurm: {done.stderr.strip()[:300]}", remedy="run apt-get update first")
     part = cache / f"slurm-root.{os.getpid()}"
     for deb in sorted(debs.glob("*.deb")):
         subprocess.run(["dpkg", "-x", str(deb), str(part)], check=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -85,3 +85,12 @@ def carry_supervisor(folder: Path) -> None:
         'export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"\nexec python3 -m horae.elastic "$@"\n'
     )
     script.chmod(0o755)
+
+
+def submit(
+    here: Path, there: str, tool: str, script: str, files: Mapping[str, str], sbatch: Callable[[str], str]
+) -> str:
+    """Write files and script into the shared folder (`here`, seen by nodes as `there`) and hand the script over."""
+    for name, text in {**files, "submitted.sh": script}.items():
+        (here / name).write_text(text.replace("@SHARED@", there).replace("@TOOL@", tool))
+    return sbatch(f"{there}/submitted.sh")
