@@ -11,8 +11,6 @@ stamps of one second, and the launch would be refused and the job end FAILED. Su
 
 from __future__ import annotations
 
-import math
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -35,13 +33,12 @@ from horae.port import (
 )  # fmt: skip
 from horae.spec import JobSpec
 from policy.model import Allocation, Limits, Pinning
-from slurm_plugin import reading
+from slurm_plugin import history, reading, shapes
 from slurm_plugin.clients.command import CommandClient
-from slurm_plugin.comment import parse_tag
 from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
-from slurm_plugin.records import Facts, JobRow, fold
+from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.spool import Account, Spool
 from slurm_plugin.transport import LocalTransport, Transport
 
@@ -51,7 +48,6 @@ REPEAT_S = 3.0  #: a start asked for again within this is the same one
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
 YOUNG_S = 2.0
 _FACTS_AGE_S = 300.0
-_FORGET_AFTER_S = 3600.0
 
 
 class SlurmCluster:
@@ -123,8 +119,12 @@ class SlurmCluster:
                     else:
                         self._memories.keep(verdict.memo)
                 due += [(row, step) for step in verdict.steps]
-            for vanished in self._vanished(facts, now_s):
-                jobs[vanished.id] = vanished
+            ask = self._client.ended if facts.accounting else None
+            try:
+                gone = history.vanished(self._memories, frozenset(self._rows), ask, now_s, self._spool.forget)
+                jobs |= {job.id: job for job in gone}
+            except PortError as error:
+                notes.append(error.text)
             ours = frozenset(jobs)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
             self._node_gpus = {node.name: node.gpus for node in nodes}
@@ -136,7 +136,7 @@ class SlurmCluster:
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         row = self._known(job)[0]
-        path = self._spool.log(job) or stdout_path(row)
+        path = self._spool.log(job) or shapes.stdout_path(row)
         if path is None:
             return LogChunk(b"", offset)
         try:
@@ -154,6 +154,25 @@ class SlurmCluster:
         if offset > found.st_size:
             identity += ":truncated"
         return LogChunk(data, start + len(data), identity, start + len(data) >= found.st_size)
+
+    # --- for the doctor ---
+
+    @property
+    def client(self) -> CommandClient:
+        return self._client
+
+    @property
+    def spool(self) -> Spool:
+        return self._spool
+
+    def account(self) -> str:
+        return self._client.account()
+
+    def admin_level(self, user: str) -> str:
+        return self._client.admin_level(user)
+
+    def clock_offset_s(self) -> float:
+        return self._client.clock() - time.time()
 
     # --- who we are ---
 
@@ -176,7 +195,7 @@ class SlurmCluster:
             row, seen, memo = self._known(job)
             if epoch <= seen.epoch:
                 return
-            nodes, per_node = self._shape(job, allocation)
+            nodes, per_node = shapes.shape(job, allocation)
             last = memo.grant
             if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
                 raise TryLater(f"{job} still holds its GPUs ({seen.native})")
@@ -188,11 +207,11 @@ class SlurmCluster:
             elif last and last.epoch > epoch:
                 return
             grant = Grant(epoch, row.restarts, nodes, per_node, time.time(), before=row.reason or "")
-            if wrong := self._impossible(nodes, per_node):
+            if wrong := shapes.impossible(nodes, per_node, self._node_gpus):
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            lines = self._start_lines(row, memo, grant)
+            lines = shapes.start_lines(row, memo, grant)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
@@ -246,7 +265,7 @@ class SlurmCluster:
             if not seen.state.ended:
                 lines = [f"release {row.id}"]
                 if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    lines.insert(0, self._original(row))
+                    lines.insert(0, shapes.original(row))
                 if memo.ordered:
                     lines.insert(0, f"update jobid={row.id} SiteFactor=0")
                 self._client.write(lines, f"handing {job} back to Slurm")
@@ -290,58 +309,6 @@ class SlurmCluster:
         if job not in self._seen or job not in self._rows:
             raise Gone(f"Slurm has no job {job} in the managed partitions")
         return self._rows[job], self._seen[job], self._memories.get(job)
-
-    def _shape(self, job: JobId, allocation: Allocation) -> tuple[tuple[str, ...], int]:
-        counts = set(allocation.values())
-        if not allocation or 0 in counts:
-            raise Never(f"{job}: an allocation of no GPUs cannot be started")
-        if len(counts) != 1:
-            raise Never(
-                f"{job}: Slurm can only give a job equally many GPUs on each of its nodes, not {dict(allocation)}"
-            )
-        return tuple(sorted(allocation)), counts.pop()
-
-    def _impossible(self, nodes: tuple[str, ...], per_node: int) -> str:
-        """Why Slurm could never run this shape, before it is asked: it would answer by holding the job for ever."""
-        unknown = sorted(set(nodes) - set(self._node_gpus))
-        if unknown:
-            return f"no node {fold(unknown)} in the managed partitions"
-        small = sorted(node for node in nodes if self._node_gpus[node] < per_node)
-        return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
-
-    def _start_lines(self, row: JobRow, memo: Memo, grant: Grant) -> tuple[str, ...]:
-        count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
-        tag = parse_tag(row.admin_comment)
-        per_gpu = tag.cpus / tag.gpus if tag and tag.cpus and tag.gpus else None
-        per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
-        words = [
-            f"jobid={row.id}", "StartTime=now", f"NumNodes={count}-{count}", f"NumTasks={count}",
-            f"CpusPerTask={per_node}",
-            f"NumCPUs={count * per_node}", f"ReqNodeList={fold(grant.nodes)}", f"Gres=gpu:{grant.per_node}",
-        ]  # fmt: skip
-        if tag and tag.memory and tag.gpus:
-            share = tag.memory * (tag.nodes or 1) / tag.gpus
-            words.append(f"MinMemoryNode={max(math.ceil(share * grant.per_node / (1 << 20)), 1)}")
-        if memo.limit_s is not None and memo.used_s > 0:
-            left_s = memo.limit_s - memo.used_s
-            if left_s <= 0:
-                raise Never(f"{row.id} has used up its time limit of {memo.limit_s / 60:.0f} min")
-            words.append(f"TimeLimit={math.ceil(left_s / 60)}")
-        if total < 1:
-            raise Never(f"{row.id}: no GPUs")
-        return (f"update {' '.join(words)}", f"release {row.id}")
-
-    def _original(self, row: JobRow) -> str:
-        """The request as its user made it, as far as Slurm takes it back, without our nodes."""
-        tag = parse_tag(row.admin_comment)
-        words = [f"jobid={row.id}", "StartTime=now", "ReqNodeList="]
-        if tag and tag.gpus:
-            nodes = max(tag.nodes or 1, 1)
-            each = max((tag.cpus or nodes) // nodes, 1)
-            words += [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"CpusPerTask={each}"]
-            words.append(f"NumCPUs={nodes * each}")
-            words.append(f"Gres=gpu:{math.ceil(tag.gpus / nodes)}")
-        return f"update {' '.join(words)}"
 
     def _gap(self, memo: Memo, nodes: tuple[str, ...]) -> float:
         if memo.left is None or not set(memo.left[0]) & set(nodes):
@@ -428,44 +395,6 @@ class SlurmCluster:
         code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
         return replace(job, checkpoint=account.checkpoint, exit_code=code)
 
-    def _vanished(self, facts: Facts, now_s: float) -> list[ObservedJob]:
-        """Jobs that we granted GPUs and slurmctld no longer knows: how they ended, from slurmdbd or unknown."""
-        gone: list[Memo] = []
-        for memo in self._memories.all():
-            if memo.job not in self._rows and not (memo.grants or memo.cancelled or memo.released):
-                self._memories.forget(memo.job)
-                continue
-            if memo.job in self._rows or memo.released:
-                if memo.released and memo.job not in self._rows:
-                    self._memories.forget(memo.job)
-                continue
-            if memo.state in {state.value for state in JobState if state.ended}:
-                if now_s - memo.since_s > _FORGET_AFTER_S:
-                    self._memories.forget(memo.job)
-                    self._spool.forget(memo.job)
-                continue
-            gone.append(memo)
-        if not gone:
-            return []
-        told: Mapping[str, tuple[str, int]] = {}
-        if facts.accounting:
-            try:
-                told = self._client.ended([memo.job.split(".")[0] for memo in gone])
-            except PortError as error:
-                self._late.append(error.text)
-                return []
-        words = {"COMPLETED": JobState.COMPLETED, "CANCELLED": JobState.CANCELLED}
-        found = []
-        for memo in gone:
-            word, code = told.get(memo.job.split(".")[0], ("", 1))
-            default = JobState.CANCELLED if memo.cancelled else JobState.FAILED
-            state = words.get(word, default)
-            self._memories.put(replace(memo, state=state.value, since_s=now_s))
-            epoch = max((grant.epoch for grant in memo.grants if grant.started), default=0)
-            native = word or "slurmctld no longer knows it and no slurmdbd can tell how it ended"
-            found.append(ObservedJob(memo.job, state, epoch=epoch, since_s=now_s, exit_code=code, native=native))
-        return found
-
     def _notes(self, facts: Facts) -> list[str]:
         notes = []
         if reading.CHECKPOINTED not in facts.exit_hold:
@@ -477,18 +406,6 @@ class SlurmCluster:
         if facts.private & {"jobs", "nodes"}:
             notes.append("PrivateData hides jobs or nodes from all but Operators")
         return notes
-
-
-def stdout_path(row: JobRow) -> str | None:
-    """Where the batch script's output goes, with the patterns that squeue leaves as they are; None if unknown."""
-    if not row.stdout:
-        return None
-    array, _, task = row.id.partition("_")
-    known = {"j": str(row.slurm_id), "A": array, "a": task, "x": row.name, "u": row.user, "J": str(row.slurm_id)}
-    path = re.sub(r"%(\d*)([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
-    if "%" in path:
-        return None
-    return path if path.startswith("/") else f"{row.cwd}/{path}"
 
 
 def connect(options: Mapping[str, Any]) -> SlurmCluster:

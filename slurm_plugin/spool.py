@@ -75,6 +75,12 @@ class Spool:
                 "make it, owned by Horae's account, or set `spool`",
             ) from error
 
+    def probe(self) -> None:
+        """Write and remove one small file. Raises FixConfiguration."""
+        path = self.path(".probe")
+        self._write(path, b"probe\n")
+        self._files.remove(path)
+
     def path(self, *parts: str) -> str:
         return str(self._folder.joinpath(*parts))
 

@@ -74,7 +74,7 @@ class CommandClient:
         return list({row.name: row for row in rows}.values())
 
     def facts(self) -> Facts:
-        settings = _settings(self.ask("show config"))
+        settings = settings_of(self.ask("show config"))
         partitions = re.findall(r"^PartitionName=(\S+)", self.ask("show partition"), re.MULTILINE)
         try:
             topology = self.ask("show topology")
@@ -106,6 +106,20 @@ class CommandClient:
             for node in expand(match.group(1)) if count else ():
                 found[node] = count or 0
         return found
+
+    def admin_level(self, user: str) -> str:
+        """A user's AdminLevel as slurmctld has it now; empty where it knows none."""
+        text = self.ask(f"show assoc_mgr users={user} flags=users")
+        found = re.search(rf"UserName={re.escape(user)}\(\d+\).*?AdminLevel=(\w+)", text, re.DOTALL)
+        return found.group(1) if found else ""
+
+    def account(self) -> str:
+        """Whose rights the commands have: on their host, behind their prefix."""
+        return self._transport.run(["id", "-un"], self._timeout_s).out.strip()
+
+    def clock(self) -> float:
+        """The time on the commands' host."""
+        return float(self._transport.run(["date", "+%s"], self._timeout_s).out.strip() or 0)
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         """Last state word and exit code, from slurmdbd, of jobs that slurmctld forgot: {id: (state, code)}."""
@@ -289,7 +303,8 @@ def _exit_status(text: str) -> int | None:
     return int(first)
 
 
-def _settings(text: str) -> dict[str, str]:
+def settings_of(text: str) -> dict[str, str]:
+    """`scontrol show config` as a map."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}
 

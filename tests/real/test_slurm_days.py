@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from horae.port import BlockKind, JobState, TryLater
+from policy.model import Health
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, job_in
@@ -318,6 +319,7 @@ def test_a_jobid_given_out_again_is_another_job(private: Driver, tmp_path: Path)
     wait_for("slurmctld answers", lambda: lab.run(["squeue"], check=False).returncode == 0)
     if h.partition not in h.cluster.run("scontrol", "show", "partition"):  # made by scontrol, and lost with the rest
         h.cluster.run("scontrol", "create", f"PartitionName={h.partition}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    private.until("nodes", lambda: all(node.health is Health.UP for node in private.observe().nodes))
     assert job_in(private.observe().jobs, first) is None
     second = private.submit("second")
     assert number(second) == number(first)
