@@ -1,0 +1,61 @@
+# Everything a person does with this checkout. `make` alone says what there is.
+#
+# Only python 3.11+, git and make are needed: `make setup` builds a virtual environment in .venv (pip brings uv,
+# uv the rest) and keeps every download in .cache, so that the second time costs seconds and no network.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.ready
+
+export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
+export UV_CACHE_DIR  := $(CURDIR)/.cache/uv
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench soak docs clean
+
+help: ## Say what there is.
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## Make the virtual environment in .venv (every other target does it when needed).
+
+# Downloads fail now and then: each is tried four times, a little later each time.
+define retry
+for pause in 2 5 15 no; do $(1) && exit 0; [ $$pause = no ] || { echo "again in $$pause s" >&2; sleep $$pause; }; done; exit 1
+endef
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Horae needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Say: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' \
+	  || { echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
+	@$(call retry,$(BIN)/pip install --quiet 'uv>=0.4')
+	@$(call retry,$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.[dev]')
+	@touch $@
+
+demo: $(STAMP) ## Watch real training jobs of three tenants share a small cluster (about 90 s).
+	@$(BIN)/horae demo $(ARGS)
+
+check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, strict documentation.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/vermin --quiet --no-tips --violations --target=3.7- horae/elastic
+	$(BIN)/mkdocs build --quiet --strict --site-dir .cache/site
+
+test: $(STAMP) ## All checks and all tests (under 30 minutes on two cores).
+	@$(BIN)/python tests/run.py $(ARGS)
+
+bench: $(STAMP) ## Run every benchmark again; results go to benchmarks/results.
+	@for b in benchmarks/*.py; do case $$b in */_*) continue;; esac; echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+soak: $(STAMP) ## The long tests.
+	$(BIN)/pytest -m soak --timeout 7200 $(ARGS)
+
+docs: $(STAMP) ## Build the documentation into site/.
+	$(BIN)/mkdocs build --strict
+
+clean: ## Remove what was built here; .cache (the downloads) stays.
+	rm -rf .venv site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache

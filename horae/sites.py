@@ -1,4 +1,4 @@
-"""What a cluster kind brings for a site's administrator: install, uninstall, doctor.
+"""What a cluster kind brings for a site's administrator: install and uninstall (`doctor.py` for the checks).
 
 A site is an entry point of the group `horae.sites`: a class without arguments that follows `Site`. Changes to files
 are values first (`Change`): shown as a diff, written only when told, recorded so that `uninstall` restores every
@@ -15,28 +15,11 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from policy.model import BadInput
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"  #: works, but worse than it could
-    FAIL = "fail"  #: enforce mode cannot work so
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that the doctor looked at: what it is, what was seen, and what to do about it."""
-
-    what: str
-    verdict: Verdict
-    seen: str
-    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +36,6 @@ class Site(Protocol):
     def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         """Files to change, and commands for the administrator to run after that. Raises BadInput."""
         ...
-
-    def doctor(self, options: Mapping[str, Any]) -> list[Finding]: ...
 
 
 def sites() -> dict[str, Site]:

@@ -75,6 +75,7 @@ class Placer:
         for i in range(len(self._nodes)):
             self._enter(i)
         self._possible: dict[object, bool] = {}
+        self._fewest: dict[object, int] = {}
         self._ranks: dict[tuple[int, Gpus | None, Gpus], tuple[object, tuple[GpuType, ...]]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
@@ -158,6 +159,31 @@ class Placer:
                 groups.append([u for group in offers.values() for u in group])
             self._possible[key] = any(self._holds(group, gpus) for group in groups)
         return self._possible[key]
+
+    def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:
+        """On how few nodes a gang would fit with nothing else of ours there, of the types that `allocation` uses."""
+        types = tuple(sorted(self.speeds.by_type(allocation)))
+        need = need_of(job)
+        key = ("fewest", need, types, gpus)
+        found = self._fewest.get(key)
+        if found is None:
+            offers = sorted(
+                (
+                    need.usable(n.gpus - n.foreign, n.cpus, None if n.memory is None else float(n.memory))
+                    for n in (node.whole for node in self._nodes)
+                    if n.gpu_type in types and n.health is not Health.DOWN
+                ),
+                reverse=True,
+            )
+            found, left = 0, gpus
+            while left > 0 and found < len(offers):
+                left -= offers[found]
+                found += 1
+            if self.limits.equal_gpus_per_node:
+                equal = (k for k in divisors(gpus) if sum(o >= gpus // k for o in offers) >= k)
+                found = next(equal, found)
+            self._fewest[key] = found
+        return found
 
     def _holds(self, offers: list[int], gpus: Gpus) -> bool:
         if not self.limits.equal_gpus_per_node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,9 +22,6 @@ import numpy as np
 import pulp
 
 from policy.model import SolverSummary, Termination
-
-Variable = Any  #: pulp.LpVariable
-Expression = Any  #: pulp.LpAffineExpression
 
 
 class Backend(StrEnum):
@@ -39,6 +36,15 @@ TOLERANCE = 1e-7
 #: Passes of row generation after which slack lazy rows are dropped, and what counts as slack.
 PURGE_EVERY = 2
 SLACK = 1e-6
+
+
+class Variable:
+    """A variable of one program: its place in it, its bounds (None: none) and whether it is whole."""
+
+    __slots__ = ("index", "integer", "low", "up")
+
+    def __init__(self, index: int, low: float | None, up: float | None, integer: bool) -> None:
+        self.index, self.low, self.up, self.integer = index, low, up, integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
-    without a bound; `values` by variable name, empty without a solution; `rows` lazily added."""
+    without a bound; `values` by variable index, empty without a solution; `rows` lazily added."""
 
     termination: Termination
     has_solution: bool
@@ -66,7 +72,7 @@ class Result:
     gap: float | None
     seconds: float
     backend: Backend
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: tuple[float, ...] = ()
     rows: int = 0
 
     @property
@@ -74,7 +80,7 @@ class Result:
         return self.termination is Termination.OPTIMAL
 
     def __getitem__(self, variable: Variable) -> float:
-        return self.values[variable.name]
+        return self.values[variable.index]
 
     def summary(self) -> SolverSummary:
         return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value)
@@ -96,7 +102,8 @@ class Program:
         self._goal: dict[Variable, float] = {}
         self._sense = pulp.LpMaximize
         self._integer = False
-        self._problem: Any = None  #: the PuLP problem of the last solve
+        self._problem: Any = None  #: the PuLP problem of the last solve, and its variables
+        self._made: list[Any] = []
         self._live: Any = None  #: its HiGHS model, while what was built since is in it too
 
     # --- building ---
@@ -104,8 +111,7 @@ class Program:
     def variable(self, low: float | None = 0.0, up: float | None = None, *, integer: bool = False) -> Variable:
         self._integer |= integer
         self._live = None
-        kind = pulp.LpInteger if integer else pulp.LpContinuous
-        self._variables.append(pulp.LpVariable(f"v{len(self._variables):07d}", low, up, kind))
+        self._variables.append(Variable(len(self._variables), low, up, integer))
         return self._variables[-1]
 
     def binary(self) -> Variable:
@@ -135,7 +141,7 @@ class Program:
     # --- changing a solved program (HiGHS keeps its basis) ---
 
     def set_bounds(self, variable: Variable, low: float | None, up: float | None) -> None:
-        variable.lowBound, variable.upBound = low, up
+        variable.low, variable.up = low, up
         if self._live is not None:
             self._live.changeColBounds(variable.index, _low(low), _up(up))
 
@@ -180,7 +186,7 @@ class Program:
             left = limit - (time.perf_counter() - started)
             if left <= 0:
                 elapsed = time.perf_counter() - started
-                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, {}, added)
+                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
             result = self._run(backend, left, seed, gap)
             new = list(separate(result.__getitem__)) if separate is not None and result.optimal else []
             if not new:
@@ -222,17 +228,19 @@ class Program:
 
     def _build(self) -> None:
         problem = pulp.LpProblem("horae", self._sense)
-        problem.addVariables(self._variables)
-        problem.setObjective(pulp.LpAffineExpression(list(self._goal.items())))
+        kinds = {True: pulp.LpInteger, False: pulp.LpContinuous}
+        # Zero-padded names keep PuLP's order, and so HiGHS' columns, equal to our indices.
+        made = [problem.add_variable(f"v{v.index:07d}", v.low, v.up, kinds[v.integer]) for v in self._variables]
+        problem.setObjective(pulp.LpAffineExpression([(made[v.index], c) for v, c in self._goal.items()]))
         for row in self._rows:
-            expression = pulp.LpAffineExpression(list(row.coefficients.items()))
+            expression = pulp.LpAffineExpression([(made[v.index], c) for v, c in row.coefficients.items()])
             if row.low is not None and row.up is not None:
                 problem += expression == row.low
             elif row.up is not None:
                 problem += expression <= row.up
             else:
                 problem += expression >= row.low
-        self._problem = problem
+        self._problem, self._made = problem, made
 
     def _highs(self, limit: float, seed: int, gap: float) -> Result:
         if self._live is None:
@@ -256,7 +264,7 @@ class Program:
         objective = sign * float(info.objective_function_value) if has else None
         bound = sign * float(info.mip_dual_bound) if self._integer and has else objective
         column = model.getSolution().col_value if has else ()
-        values = {v.name: float(column[v.index]) for v in self._variables} if has else {}
+        values = tuple(map(float, column)) if has else ()
         return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
@@ -277,8 +285,8 @@ class Program:
         if self._problem.status == pulp.LpStatusUnbounded:
             kind = Termination.UNBOUNDED
         has = kind in (Termination.OPTIMAL, Termination.FEASIBLE)
-        values = {v.name: float(v.varValue or 0.0) for v in self._variables} if has else {}
-        objective = sum(c * values[v.name] for v, c in self._goal.items()) if has else None
+        values = tuple(float(v.varValue or 0.0) for v in self._made) if has else ()
+        objective = sum(c * values[v.index] for v, c in self._goal.items()) if has else None
         bound = objective if kind is Termination.OPTIMAL else None
         return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values)
 

@@ -1,25 +1,75 @@
 """The `horae` command: one file a command group, no logic here or there.
 
 Commands are loaded when they are called, so that `horae --help` costs no imports. `COMMANDS` is the one list:
-name -> (module, one line of help). A module holds a typer application or a plain function of the command's name.
+name -> (module, one line of help). A module holds a typer application named `app`, or a plain function of the
+command's name.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("horae.cli.demo", "Watch real training jobs share a small cluster on this machine."),
+    "serve": ("horae.cli.serve", "Run the arbiter of one cluster."),
+    "submit": ("horae.cli.submit", "Hand in a training job, or a file of them."),
+    "status": ("horae.cli.status", "Show jobs, nodes and tenants, as squeue and sinfo do."),
+    "top": ("horae.cli.top", "Watch jobs, nodes, shares and decisions live."),
+    "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
+    "history": ("horae.cli.history", "List what happened to a job, a tenant or the cluster."),
+    "cancel": ("horae.cli.cancel", "End jobs for good."),
+    "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
+    "config": ("horae.cli.config", "Check, explain or write a configuration file."),
+    "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
+    "doctor": ("horae.cli.doctor", "Check this installation and its cluster, with remedies."),
+    "completion": ("horae.cli.completion", "Print the completion script of a shell."),
     "lab": ("horae.cli.lab", "Bring up, use and take down a mini-cluster of real daemons on this machine."),
-    "doctor": ("horae.cli.doctor", "Prove by harmless probes that a cluster can be run by Horae; print the fixes."),
     "install": ("horae.cli.install", "Put Horae's pieces onto a cluster's hosts; shows every change first."),
     "uninstall": ("horae.cli.uninstall", "Take them away again, byte for byte."),
 }
 
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Try it", ("demo", "lab")),
+    ("Jobs", ("submit", "status", "top", "explain", "history", "cancel")),
+    ("Decisions", ("snapshot", "decide", "policies", "schema")),
+    ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
+)
+
 
 def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if "_HORAE_COMPLETE" not in os.environ and (not arguments or arguments[0] in ("-h", "--help", "help")):
+        if len(arguments) < 2:
+            sys.stdout.write(overview(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+            return 0
+        arguments = [*arguments[1:], "--help"]
     from horae.cli.app import run
 
-    return run(sys.argv[1:] if argv is None else argv)
+    return run(arguments)
+
+
+def overview(colour: bool = False) -> str:
+    """The page `horae --help` prints: written by hand because building it from typer costs ten times the start."""
+    bold, dim, off = ("\x1b[1m", "\x1b[36m", "\x1b[0m") if colour else ("", "", "")
+    lines = [
+        f"{bold}horae{off}: fair, elastic GPU scheduling of deep-learning training on Slurm, YARN and one machine.",
+        "",
+        f"{bold}Usage:{off} horae COMMAND [OPTIONS]",
+    ]
+    grouped = {name for _, names in GROUPS for name in names}
+    rest = tuple(name for name in COMMANDS if name not in grouped)
+    for title, names in (*GROUPS, *((("More", rest),) if rest else ())):
+        lines += ["", f"{bold}{title}{off}"]
+        lines += [f"  {dim}{name:<12}{off} {COMMANDS[name][1]}" for name in names if name in COMMANDS]
+    lines += [
+        "",
+        "`horae COMMAND --help` shows a command's options and an example; every command takes --json.",
+        "Exit codes: 0 done, 1 the answer is no or some inputs were bad, 2 usage, 3 bad input file, 4 no such job,",
+        "5 not allowed, 6 arbiter or cluster out of reach (try again), 70 a bug.",
+        "",
+    ]
+    return "\n".join(lines)

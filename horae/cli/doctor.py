@@ -1,32 +1,55 @@
-"""`horae doctor KIND`: what a cluster lets us do, proved by harmless probes, with the fix for what is missing."""
+"""`horae doctor`: is everything there?"""
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from horae import sites
-from horae.cli.install import _pairs
+from horae.cli import exits, screen
+from horae.cli.options import Json, Socket
+from horae.cli.screen import Cell, Column
 
-Set = Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE of the cluster's options, again and again")]
+SETTINGS = {"epilog": "Example:  `horae doctor /etc/horae/config.yaml`"}
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    kind: Annotated[str, typer.Argument(help="slurm")],
-    set_: Set = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable")] = False,
+    config: Annotated[
+        Path | None, typer.Argument(help="A configuration: its cluster is looked at, too.", envvar="HORAE_CONFIG")
+    ] = None,
+    socket: Socket = None,
+    as_json: Json = False,
 ) -> None:
-    """Exit code 1 when enforce mode cannot work here."""
-    findings = sites.site(kind).doctor(_pairs(set_ or []))
+    """Check this installation and its cluster, with remedies.
+
+    Every probe is harmless: nothing is claimed, submitted or changed. Exit code 1 if any check failed.
+    """
+    from horae.api.client import Unreachable, find_socket
+    from horae.api.service import socket_path
+    from horae.config import load
+    from horae.doctor import examine
+
+    found = None if config is None else load(config)
+    try:
+        where = socket_path(found) if found is not None and socket is None else find_socket(socket)
+    except Unreachable:
+        where = None
+    checks = list(examine(found, where))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        screen.emit_json({
+            "ok": all(c.verdict != "fail" for c in checks),
+            "checks": [asdict(c) for c in checks],
+        })  # fmt: skip
     else:
-        for finding in findings:
-            print(f"{finding.verdict.upper():4}  {finding.what}: {finding.seen}")
-            if finding.fix and finding.verdict is not sites.Verdict.OK:
-                print(f"      -> {finding.fix}")
-    if any(finding.verdict is sites.Verdict.FAIL for finding in findings):
-        raise typer.Exit(1)
+        columns = (Column("CHECK"), Column("VERDICT"), Column("FOUND"))
+        screen.table(columns, ([c.name, Cell(c.verdict.value, STYLES[c.verdict]), c.text] for c in checks))
+        for check in checks:
+            if check.remedy:
+                print(f"{os.linesep}{check.name}: {check.text}{os.linesep}  remedy: {check.remedy}")
+    if any(c.verdict == "fail" for c in checks):
+        raise typer.Exit(exits.NO)

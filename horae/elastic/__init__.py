@@ -4,11 +4,14 @@ Standard library only, Python 3.7+; this folder can be copied next to a training
 Start with `Training` (training.py). Framework adapters are in `frameworks/`, each importing its framework lazily.
 """
 
-from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
-from .environment import Environment
-from .ranks import RankLost, connect
-from .stores import Store, open_store, register_store
-from .training import Step, Stopped, Training
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
+    from .environment import Environment
+    from .ranks import RankLost, connect
+    from .stores import Store, open_store, register_store
+    from .training import Step, Stopped, Training
 
 __all__ = [
     "Environment",
@@ -26,3 +29,21 @@ __all__ = [
     "register_store",
     "share_of",
 ]
+
+_HOMES = {
+    "batches": ("MicroBatch", "Sampler", "derived_seed", "micro_batches", "share_of"),
+    "environment": ("Environment",),
+    "ranks": ("RankLost", "connect"),
+    "stores": ("Store", "open_store", "register_store"),
+    "training": ("Step", "Stopped", "Training"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: the supervisor shares this package and starts in milliseconds."""
+    for module, names in _HOMES.items():
+        if name in names:
+            import importlib
+
+            return getattr(importlib.import_module("." + module, __name__), name)
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))

@@ -1,147 +1,225 @@
-"""The command line of `horae-exec`: from arguments, or a job folder, to one `Run`."""
+"""The command line of `horae-exec`: from arguments, a job folder or a cluster's environment to one `Run`."""
 
 import argparse
-import json
 import os
 import pwd
-import signal
 import sys
-from typing import Any, Dict, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
-from . import protocol, shape, slurm
-from .files import read_bytes
+from . import protocol, shape
+from .gang import Member
 from .jobfolder import JobFolder
 from .processes import keep
-from .spool import DEFAULT_LIMIT, Spool
-from .supervisor import STOP_SIGNALS, Run, Supervisor
+from .run import Run, Unusable, apply_extra, checkpoint_url, run_from_folder
+from .spool import Spool
+from .supervisor import STOP_SIGNALS, Supervisor
 
+_DESCRIPTION = """\
+The parent of a trainer: starts it once a GPU, asks it to checkpoint, keeps its log, tells truly how it ended.
 
-class Unusable(Exception):
-    """The job folder or the arguments cannot be used; the text says why and what to do."""
-
-
-def run_from_folder(folder: JobFolder) -> Run:
-    """The start that an adapter prepared: `spec.json` says what, `state.json` says where. Raises Unusable."""
-    spec = _json(folder, protocol.SPEC_FILE)
-    state = _json(folder, protocol.STATE_FILE)
-    try:
-        epoch = int(state["epoch"])
-        allocation = {str(node): int(gpus) for node, gpus in state["allocation"].items()}
-        slots = {str(node): [int(i) for i in each] for node, each in state["slots"].items()}
-        speeds = {str(node): float(speed) for node, speed in (state.get("speeds") or {}).items()}
-        command = [str(word) for word in spec["command"]]
-        name, cwd, extra = str(spec["name"]), str(spec.get("cwd") or ""), spec.get("extra") or {}
-        limit = spec.get("time_limit_s")
-        grace_s, retries = float(spec.get("grace_s", 60.0)), int(spec.get("retries", 0))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Unusable(
-            "%s: its %s or %s lacks something: %r" % (folder.path, "spec.json", "state.json", error)
-        ) from None
-    url = spec.get("checkpoint")
-    checkpoint = None if url is None else checkpoint_url(str(url), cwd)
-    env = shape.plain_environment(spec.get("env") or {})
-    env.update(
-        shape.trainer_environment(name, folder.path, epoch, checkpoint, folder.file(protocol.EPOCH_FILE), grace_s)
-    )
-    run = Run(name, epoch, lambda: shape.local_members(command, env, cwd or folder.path, allocation, slots, speeds))
-    run.checkpoint = checkpoint
-    run.grace_s = grace_s
-    run.retries = retries
-    run.time_limit_s = None if limit is None else float(limit)
-    run.allocation = allocation
-    run.slots = slots
-    apply_extra(run, extra)
-    return run
-
-
-def apply_extra(run: Run, extra: Dict[str, Any]) -> None:
-    """The user's own words for the supervisor. Raises Unusable."""
-    run.self_checkpointing = str(extra.get(protocol.EXTRA_SELF_CHECKPOINTING, "")).lower() in ("1", "true", "yes")
-    word = str(extra.get(protocol.EXTRA_STOP_SIGNAL, "USR1")).upper()
-    if word not in ("USR1", "TERM"):
-        raise Unusable("%s: %r is neither USR1 nor TERM" % (protocol.EXTRA_STOP_SIGNAL, word))
-    run.stop_signal = signal.SIGTERM if word == "TERM" else signal.SIGUSR1
-    try:
-        run.log_limit = int(extra.get(protocol.EXTRA_LOG_LIMIT, DEFAULT_LIMIT))
-    except ValueError:
-        raise Unusable("%s: not a number of bytes" % protocol.EXTRA_LOG_LIMIT) from None
+On one machine:       horae-exec --gpus 2 --checkpoint ckpt -- python train.py
+In a Slurm script:    exec horae-exec --checkpoint ckpt -- python train.py
+On YARN:              horae-exec --gate hdfs://nn/jobs/j1/gate --member w-1 --gpus 1 -- python train.py
+"""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="horae-exec",
-        description="The parent of a trainer: starts it once a GPU, asks it to checkpoint, keeps its log.",
-    )
-    parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes")
-    parser.add_argument("--lock", metavar="FD", type=int, help="the folder's lock, already held by this descriptor")
-    parser.add_argument("--daemon", action="store_true", help="return at once and outlive the caller")
-    parser.add_argument("--user", help="run the job as this user (as root only)")
-    here = parser.add_argument_group("as the last line of an sbatch script: exec horae-exec [options] -- COMMAND")
-    here.add_argument("--checkpoint", metavar="FOLDER", help="where its checkpoints are (default: the working folder)")
-    here.add_argument("--grace", metavar="SECONDS", type=float, default=60.0, help="time to checkpoint and leave")
-    here.add_argument("--retries", metavar="N", type=int, default=0, help="failures after which it has failed")
-    here.add_argument("--self-checkpointing", action="store_true", help="its checkpoints are not the SDK's")
-    here.add_argument("command", nargs="*", metavar="COMMAND", help="the trainer, run once a GPU")
-    options = parser.parse_args(arguments)
-    if (options.job is None) == (not options.command):
-        parser.error("either --job FOLDER or -- COMMAND is needed")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:2] == ["--slurm-task", "--"]:
+        from .slurm import task_main
+
+        return task_main(words[2:])
+    parser = _parser()
+    command: List[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
+    options = parser.parse_args(words)
     try:
-        if options.job is None:
-            return _run_slurm(options)
-        return _run_folder(options.job, options.lock, options.daemon, options.user)
-    except (Unusable, slurm.NotSlurm, OSError) as error:
+        if options.job is not None:
+            return _run_folder(options)
+        if not command:
+            parser.error("what shall run? give its command after --")
+        options.command = command
+        if options.gate is not None:
+            return _run_gate(options)
+        return _run_slurm(options) if os.environ.get("SLURM_JOB_ID") and not options.gpus else _run_here(options)
+    except (Unusable, OSError, ValueError) as error:
         print("horae-exec: %s" % error, file=sys.stderr)
         return protocol.EXIT_USAGE
 
 
-def _run_folder(path: str, lock: Optional[int], daemon: bool, user: Optional[str]) -> int:
-    folder = JobFolder(path)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="horae-exec", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", metavar="URL", help="folder or URL of the job's checkpoints")
+    parser.add_argument("--folder", help="job folder: state, spool, fence")
+    parser.add_argument("--name", help="the job's name (default: the command's)")
+    parser.add_argument("--gpus", type=int, help="ranks to start on this machine")
+    parser.add_argument("--grace", type=float, default=60.0, metavar="S", help="seconds to checkpoint and leave")
+    parser.add_argument("--retries", type=int, default=0, help="failures after which the job is run again in place")
+    parser.add_argument("--stop-signal", default="USR1", help="USR1 or TERM: what asks the trainer to checkpoint")
+    parser.add_argument(
+        "--self-checkpointing", action="store_true", help="its checkpoints are its own: believe its exit code 86"
+    )
+    parser.add_argument("--gate", metavar="URL", help="stay, and train whenever this gate opens (YARN)")
+    parser.add_argument("--member", help="this worker's name at the gate")
+    parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
+    parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
+    parser.add_argument("--daemon", action="store_true", help="with --job: return at once and outlive the caller")
+    parser.add_argument("--user", help="with --job: run as this user (as root only)")
+    return parser
+
+
+# --- the ways to run --------------------------------------------------------------------------------------
+
+
+def _run_folder(options: argparse.Namespace) -> int:
+    """One start that the local cluster prepared."""
+    folder = JobFolder(options.job)
+    lock = folder.take_lock() if options.lock is None else options.lock
     if lock is None:
-        lock = folder.take_lock()
-        if lock is None:
-            raise Unusable("%s: another supervisor holds its lock" % folder.path)
+        raise Unusable("%s: another supervisor holds its lock" % folder.path)
     os.set_inheritable(lock, False)
-    if daemon:
+    if options.daemon:
         if os.fork():
             os._exit(0)
         _leave_terminal()
-    if user:
-        become(user)
+    if options.user:
+        _become(options.user)
     keep(STOP_SIGNALS)
-    spool = Spool(folder.file(protocol.LOG_FILE), echo=None if daemon else 1)
+    spool = Spool(folder.file(protocol.LOG_FILE), echo=None if options.daemon else 1)
     try:
         run = run_from_folder(folder)
     except Unusable as error:
-        spool.write(b"[horae-exec] %s\n" % str(error).encode())
+        spool.write(("[horae-exec] %s\n" % error).encode())
         raise
     spool.limit = run.log_limit
     return Supervisor(run, folder, spool).run()
 
 
+def _run_here(options: argparse.Namespace) -> int:
+    """A gang on this machine, without any cluster."""
+    folder = _open_folder(options.folder or ".horae")
+    _hold(folder)
+    epoch = folder.epoch() + 1
+    folder.write_epoch(epoch)
+    folder.withdraw_stop()
+    allocation = {"localhost": options.gpus or 1}
+    env = _trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
+    run = _run_of(options, epoch, lambda: shape.local_members(options.command, env, os.getcwd(), allocation))
+    run.allocation = allocation
+    keep(STOP_SIGNALS)
+    return Supervisor(run, folder, Spool(folder.file(protocol.LOG_FILE), echo=1)).run()
+
+
 def _run_slurm(options: argparse.Namespace) -> int:
-    """One start in the batch step of a Slurm job. No lock: a lost node's supervisor may hold it for ever; the fence
-    decides who may write."""
-    place = slurm.Place(os.environ)
-    folder = slurm.job_folder(os.environ, place)
-    epoch = slurm.epoch_of(folder, place)
-    direct = slurm.is_batch_shell()
+    from . import slurm
+
+    found = slurm.Shape(os.environ)
+    folder = _open_folder(options.folder or slurm.job_folder(os.environ, found))
+    # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
+    # must not keep this one from running.
+    lock = folder.take_lock()
+    epoch = slurm.epoch_of(folder, found)
+    hosts = slurm.host_names(found.node_list)
+    env = _trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
+    run = _run_of(options, epoch, lambda: slurm.members(options.command, env, os.getcwd(), found, hosts))
+    run.allocation = dict.fromkeys(hosts, found.gpus_per_node)
+    run.translate = lambda code: slurm.translate(folder, epoch, code)
+    slurm.announce(folder, epoch, slurm.is_batch_shell(), run.checkpoint)
     keep(STOP_SIGNALS)
     spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
-    checkpoint = checkpoint_url(options.checkpoint or "", os.getcwd())
-    env = slurm.fresh(shape.plain_environment({}))
-    fence = folder.file(protocol.EPOCH_FILE)
-    env.update(shape.trainer_environment(place.name, folder.path, epoch, checkpoint, fence, options.grace))
-    run = Run(place.name, epoch, lambda: slurm.members(place, folder, epoch, options.command, env))
-    run.checkpoint = checkpoint
-    run.self_checkpointing = options.self_checkpointing
+    supervisor = Supervisor(run, folder, spool)
+    if lock is None:
+        supervisor.say("an older run of this job still holds its lock; it may not write any more")
+    return supervisor.run()
+
+
+def _run_gate(options: argparse.Namespace) -> int:
+    """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
+    from .gate import Gate, comes_back
+
+    if not options.member:
+        raise Unusable("--gate needs --member, this worker's name")
+    folder = _open_folder(options.folder or ".horae")
+    _hold(folder)
+    keep(STOP_SIGNALS)
+    spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
+
+    def say(text: str) -> None:
+        spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
+
+    gate = Gate(options.gate, options.member, options.gpus or 1, say)
+    gate.register()
+    epoch = 0
+    while True:
+        opening = gate.wait(after=epoch)
+        if opening is None:
+            say("the gate is closed")
+            return 0
+        epoch = opening.epoch
+        folder.write_epoch(epoch)
+        folder.withdraw_stop()
+        env = _trainer_environment(options, folder, epoch, gate.fence)
+        run = _run_of(options, epoch, _at(opening.members, options, env))
+        run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
+        run.allocation = opening.allocation
+        run.watch = gate.watch(epoch)
+        supervisor = Supervisor(run, folder, spool, last=False)
+        code = supervisor.run()
+        gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
+        if not comes_back(supervisor.state):
+            return code
+
+
+def _at(
+    members: Callable[[Sequence[str], Dict[str, str], str, str], List[Member]],
+    options: argparse.Namespace,
+    env: Dict[str, str],
+) -> Callable[[], List[Member]]:
+    return lambda: members(options.command, env, os.getcwd(), options.member)
+
+
+# --- parts ------------------------------------------------------------------------------------------------
+
+
+def _run_of(options: argparse.Namespace, epoch: int, members: Callable[[], List[Member]]) -> Run:
+    run = Run(options.name or os.path.basename(options.command[0]), epoch, members)
+    run.checkpoint = None if options.checkpoint is None else checkpoint_url(options.checkpoint, os.getcwd())
     run.grace_s = options.grace
     run.retries = options.retries
-    run.allocation = place.allocation
-    slurm.announce(folder, epoch, direct, checkpoint)
-    return Supervisor(run, folder, spool).run()
+    apply_extra(
+        run,
+        {
+            protocol.EXTRA_SELF_CHECKPOINTING: options.self_checkpointing,
+            protocol.EXTRA_STOP_SIGNAL: options.stop_signal,
+        },
+    )
+    return run
 
 
-def become(user: str) -> None:
+def _trainer_environment(options: argparse.Namespace, folder: JobFolder, epoch: int, fence: str) -> Dict[str, str]:
+    env = shape.plain_environment({})
+    checkpoint = None if options.checkpoint is None else checkpoint_url(options.checkpoint, os.getcwd())
+    name = options.name or os.path.basename(options.command[0])
+    env.update(shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, options.grace))
+    return env
+
+
+def _open_folder(path: str) -> JobFolder:
+    os.makedirs(path, exist_ok=True)
+    return JobFolder(path)
+
+
+def _hold(folder: JobFolder) -> None:
+    """Take the folder's lock for as long as this process lives."""
+    if folder.take_lock() is None:
+        raise Unusable("%s: another supervisor holds its lock" % folder.path)
+
+
+def _become(user: str) -> None:
     """Run as another user from here on. Raises Unusable."""
     try:
         entry = pwd.getpwnam(user)
@@ -165,21 +243,3 @@ def _leave_terminal() -> None:
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
     os.chdir("/")
-
-
-def _json(folder: JobFolder, name: str) -> Dict[str, Any]:
-    data = read_bytes(folder.file(name))
-    if data is None:
-        raise Unusable("%s: there is no such file" % folder.file(name))
-    try:
-        value = json.loads(data.decode())
-    except ValueError as error:
-        raise Unusable("%s: %s" % (folder.file(name), error)) from None
-    if not isinstance(value, dict):
-        raise Unusable("%s: not a JSON object" % folder.file(name))
-    return value
-
-
-def checkpoint_url(url: str, cwd: str) -> str:
-    """A relative folder is the user's: relative to where the trainer runs."""
-    return url if "://" in url else os.path.join(cwd, url)

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import signal
-import sys
 from typing import Dict, List, NoReturn, Optional, Sequence, Set
 
 from . import protocol
@@ -127,5 +126,4 @@ def _become(member: Member, output: int, parent: int) -> NoReturn:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir(member.cwd or "/")
-    sys.stdout.flush()
     os.execvpe(member.argv[0], member.argv, member.env)

@@ -20,6 +20,7 @@ from typing import Any, Dict, Optional
 
 from . import protocol
 from .files import NO_ROOM, read_bytes, remove, sync_folder, write_all, write_atomic
+from .stopping import stop_asked
 
 #: Room set aside for the two states that may still have to be written when the disk is full.
 _RESERVE = 4096
@@ -83,17 +84,8 @@ class JobFolder:
         write_atomic(self.file(protocol.STOP_FILE), json.dumps(request).encode() + b"\n")
 
     def stop_request(self, epoch: int) -> Optional[float]:
-        """Seconds of grace, when a stop of this epoch (or of whichever, by a person's `touch`) is asked for."""
-        data = read_bytes(self.file(protocol.STOP_FILE))
-        if data is None:
-            return None
-        request = _decode(data)
-        if request is None:
-            return -1.0
-        if request.get("epoch", epoch) != epoch:
-            return None
-        grace = request.get("grace_s")
-        return float(grace) if isinstance(grace, (int, float)) else -1.0
+        """See `stopping.stop_asked`."""
+        return stop_asked(self.file(protocol.STOP_FILE), epoch)
 
     def withdraw_stop(self) -> None:
         remove(self.file(protocol.STOP_FILE))

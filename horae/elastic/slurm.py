@@ -1,29 +1,40 @@
-"""One start under Slurm: where its job folder is, its epoch, its fresh shape, and how its ranks are launched.
+"""`horae-exec` as the parent of a batch job's trainer under Slurm.
 
-A job's environment is frozen at submission. SLURM_NTASKS, SLURM_GPUS_PER_NODE and their kin keep the first shape's
-values over every restart, and srun obeys them; they are dropped here, and the shape is what Slurm renews:
-SLURM_JOB_NODELIST, SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES.
+    #!/bin/bash
+    #SBATCH --requeue --open-mode=append
+    exec horae-exec --checkpoint ckpt/ -- python train.py
 
-On one node the ranks are children of the supervisor; on several, srun starts one task a GPU (`slurm_launch`).
+`exec`, because Slurm signals the batch script's own process. One `srun` starts one task a GPU over the shape that
+the job has *now*; each task is a small process of ours (`task_main`) that turns Slurm's words into a rank's. A
+task's exit codes and signals need care:
+
+* Slurm kills a step at the first task that exits with anything but 0, also with 86 while its peers still write. A
+  task that leaves with 86 therefore says so in a file beside the fence and exits 0; any other failure ends all.
+* USR1 reaches the tasks at different times, and before their handlers exist: it is ignored until then.
 """
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
-from . import protocol, shape
+from . import protocol
 from .files import read_bytes, write_atomic
 from .gang import Member
 from .jobfolder import JobFolder
+from .processes import exit_code, send
 
-#: Frozen at submission, wrong after the first reshape.
+#: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
 STALE = (
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_GPU",
     "SLURM_TASKS_PER_NODE",
     "SLURM_GPUS",
     "SLURM_GPUS_PER_NODE",
@@ -35,150 +46,179 @@ STALE = (
     "SLURM_MEM_PER_NODE",
     "SLURM_MEM_PER_CPU",
     "SLURM_MEM_PER_GPU",
+    "SLURM_DISTRIBUTION",
 )
-EPOCH_FILE = "slurm.json"  #: adapter: which epoch belongs to which restart count
-EXEC_FILE = "slurm.exec"  #: supervisor: it lives, and whether Slurm's signal to the batch shell reaches it
+#: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
+_GRANT_FILE = "slurm.json"
+#: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
+_EXEC_FILE = "slurm.exec"
+_STOPPED_FILE = "stopped"
 
 
-class NotSlurm(Exception):
-    """This process is not the batch script of a Slurm job, or not of one with GPUs."""
-
-
-class Place:
-    """What Slurm says about this start."""
+class Shape:
+    """The allocation of the restart that runs now."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self.job_id = env.get("SLURM_JOB_ID", "")
-        if not self.job_id:
-            raise NotSlurm("there is no SLURM_JOB_ID: `horae-exec -- COMMAND` is for sbatch scripts")
-        self.restarts = _number(env.get("SLURM_RESTART_COUNT"), 0)
-        self.nodes = hostnames(env.get("SLURM_JOB_NODELIST", ""))
-        self.gpus = _number(env.get("SLURM_GPUS_ON_NODE"), 0)
-        visible = env.get("CUDA_VISIBLE_DEVICES") or env.get("SLURM_JOB_GPUS") or ""
-        self.devices = [item for item in visible.split(",") if item and not item.startswith("NoDev")]
-        if self.gpus < 1 or not self.nodes:
-            raise NotSlurm("Slurm gave this job no GPUs (SLURM_GPUS_ON_NODE is not set)")
-        task = env.get("SLURM_ARRAY_TASK_ID")
-        self.name = "%s_%s" % (env["SLURM_ARRAY_JOB_ID"], task) if task else self.job_id
-
-    @property
-    def allocation(self) -> Dict[str, int]:
-        return dict.fromkeys(self.nodes, self.gpus)
+        """Raises ValueError outside a batch job, with the variable that is missing."""
+        self.job = _needed(env, "SLURM_JOB_ID")
+        if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"):
+            self.job = "%s_%s" % (env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"])
+        self.nodes = int(_needed(env, "SLURM_JOB_NUM_NODES"))
+        self.node_list = _needed(env, "SLURM_JOB_NODELIST")
+        self.gpus_per_node = int(env.get("SLURM_GPUS_ON_NODE") or 1)
+        self.restarts = int(env.get("SLURM_RESTART_COUNT") or 0)
+        number = int("".join(c for c in self.job if c.isdigit()) or 0)
+        self.port = 20000 + 2 * ((number * 7 + self.restarts) % 6000)
 
     @property
     def world(self) -> int:
-        return self.gpus * len(self.nodes)
+        return self.nodes * self.gpus_per_node
 
 
-def hostnames(nodelist: str) -> List[str]:
-    """`n[1-2]` -> names, by Slurm's own expansion; a plain name needs none."""
-    if not nodelist:
-        return []
-    if "[" not in nodelist and "," not in nodelist:
-        return [nodelist]
-    done = subprocess.run(
-        ["scontrol", "show", "hostnames", nodelist], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False
-    )
-    if done.returncode != 0:
-        raise NotSlurm("scontrol cannot expand %s: %s" % (nodelist, done.stderr.decode(errors="replace").strip()))
-    return done.stdout.decode().split()
+def job_folder(env: Mapping[str, str], shape: Shape) -> str:
+    """Where the arbiter looks for this job; without an arbiter, a folder in the user's home."""
+    if env.get(protocol.ENV_JOB_DIR):
+        return env[protocol.ENV_JOB_DIR]
+    if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
+        return os.path.join(env["HORAE_SPOOL"], "jobs", "%s.%s" % (shape.job, env["HORAE_NONCE"]))
+    cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
+    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, shape.job))
 
 
-def job_folder(env: Mapping[str, str], place: Place) -> JobFolder:
-    """The arbiter's folder of this job, or one under the user's home where there is no spool to write to."""
-    spool, nonce = env.get("HORAE_SPOOL"), env.get("HORAE_NONCE")
-    name = "%s.%s" % (place.name, nonce) if nonce else place.name
-    if spool:
-        path = os.path.join(spool, "jobs", name)
-        if os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK):
-            return JobFolder(path)
-    path = os.path.join(os.path.expanduser("~"), ".cache", "horae", "slurm", name)
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    return JobFolder(path)
+def epoch_of(folder: JobFolder, shape: Shape) -> int:
+    """The epoch of this restart: the arbiter's, where its note is about this restart; else the restart's number.
 
-
-def epoch_of(folder: JobFolder, place: Place) -> int:
-    """The arbiter's number of this start; one more than the restarts where the arbiter had no part in it.
-
-    The fence is raised to it: what is left of an older start on a lost node may write no checkpoint any more.
+    Without an arbiter the fence is written here. A first run in a used folder is another job's under the same
+    number (Slurm gives numbers out again): its fence is not ours.
     """
-    known = _json(folder.file(EPOCH_FILE))
-    if known.get("restarts") == place.restarts and isinstance(known.get("epoch"), int):
-        epoch = int(known["epoch"])
-    else:
-        epoch = max(folder.epoch(), place.restarts + 1)
-    if folder.epoch() < epoch:
-        try:
-            folder.write_epoch(epoch)
-        except OSError as error:
-            print("horae-exec: cannot raise the fence: %s" % error, file=sys.stderr)
+    grant = _grant(folder)
+    if grant is not None:
+        epoch, restarts = grant
+        if restarts == shape.restarts:
+            return epoch
+        # Requeued behind the arbiter's back: no newer fence exists, this run is the newest all the same.
+        return epoch if shape.restarts > restarts else epoch - 1
+    epoch = shape.restarts + 1
+    if folder.epoch() < epoch or shape.restarts == 0:
+        folder.write_epoch(epoch)
     return epoch
 
 
 def is_batch_shell() -> bool:
-    """Whether Slurm's signals to the batch shell reach this process: `exec horae-exec ...`."""
-    return _name_of(os.getppid()).startswith("slurmstepd")
+    """Whether this process is what Slurm signals: `exec horae-exec ...`. Asked before the keeper comes between."""
+    try:
+        with open("/proc/%d/comm" % os.getppid()) as file:
+            return file.read().startswith("slurmstepd")
+    except OSError:
+        return False
 
 
-def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: str) -> None:
-    """Tell the arbiter that a supervisor lives, whether it is the batch shell, and where its checkpoints are."""
-    words = {
-        "epoch": epoch,
-        "direct": direct,
-        "checkpoint": checkpoint,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-    }
-    write_atomic(folder.file(EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
+def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: Optional[str]) -> None:
+    """A signal to a batch shell without a trap for it would end the job: the arbiter sends none where not `direct`."""
+    words = {"epoch": epoch, "direct": direct, "checkpoint": checkpoint, "host": socket.gethostname()}
+    write_atomic(folder.file(_EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
 
 
-def fresh(env: Mapping[str, str]) -> Dict[str, str]:
-    """The environment without what an earlier shape left in it."""
-    return {key: value for key, value in env.items() if key not in STALE}
+def host_names(node_list: str) -> "List[str]":
+    """Raises OSError when scontrol cannot be run."""
+    answer = subprocess.run(
+        ["scontrol", "show", "hostnames", node_list], stdout=subprocess.PIPE, check=False, universal_newlines=True
+    )
+    names = answer.stdout.split()
+    if not names:
+        raise OSError("scontrol show hostnames %s: nothing came back" % node_list)
+    return names
 
 
-def members(place: Place, folder: JobFolder, epoch: int, command: Sequence[str], env: Dict[str, str]) -> List[Member]:
-    """The gang: ranks on this node, or one srun that starts them on all."""
-    cwd = os.getcwd()
-    if len(place.nodes) == 1:
-        slots: Any = {place.nodes[0]: place.devices} if len(place.devices) == place.gpus else None
-        return shape.local_members(command, env, cwd, place.allocation, slots)
-    port = _port(place)
-    env = dict(env)
-    env.update(
+def members(
+    command: Sequence[str], env: Mapping[str, str], cwd: str, shape: Shape, hosts: Sequence[str]
+) -> "List[Member]":
+    """One srun for the whole gang."""
+    fresh = {key: value for key, value in env.items() if key not in STALE}
+    fresh.update(
         {
-            "WORLD_SIZE": str(place.world),
-            "LOCAL_WORLD_SIZE": str(place.gpus),
-            "MASTER_ADDR": place.nodes[0],
-            "MASTER_PORT": str(port),
-            protocol.ENV_PORT: str(port + 1),
-            protocol.ENV_NODES: json.dumps(place.allocation),
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": str(shape.port),
+            protocol.ENV_PORT: str(shape.port + 1),
+            protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )
-    launch = [sys.executable, "-m", "horae.elastic.slurm_launch", folder.file("left.%d" % epoch)]
-    return [Member([*launch, str(len(place.nodes)), str(place.gpus), "--", *command], env, cwd, 0)]
+    argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
+    argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
+    argv += ["--gres", "gpu:%d" % shape.gpus_per_node, "--mem", "0", "--cpu-bind=none", "--distribution=block"]
+    if shape.world > 1:
+        argv.append("--label")
+    argv += [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--slurm-task", "--"]
+    return [Member(argv + list(command), fresh, cwd, rank=0)]
 
 
-def _port(place: Place) -> int:
-    """Below Linux's ephemeral range, another one for each start; the same on every node without asking."""
-    return 20000 + 2 * ((_number(place.job_id, 0) * 31 + place.restarts) % 6000)
+def translate(folder: JobFolder, epoch: int, code: int) -> int:
+    """srun's exit code as the gang's: 0 is 86 when the tasks said so."""
+    said = read_bytes(folder.file(_STOPPED_FILE), 64) or b""
+    return protocol.EXIT_STOPPED if code == 0 and said.strip() == b"%d" % epoch else code
 
 
-def _number(text: Optional[str], default: int) -> int:
-    return int(text) if text and text.isdigit() else default
+# --- one task ---------------------------------------------------------------------------------------------
 
 
-def _json(path: str) -> Dict[str, Any]:
+def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = None) -> int:
+    """Be one task: set the rank's words, run the trainer, and say 86 in a way that Slurm lets its peers live."""
+    env = dict(os.environ if variables is None else variables)
+    env.update(rank_words(env))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        try:
+            os.execvpe(command[0], list(command), env)
+        except OSError as error:
+            os.write(2, ("[horae-exec] cannot run %s: %s\n" % (command[0], error)).encode())
+            os._exit(127)
+
+    def forward(number: int, _frame: object) -> None:
+        send(child, number)
+
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    _pid, status = os.waitpid(child, 0)
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        # On the way out Python restores the default actions, and a late request would kill us.
+        signal.signal(number, signal.SIG_IGN)
+    code = exit_code(status)
+    if code != protocol.EXIT_STOPPED:
+        return code
+    write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], _STOPPED_FILE), env[protocol.ENV_EPOCH].encode() + b"\n")
+    return 0
+
+
+def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
+    words = {
+        "RANK": env["SLURM_PROCID"],
+        "WORLD_SIZE": env["SLURM_NTASKS"],
+        "LOCAL_RANK": env["SLURM_LOCALID"],
+    }
     try:
-        value = json.loads((read_bytes(path) or b"{}").decode())
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        socket.getaddrinfo(env["MASTER_ADDR"], None)
+    except (OSError, KeyError):
+        # Node names need not mean anything to the resolver; srun runs on the first node, where rank 0 is.
+        words["MASTER_ADDR"] = env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
+    nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
+    words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
+    return words
 
 
-def _name_of(pid: int) -> str:
+def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
+    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    if data is None:
+        return None
     try:
-        with open("/proc/%d/comm" % pid) as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+        value = json.loads(data.decode())
+        return int(value["epoch"]), int(value["restarts"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _needed(env: Mapping[str, str], name: str) -> str:
+    if not env.get(name):
+        raise ValueError("%s is not set: this is not a Slurm batch job" % name)
+    return env[name]

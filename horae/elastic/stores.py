@@ -163,15 +163,3 @@ def open_store(url: str) -> Store:
         known = ", ".join(sorted(set(_schemes) | {"file", "hdfs", "swebhdfs", "webhdfs"}))
         raise ValueError("no checkpoint store for %s:// (known: %s)" % (scheme, known))
     return _schemes[scheme](url)
-
-
-def read_small(url: str) -> Optional[bytes]:
-    """A small file by path or URL (the fence of a cluster without a shared folder), None when it is not there."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return read_bytes(url, 4096)
-    if scheme == "file":
-        return read_bytes(rest, 4096)
-    folder, _, name = url.rpartition("/")
-    parent, _, entry = folder.rpartition("/")
-    return open_store(parent).read(entry, name)

@@ -12,15 +12,16 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from . import protocol
 from .checkpoints import newest_mark
-from .gang import Gang, Member
+from .gang import Gang
 from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .protocol import State
-from .spool import DEFAULT_LIMIT, Lines, Spool
+from .run import Run
+from .spool import Lines, Spool
 from .stores import Store, open_store
 from .verdict import RETRY, End, Verdict, judge
 
@@ -32,38 +33,21 @@ _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run ag
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Run:
-    """One start of one job: what to run and by which rules."""
-
-    def __init__(self, name: str, epoch: int, members: Callable[[], List[Member]]) -> None:
-        self.name = name
-        self.epoch = epoch
-        self.members = members  #: the processes to spawn, made anew for each attempt
-        self.checkpoint: Optional[str] = None
-        self.self_checkpointing = False
-        self.stop_signal = signal.SIGUSR1
-        self.grace_s = 60.0
-        self.retries = 0
-        self.time_limit_s: Optional[float] = None
-        self.allocation: Dict[str, int] = {}
-        self.slots: Dict[str, List[int]] = {}
-        self.log_limit = DEFAULT_LIMIT
-
-
 class Supervisor:
-    """Runs one start to its end. `folder`'s lock is held by the caller."""
+    """Runs one start to its end. `folder`'s lock is held by the caller. `last` False: the spool stays open."""
 
-    def __init__(self, run: Run, folder: JobFolder, spool: Spool) -> None:
+    def __init__(self, run: Run, folder: JobFolder, spool: Spool, last: bool = True) -> None:
         self.job = run
         self.folder = folder
         self.spool = spool
+        self._last = last
         before = folder.state() or {}
         self._failures = int(before.get("failures") or 0)
         self._ran_before_s = float(before.get("ran_s") or 0.0)
-        self._mark: Optional[Dict[str, Any]] = before.get("checkpoint")
-        self._state = State.STARTING
+        self.mark: Optional[Dict[str, Any]] = before.get("checkpoint")
+        self.state = State.STARTING
         self._since_s = time.time()
-        self._native = ""
+        self.native = ""
         self._code: Optional[int] = None
         self._unwritten = False  #: the last account did not reach the disk
         self._began = time.monotonic()
@@ -75,6 +59,7 @@ class Supervisor:
         self._cancel_at: Optional[float] = None
         self._out_of_time = False
         self._terminated_at: Optional[float] = None
+        self._overdue = False  #: it was still there when its grace was over
         self._killed = False
         self._signalled = False
         self._wake_read = self._wake_write = -1
@@ -95,7 +80,7 @@ class Supervisor:
             pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
             attempt += 1
             self.say("%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause))
-            self._native = verdict.text
+            self.native = verdict.text
             self._account(State.STARTING)
             if self._wait_to_retry(pause):
                 cancelled = self._cancel_at is not None
@@ -127,6 +112,10 @@ class Supervisor:
         for fd in lines:
             poll.register(fd, select.POLLIN)
         self._signalled = False
+        self._terminated_at, self._killed = None, False
+        watch = self.job.watch() if self.job.watch is not None else None
+        if watch is not None:
+            watch.start()  # after the fork: until here the supervisor has one thread
         while gang.alive:
             ready = poll.poll(self._patience_ms())
             for fd, _event in ready:
@@ -137,13 +126,15 @@ class Supervisor:
             gang.ended(reap())
             self._look(gang)
             self._press(gang)
+        if watch is not None:
+            watch.end()
         left = kill_below()
         for fd in list(lines):
             while fd in lines and self._pass_on(fd, lines):
                 pass
         if left:
             self.say("killed %d process%s that the trainer left behind" % (left, "es" if left > 1 else ""))
-        self._code = gang.result()
+        self._code = self.job.translate(gang.result())
         self._read_mark()
         return judge(self._end(self._code))
 
@@ -166,9 +157,9 @@ class Supervisor:
             code=code,
             cancel=self._cancel_at is not None and self._terminated_at is not None,
             stop=self._stop_at is not None,
-            killed=self._terminated_at is not None,
+            killed=self._overdue,
             out_of_time=self._out_of_time,
-            complete=self._mark is not None or self.job.self_checkpointing,
+            complete=self.mark is not None or self.job.self_checkpointing,
             own_checkpoints=self.job.self_checkpointing,
             resumable=self.job.checkpoint is not None or self.job.self_checkpointing,
             failures=self._failures,
@@ -224,14 +215,16 @@ class Supervisor:
             self._next_mark = now + _MARK_S
             self._read_mark(account=True)
         if self._unwritten:
-            self._account(self._state)
+            self._account(self.state)
 
     def _press(self, gang: Gang) -> None:
         """Signal the gang as far as the requests have come: ask, then TERM, then KILL."""
         now = time.monotonic()
         if not gang.alive:
             return
-        if gang.stopping:  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
+        if (
+            gang.stopping and not gang.failed
+        ):  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
             self._ask_to_stop(None)
         if self._stop_at is not None and not self._signalled:
             self._signalled = True
@@ -241,6 +234,7 @@ class Supervisor:
         overdue = self._stop_at is not None and now >= self._stop_at + self._grace_s
         if self._terminated_at is None and (self._cancel_at is not None or overdue or gang.failed):
             if overdue and self._cancel_at is None and not gang.failed:
+                self._overdue = True
                 who = ", ".join(str(rank) for rank in gang.ranks_alive)
                 self.say("still there after %g s of grace: rank %s" % (self._grace_s, who))
             self._terminated_at = now
@@ -306,19 +300,19 @@ class Supervisor:
         mark = None
         if found is not None:
             mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
-        if mark != self._mark:
-            self._mark = mark
+        if mark != self.mark:
+            self.mark = mark
             if account:
-                self._account(self._state)
+                self._account(self.state)
 
     def _account(self, state: str) -> bool:
         """Write `state.json`; False when it could not be written, and then it is tried again later.
 
         Never written over by a start that is not the newest any more.
         """
-        if state != self._state:
+        if state != self.state:
             self._since_s = time.time()
-        self._state = state
+        self.state = state
         if self.folder.epoch() > self.job.epoch:
             return True
         final = state in State.FINAL
@@ -330,11 +324,11 @@ class Supervisor:
             "slots": {} if final else self.job.slots,
             "since_s": self._since_s,
             "exit_code": self._code if final else None,
-            "checkpoint": self._mark,
+            "checkpoint": self.mark,
             "failures": self._failures,
             "ran_s": round(self._ran_s(), 3),
             "dropped_bytes": self.spool.dropped,
-            "native": self._native,
+            "native": self.native,
         }
         try:
             # A machine that loses power loses the job too: only its end must be on the disk.
@@ -349,13 +343,17 @@ class Supervisor:
 
     def _finish(self, verdict: Verdict) -> int:
         """Write the end down, however long that takes: until then the lock is held and nobody is told otherwise."""
-        self._native = verdict.text
+        self.native = verdict.text
         if verdict.failure or verdict.state in (State.FAILED, State.CANCELLED) or self._terminated_at is not None:
             self.say(verdict.text)
         while not self._account(verdict.state):
             time.sleep(1.0)
         self.folder.free_reserve()
-        self.spool.close()
+        signal.set_wakeup_fd(-1)
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        if self._last:
+            self.spool.close()
         if verdict.state == State.STOPPED:
             return protocol.EXIT_STOPPED
         return self._code if self._code is not None else 1

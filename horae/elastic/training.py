@@ -19,14 +19,14 @@ with code 86: what comes after the loop runs only at the real end.
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import checkpoints, protocol
+from . import checkpoints, documents, protocol
 from .batches import MicroBatch, Sampler, derived_seed, micro_batches
 from .checkpoints import Superseded
 from .environment import Environment
 from .progress import Progress, say
 from .ranks import connect
 from .stopping import StopRequest, ignore_from_now_on
-from .stores import Store, open_store, read_small
+from .stores import Store, open_store
 
 #: Ranks agree this often; each agreement is one small all-reduce.
 _AGREE_S = 0.05
@@ -96,7 +96,7 @@ class Training:
         environment: Optional[Environment] = None,
     ) -> None:
         self.environment = environment or Environment()
-        self._request = StopRequest(self.environment.stop_file)
+        self._request = StopRequest(self.environment.stop_file, self.environment.epoch)
         self.steps = steps
         self.global_batch = global_batch
         self.seed = seed
@@ -110,9 +110,9 @@ class Training:
         self._every_s, self._every_steps, self._keep = checkpoint_every_s, checkpoint_every_steps, keep
         self._store = self._open_store(checkpoint or self.environment.checkpoint)
         self._sampler = None if samples is None else Sampler(samples, seed, shuffle)
-        self._group = group if group is not None else connect(self.environment)
-        self.rank: int = self._group.rank
-        self.world: int = self._group.world
+        self.group = group if group is not None else connect(self.environment)
+        self.rank: int = self.group.rank
+        self.world: int = self.group.world
         self.step = 0  #: steps done
         self.position = 0  #: samples consumed since the beginning of training
         self._progress = Progress(steps, global_batch, self.world, self.environment.epoch, log_every_s)
@@ -141,7 +141,7 @@ class Training:
             return
         self._resumed = True
         chosen, folder = self._choose() if self.rank == 0 else ("", "")
-        chosen = self._group.broadcast(chosen.encode()).decode()
+        chosen = self.group.broadcast(chosen.encode()).decode()
         if chosen:
             self._load_from(chosen, folder)
         self._saved_step = self.step if chosen else None
@@ -178,8 +178,8 @@ class Training:
             except OSError as error:
                 say("the final checkpoint could not be written: %s" % error)
                 raise
-        self._group.barrier()
-        self._group.close()
+        self.group.barrier()
+        self.group.close()
 
     def ignore_requests(self) -> None:
         """Train to the end whatever is asked; the cluster will kill the job when its patience is over."""
@@ -205,8 +205,9 @@ class Training:
             1.0 if time_due and self.rank == 0 else 0.0,
             per_step,
         ]
-        stop, superseded, checkpoint_due, slowest = self._group.all_max(wants)
-        self._next_agreement = self.step + max(1, min(1000, int(_AGREE_S / slowest) if slowest > 0 else 1000))
+        stop, superseded, checkpoint_due, slowest = self.group.all_max(wants)
+        steps = int(_AGREE_S / slowest) if slowest > 0 else 1000
+        self._next_agreement = self.step + (1 if self.world == 1 else max(1, min(1000, steps)))
         if superseded:
             self._leave(protocol.EXIT_SUPERSEDED, "a newer start of this job exists: leaving without a checkpoint")
         if stop:
@@ -224,7 +225,7 @@ class Training:
         ignore_from_now_on()
         if text and self.rank == 0:
             say(text)
-        self._group.close()
+        self.group.close()
         raise Stopped(code)
 
     def _newer_start(self) -> bool:
@@ -240,7 +241,7 @@ class Training:
         if self.environment.fence_file is None:
             return 0
         try:
-            text = (read_small(self.environment.fence_file) or b"").strip()
+            text = (documents.get(self.environment.fence_file) or b"").strip()
         except OSError:
             return 0  # cannot be seen now; it is read again before anything is published
         return int(text) if text.isdigit() else 0

@@ -25,10 +25,10 @@ from threading import Lock
 
 from horae.elastic import protocol
 from horae.elastic.checkpoints import newest_mark
-from horae.elastic.command import checkpoint_url
 from horae.elastic.files import read_bytes, write_atomic
 from horae.elastic.processes import kill_marked, send
 from horae.elastic.protocol import State
+from horae.elastic.run import checkpoint_url
 from horae.elastic.stores import open_store
 from horae.local import specfile
 from horae.local.launch import Launcher

@@ -6,8 +6,8 @@ GPUs are shared over time: a gang of four on two GPUs runs half the time. With o
 knapsack on concave envelopes and solved by sorting; with several it is a linear program.
 
 Two economies. *Whole* (allocations): the modes of a job are the sizes of its gang, at the span that so many GPUs need
-at best. *Fluid* (fractional shares, OEF §4.1): every GPU of a type gives its speed-up, up to the job's maximum. A job
-without a maximum stands for as much work as its tenant wants.
+at best. *Fluid* (fractional shares, OEF §4.1): every GPU of a type gives its speed-up, up to the job's maximum; here
+a job without a maximum stands for as much work as its tenant wants.
 """
 
 from __future__ import annotations
@@ -101,12 +101,11 @@ class Economy:
         return sorted(n for n in marks if 0 < n <= most and job.gpus.feasible(n))
 
     def _whole(self, job: Job) -> Iterable[Mode]:
-        part = 0.0 if job.gpus.max is None else 1.0
         for t in self._types(job):
             for n in self.sizes(job, t):
                 value = self.at_best(job, t, n)
                 if value > 0:
-                    yield Mode(t, n, value, part)
+                    yield Mode(t, n, value, 1.0)
 
     def _fluid(self, job: Job) -> Iterable[Mode]:
         part = 0.0 if job.gpus.max is None else 1.0 / job.gpus.max

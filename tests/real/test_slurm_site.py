@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from horae.doctor import Verdict
 
 from horae.port import FixConfiguration, JobState, PortError
-from horae.sites import Verdict
 from slurm_plugin import connect
-from slurm_plugin.site.doctor import examine
+from slurm_plugin.site.doctor import checks
 from tests.real.slurm import Containers, Private, private_slurm, slurm_2411  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.real
 
 
 def test_the_doctor_finds_a_good_site_good(slurm_2411: Containers) -> None:  # noqa: F811
-    findings = examine(slurm_2411.options("dl"))
-    assert {finding.what for finding in findings} >= {
+    findings = checks(slurm_2411.options("dl"))
+    assert {finding.name for finding in findings} >= {
         "controller",
         "rights",
         "spool",
@@ -27,10 +27,10 @@ def test_the_doctor_finds_a_good_site_good(slurm_2411: Containers) -> None:  # n
 
 def test_the_doctor_names_missing_rights_and_partitions(slurm_2411: Containers) -> None:  # noqa: F811
     options = {**slurm_2411.options("nope"), "ssh": f"alice@{slurm_2411.lab.address('ctl')}"}
-    failed = {finding.what: finding for finding in examine(options) if finding.verdict is Verdict.FAIL}
+    failed = {finding.name: finding for finding in checks(options) if finding.verdict is Verdict.FAIL}
     assert set(failed) == {"managed partitions", "rights", "spool"}
-    assert all(finding.fix for finding in failed.values())
-    assert "adminlevel=Operator" in failed["rights"].fix
+    assert all(finding.remedy for finding in failed.values())
+    assert "adminlevel=Operator" in failed["rights"].remedy
 
 
 def test_without_rights_a_start_says_what_to_fix(slurm_2411: Containers) -> None:  # noqa: F811
@@ -63,5 +63,5 @@ def test_an_unknown_host_key_is_refused(slurm_2411: Containers, tmp_path: object
 
 
 def test_the_doctor_runs_beside_slurmctld(private_slurm: Private) -> None:  # noqa: F811
-    findings = examine(private_slurm.options("dl"))
+    findings = checks(private_slurm.options("dl"))
     assert [finding for finding in findings if finding.verdict is Verdict.FAIL] == []

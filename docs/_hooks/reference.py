@@ -1,0 +1,214 @@
+"""Reference pages made from the code at build time, so that they cannot say anything else than the code does.
+
+mkdocs calls `on_files`; each generator below is one page. `docs/contributing.md` is CONTRIBUTING.md of the checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["TERM"] = "dumb"
+TREE = Path(__file__).resolve().parents[2]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    pages = {
+        "reference/commands.md": commands(),
+        "reference/job.md": job_file(),
+        "reference/api.md": api(),
+        "contributing.md": contributing(),
+        **optional(),
+    }
+    for name, text in pages.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def optional() -> dict[str, str]:
+    return {
+        "reference/config.md": config_file(),
+        "reference/policies.md": policies(),
+        "reference/instance.md": instance(),
+    }
+
+
+# --- commands ----------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    import typer
+
+    from horae.cli import COMMANDS, GROUPS
+    from horae.cli.app import application
+
+    root: Any = typer.main.get_command(application())
+    out = ["# Commands", "", "Made from the code. `horae COMMAND --help` says the same.", "", EXIT_CODES]
+    order = [name for _, names in GROUPS for name in names]
+    for name in [*order, *(n for n in COMMANDS if n not in order)]:
+        out += list(_command(root.commands[name], f"horae {name}", 2))
+    return "\n".join(out)
+
+
+EXIT_CODES = """\
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | the answer is no, or some inputs were bad |
+| 2 | usage |
+| 3 | bad input file or value |
+| 4 | no such job |
+| 5 | not allowed |
+| 6 | the arbiter or the cluster cannot be reached, or is not ready: try again |
+| 70 | a bug; a report was written to a file |
+| 130 | interrupted |
+"""
+
+
+def _command(command: Any, title: str, depth: int) -> Iterator[str]:
+    yield f"\n{'#' * depth} {title}\n"
+    yield command.help or ""
+    if command.epilog:
+        yield f"\n{command.epilog}"
+    rows = []
+    for parameter in command.params:
+        if parameter.name == "help" or getattr(parameter, "hidden", False):
+            continue
+        if parameter.opts[0].startswith("-"):
+            words = ", ".join(f"`{o}`" for o in parameter.opts)
+        else:
+            words = f"`{parameter.metavar or parameter.name.upper()}`"
+        rows.append(f"| {words} | {_cell(parameter.help or '')}{_default(parameter)} |")
+    if rows:
+        yield "\n| | |\n|---|---|\n" + "\n".join(rows)
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _command(child, f"{title} {name}", depth + 1)
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if value in (None, False, "", ()) or callable(value) or getattr(parameter, "required", False):
+        return ""
+    return f" Default: `{getattr(value, 'value', value)}`."
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+# --- forms -------------------------------------------------------------------------------------------------
+
+
+def _form(schema: dict[str, Any]) -> Iterator[str]:
+    """A JSON Schema of keys and values as tables, one a mapping."""
+    yield from _keys(schema)
+    for name, part in schema.get("$defs", {}).items():
+        if "properties" in part:
+            yield f"\n### {name.removesuffix('Form')} {{#{name.lower()}}}\n"
+            yield part.get("description", "")
+            yield from _keys(part)
+
+
+def _keys(schema: dict[str, Any]) -> Iterator[str]:
+    required = set(schema.get("required", ()))
+    yield "\n| key | value | default | |\n|---|---|---|---|"
+    for key, part in schema.get("properties", {}).items():
+        default = "required" if key in required else f"`{json.dumps(part['default'])}`" if "default" in part else ""
+        yield f"| `{key}` | {_cell(_kind(part))} | {_cell(default)} | {_cell(part.get('description', ''))} |"
+
+
+def _kind(part: dict[str, Any]) -> str:
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        return f"[{name.removesuffix('Form')}](#{name.lower()})"
+    if "enum" in part:
+        return ", ".join(f"`{v}`" for v in part["enum"])
+    for union in ("anyOf", "oneOf", "allOf"):
+        if union in part:
+            return " or ".join(dict.fromkeys(_kind(p) for p in part[union] if p.get("type") != "null"))
+    kind = part.get("type", "anything")
+    if kind == "array":
+        return f"list of {_kind(part.get('items', {}))}"
+    if kind == "object" and isinstance(part.get("additionalProperties"), dict):
+        return f"mapping to {_kind(part['additionalProperties'])}"
+    return {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}.get(
+        kind, kind
+    )
+
+
+def job_file() -> str:
+    from horae.api.forms import JobForm
+
+    head = """# Job file
+
+What `horae submit --file` reads, and what the API's `POST /v1/jobs` takes: one job, or `jobs:` with a list of them.
+Unknown keys are errors that name the known ones.
+
+```yaml
+jobs:
+  - name: resnet
+    command: [python, train.py, --batch, "256"]
+    gpus: {min: 1, max: 8}
+    checkpoint: checkpoints
+  - name: probe
+    command: [python, probe.py]
+    gpus: 1
+    elastic: false
+```
+"""
+    return "\n".join([head, *_form(JobForm.model_json_schema())])
+
+
+def config_file() -> str:
+    from horae import config
+
+    text = re.sub(r"\n {4}", "\n    ", (config.__doc__ or "").strip())
+    return "\n".join(["# Configuration", "", text, *_form(config.Config.model_json_schema())])
+
+
+def instance() -> str:
+    from policy.forms import InstanceForm
+
+    head = "# Instance file\n\nOne decision, fully specified: what `horae decide` reads and `horae snapshot` writes.\n"
+    return "\n".join([head, *_form(InstanceForm.model_json_schema())])
+
+
+def policies() -> str:
+    from horae.cli.policies import rows
+
+    out = ["# Policies", "", "| name | from | what it does |", "|---|---|---|"]
+    out += [f"| `{name}` | {_cell(paper)} | {_cell(text)} |" for name, paper, text in rows()]
+    return "\n".join(out)
+
+
+# --- API ---------------------------------------------------------------------------------------------------
+
+
+def api() -> str:
+    from horae.api.server import openapi
+
+    document = openapi()
+    out = ["# API", "", document["info"]["description"], "", "| request | what it does |", "|---|---|"]
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            out.append(f"| `{method.upper()} {path}` | {_cell(route.get('summary', ''))} |")
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            out += ["", f"## {method.upper()} {path}", "", route.get("description") or route.get("summary", "")]
+            if route.get("parameters"):
+                out += ["", "| parameter | | |", "|---|---|---|"]
+                out += [
+                    f"| `{p['name']}` | {_cell(_kind(p.get('schema', {})))} | {_cell(p.get('description', ''))} |"
+                    for p in route["parameters"]
+                ]
+    return "\n".join(out)
+
+
+def contributing() -> str:
+    return (TREE / "CONTRIBUTING.md").read_text().replace("](docs/", "](")

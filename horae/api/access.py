@@ -1,0 +1,41 @@
+"""What of other people's jobs is shown. Who may *do* what is decided in `horae/arbiter/authority.py` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from horae.api.peers import Caller
+
+#: What a job's owner and operators see of it. Names, sizes, places and reasons are everybody's: fairness is public.
+PRIVATE = ("command", "cwd", "env", "checkpoint", "extra", "loss", "losses", "loss_forecast", "progress_notes")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the configuration says about people."""
+
+    operators: frozenset[str] = frozenset({"root"})
+    show_others: bool = False  #: everybody sees everything
+
+
+def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    """`data` of one job as `caller` may see it."""
+    if site.show_others or caller.sees(data.get("owner", "")):
+        return dict(data)
+    return {key: value for key, value in data.items() if key not in PRIVATE}
+
+
+def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    return {**data, "jobs": [job(j, caller, site) for j in data["jobs"]]}
+
+
+def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
+    """Events with what is private of other people's jobs taken out of their data."""
+    out = []
+    for event in data:
+        own = site.show_others or caller.operator or event.get("owner") == caller.name or not event.get("job")
+        hidden = () if own else ("data",)
+        out.append({key: value for key, value in event.items() if key not in hidden})
+    return out

@@ -1,0 +1,171 @@
+"""The API's backend over a living arbiter. Rights are the arbiter's own affair (`horae/arbiter/authority.py`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from horae import __version__
+from horae.api import views
+from horae.api.sentences import sentence
+from horae.arbiter.authority import Caller
+from horae.arbiter.service import Arbiter
+from horae.config import Mode
+from horae.journal import Event, Ledger
+from horae.journal.codec import plain
+from horae.port import JobId, LogChunk
+from horae.spec import JobSpec
+from policy import instance
+from policy.model import BadInput, Seconds
+
+
+class ArbiterBackend:
+    """A `horae.api.backend.Backend`."""
+
+    def __init__(self, arbiter: Arbiter) -> None:
+        self._arbiter = arbiter
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        status = self._arbiter.status()
+        return {
+            "version": __version__,
+            "cluster": status.cluster,
+            "state_dir": status.state_dir,
+            "pools": [p.name for p in status.pools],
+            "rounds": status.rounds,
+            "stage": status.stage,
+            "stalled": status.stalled,
+            "stood_down": status.stood_down,
+            "looked_ago_s": status.looked_ago_s,
+            "notes": list(status.notes),
+        }
+
+    def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
+        status, config, wall_s = self._arbiter.status(), self._arbiter.config, time.time()
+
+        def look(ledger: Ledger, now_s: Seconds) -> dict[str, Any]:
+            return {
+                "jobs": views.jobs(ledger, now_s, wall_s, ended=ended, losses=losses),
+                "nodes": views.nodes(status.nodes, status.pool_of, ledger),
+                "tenants": views.tenants(ledger, config, status.nodes, now_s),
+            }
+
+        pools = [
+            {
+                "name": pool.name,
+                "policy": pool.decided.get("policy") or next(p.policy for p in config.pools if p.name == pool.name),
+                "mode": status.modes[pool.name].value,
+                "releasing": pool.releasing,
+                "maintenance": pool.maintenance,
+                "decisions": pool.decisions,
+                "decided": plain(pool.decided),
+                "advised": [plain(a) for a in pool.advised],
+            }
+            for pool in status.pools
+        ]
+        alerts = [
+            {"what": what, "text": text, "remedy": remedy, "since_s": since_s}
+            for what, (text, remedy, since_s) in status.alerts.items()
+        ]
+        return {
+            "cluster": status.cluster,
+            "now_s": wall_s,
+            "pools": pools,
+            **self._arbiter.view(look),
+            "alerts": alerts,
+        }
+
+    def job(self, job: JobId) -> dict[str, Any]:
+        self._arbiter.job(job)  # raises NoSuchJob
+        wall_s = time.time()
+        return self._arbiter.view(lambda ledger, now_s: views.job(ledger.jobs[job], ledger, now_s, wall_s))
+
+    def explain(self, job: JobId) -> dict[str, Any]:
+        found = self._arbiter.explain(job)
+        return {
+            **self.job(job),
+            "headline": found.headline,
+            "causes": [plain(cause) for cause in found.causes],
+            "ahead": list(found.ahead),
+            "policy": found.policy,
+            "decided_ago_s": found.decided_ago_s,
+        }
+
+    def history(
+        self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
+    ) -> list[dict[str, Any]]:
+        if job is not None:
+            self._arbiter.job(job)  # raises NoSuchJob
+        events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
+        begin_s = 0.0 if since_s is None else time.time() - since_s
+        found = [e for e in reversed(events) if e.wall_s >= begin_s]
+        people = self._arbiter.view(lambda ledger, _: _people(ledger, found))
+        return [
+            {
+                "seq": event.seq,
+                "wall_s": event.wall_s,
+                "kind": event.kind.value,
+                "job": event.job,
+                "pool": event.pool,
+                **people.get(event.job or "", {"name": "", "owner": "", "tenant": ""}),
+                "text": sentence(event),
+                "data": event.data,
+            }
+            for event in found
+        ]
+
+    def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
+        return self._arbiter.read_log(job, offset, Caller(by))
+
+    def snapshot(self, pool: str | None) -> str:
+        names = [p.name for p in self._arbiter.config.pools]
+        if pool is None and len(names) > 1:
+            raise BadInput("there are several pools", field="pool", remedy=f"say one of {', '.join(names)}")
+        return instance.to_text(self._arbiter.snapshot(pool or names[0]))
+
+    def config(self) -> dict[str, Any]:
+        return self._arbiter.config.model_dump(mode="json")
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
+        return list(self._arbiter.submit_many(specs, Caller(by)))
+
+    def cancel(self, job: JobId, *, by: str, why: str) -> str:
+        self._arbiter.cancel(job, Caller(by), why)
+        row = self._arbiter.job(job)
+        return f"is {row.state} already" if row.ended_s is not None else "is being ended"
+
+    def hold(self, job: JobId, *, by: str, why: str) -> str:
+        self._arbiter.hold(job, Caller(by), why)
+        return "is held"
+
+    def unhold(self, job: JobId, *, by: str) -> str:
+        self._arbiter.unhold(job, Caller(by))
+        return "is not held"
+
+    def set_mode(self, pool: str, mode: str, *, by: str) -> str:
+        try:
+            wanted = Mode(mode)
+        except ValueError:
+            modes = ", ".join(m.value for m in Mode)
+            raise BadInput("is no mode", field="mode", value=mode, remedy=f"one of {modes}") from None
+        self._arbiter.set_mode(pool, wanted, Caller(by))
+        return f"mode is {wanted.value}"
+
+    def release_all(self, *, by: str, why: str) -> str:
+        jobs = self._arbiter.release_all(Caller(by))
+        return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
+
+
+def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]]:
+    """Name, owner and tenant of the jobs that `events` are about."""
+    named = {e.job for e in events if e.job is not None}
+    return {
+        job: {"name": r.spec.name, "owner": r.owner, "tenant": r.tenant}
+        for job in named
+        if (r := ledger.jobs.get(job)) is not None
+    }

@@ -1,0 +1,188 @@
+"""The other end of the socket: one method a question, answers as plain JSON data. The command line uses nothing else.
+
+Raises `ApiError` for what the arbiter refuses and `Unreachable` when nobody answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from horae.api.errors import ApiError, Code, from_answer
+from policy.model import Seconds
+
+#: Where an arbiter's socket is looked for when nobody says, first first.
+PLACES = ("$XDG_RUNTIME_DIR/horae/api.sock", "/run/horae/api.sock")
+
+
+class Unreachable(Exception):
+    """No arbiter answers there. `text` and `remedy` are for people."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        self.text, self.remedy = text, remedy
+        super().__init__(text)
+
+
+def find_socket(given: Path | None = None) -> Path:
+    """The socket to call: given, else `$HORAE_SOCKET`, else the first of `PLACES` that exists."""
+    if given is not None:
+        return given
+    if named := os.environ.get("HORAE_SOCKET"):
+        return Path(named)
+    for place in PLACES:
+        path = Path(os.path.expandvars(place))
+        if path.exists():
+            return path
+    raise Unreachable(
+        f"no arbiter found: $HORAE_SOCKET is not set, and there is no {' or '.join(PLACES)}",
+        "start one with `horae serve`, try `horae demo`, or say --socket PATH",
+    )
+
+
+class Client:
+    """A connection a question: short, so that an arbiter that restarts in between is no matter."""
+
+    def __init__(self, socket: Path, timeout_s: Seconds = 30.0) -> None:
+        self.socket, self.timeout_s = socket, timeout_s
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        return self._object("GET", "/v1/about")
+
+    def status(self, *, ended: bool = False, losses: bool = False) -> dict[str, Any]:
+        """Jobs, nodes, tenants, pools and alerts; `ended`: also jobs that ended, `losses`: with loss curves."""
+        return self._object("GET", "/v1/status", params={"ended": ended, "losses": losses})
+
+    def job(self, job: str) -> dict[str, Any]:
+        return self._object("GET", f"/v1/jobs/{_word(job)}")
+
+    def explain(self, job: str) -> dict[str, Any]:
+        return self._object("GET", f"/v1/jobs/{_word(job)}/explain")
+
+    def history(
+        self, *, job: str | None = None, after: int | None = None, since_s: Seconds | None = None, limit: int = 1000
+    ) -> list[dict[str, Any]]:
+        """Events, oldest first; `after`: newer than this number, `since_s`: in the last so many seconds."""
+        params = {"job": job, "after": after, "since_s": since_s, "limit": limit}
+        found = self._object("GET", "/v1/history", params={k: v for k, v in params.items() if v is not None})
+        return list(found["events"])
+
+    def log(self, job: str, *, offset: int = 0) -> Iterator[bytes]:
+        """The job's output from `offset` to its present end."""
+        while True:
+            response = self._send("GET", f"/v1/jobs/{_word(job)}/log", params={"offset": offset})
+            if response.body:
+                yield response.body
+            offset = int(response.headers["x-next-offset"])
+            if response.headers["x-end"] == "true" or not response.body:
+                return
+
+    def snapshot(self, pool: str | None = None) -> str:
+        """The instance file of what the policy sees now."""
+        return self._send("GET", "/v1/snapshot", params={} if pool is None else {"pool": pool}).body.decode()
+
+    def config(self) -> dict[str, Any]:
+        return self._object("GET", "/v1/config")
+
+    def metrics(self) -> str:
+        return self._send("GET", "/metrics").body.decode()
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The numbers of the new jobs, in order. All are taken, or none."""
+        return list(self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})["jobs"])
+
+    def cancel(self, job: str, why: str = "") -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_word(job)}/cancel", json_body={"why": why})
+
+    def hold(self, job: str, why: str = "") -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_word(job)}/hold", json_body={"why": why})
+
+    def unhold(self, job: str) -> dict[str, Any]:
+        return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json_body={})
+
+    def mode(self, pool: str, mode: str) -> dict[str, Any]:
+        return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json_body={"mode": mode})
+
+    def release_all(self, why: str = "") -> dict[str, Any]:
+        return self._object("POST", "/v1/release-all", json_body={"why": why})
+
+    # --- the wire -----------------------------------------------------------------------------------------
+
+    def _object(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        try:
+            found = json.loads(self._send(method, path, **more).body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ApiError(502, Code.BUG, f"{self.socket} answered something that is no arbiter's")
+        return found
+
+    def _send(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json_body: Any = None
+    ) -> _Answer:
+        if params:
+            path += "?" + urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in params.items()})
+        body = None if json_body is None else json.dumps(json_body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection = _UnixConnection(self.socket, self.timeout_s)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            answer = _Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
+        if 200 <= answer.status < 300:
+            return answer
+        try:
+            data = json.loads(answer.body)
+        except ValueError:
+            data = {}
+        raise from_answer(answer.status, data if isinstance(data, dict) else {})
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"the arbiter at {self.socket} does not answer", "try again; see `horae doctor`")
+        if isinstance(error, FileNotFoundError):
+            return Unreachable(f"there is no socket {self.socket}", "start an arbiter with `horae serve`")
+        if isinstance(error, ConnectionRefusedError):
+            return Unreachable(f"no arbiter listens on {self.socket}", "it has ended, its jobs run on: start it again")
+        if isinstance(error, PermissionError):
+            return Unreachable(f"{self.socket}: permission denied", "ask an operator for access to its folder")
+        return Unreachable(f"the arbiter at {self.socket} broke off: {error}", "try again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, timeout_s: Seconds) -> None:
+        super().__init__("horae", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(os.fspath(self._path))
+
+
+def _word(text: str) -> str:
+    """One path segment."""
+    return quote(text, safe="") or "%00"

@@ -1,0 +1,261 @@
+"""The routes, and the thread that serves them on a unix socket.
+
+Routes hold no logic: they ask the backend, `access.py` says who may see and do what, `forms.py` what may be sent.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import uvicorn
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from horae import __version__
+from horae.api import access, answers, forms, metrics
+from horae.api.backend import Backend
+from horae.api.errors import ApiError, Code
+from horae.api.peers import Caller, PeerProtocol, caller_of
+from policy.model import BadInput, Seconds
+from policy.textform import Form, fit, load
+
+DESCRIPTION = """\
+JSON over the arbiter's unix socket. The kernel tells the arbiter who calls, so nothing is to be presented: owners act
+on their own jobs, operators on all. Commands, paths, losses and logs of other people's jobs are left out of answers,
+unless the site shows them (`api.show_others`). Times are seconds since 1970, durations seconds, sizes bytes. Nothing
+is ever folded. A refusal is `{"error": {"code", "message", "field", "value", "remedy"}}`.
+"""
+
+#: How long a stopping server waits for answers under way.
+GRACE_S = 3
+
+
+class WhyForm(Form):
+    why: Annotated[str, forms.Field(max_length=1000)] = ""
+
+
+class ModeForm(Form):
+    mode: str
+
+
+def _who(request: Request) -> Caller:
+    site: access.Site = request.app.state.site
+    if request.client is None:
+        raise ApiError(403, Code.NOT_ALLOWED, "the kernel does not say who calls")
+    return caller_of(request.client.host, site.operators)
+
+
+def _operator(caller: Annotated[Caller, Depends(_who)]) -> Caller:
+    if not caller.operator:
+        raise ApiError(403, Code.NOT_ALLOWED, f"{caller.name} is no operator", remedy="ask an operator")
+    return caller
+
+
+async def _raw(request: Request) -> bytes:
+    return await request.body()
+
+
+Me = Annotated[Caller, Depends(_who)]
+Operator = Annotated[Caller, Depends(_operator)]
+Bytes = Annotated[bytes, Depends(_raw)]
+
+
+def create_app(backend: Backend, site: access.Site) -> FastAPI:
+    """The application over `backend`, for the people that `site` knows."""
+    app = FastAPI(title="Horae", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
+    answers.install(app)
+    app.add_middleware(answers.BoundedBody, most=forms.LARGEST_BODY)
+
+    app.state.site = site
+
+    @app.get("/v1/about", summary="The arbiter: version, cluster, pools, who you are.")
+    def about(caller: Me) -> dict[str, Any]:
+        you = {"user": caller.name, "uid": caller.uid, "operator": caller.operator}
+        return {**backend.about(), "you": you}
+
+    @app.get("/v1/status", summary="Everything now: jobs, nodes, tenants, pools, alerts.")
+    def status(caller: Me, ended: bool = False, losses: bool = False) -> dict[str, Any]:
+        """`ended`: also jobs that ended and are remembered. `losses`: with the newest points of each loss curve."""
+        return access.status(backend.status(ended=ended, losses=losses), caller, site)
+
+    @app.get("/v1/jobs/{job}", summary="One job.")
+    def one(job: str, caller: Me) -> dict[str, Any]:
+        return access.job(backend.job(job), caller, site)
+
+    @app.get("/v1/jobs/{job}/explain", summary="Why a job holds what it holds, and what would change it.")
+    def explain(job: str, caller: Me) -> dict[str, Any]:
+        return access.job(backend.explain(job), caller, site)
+
+    @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
+    def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:
+        """Raw bytes. `X-Next-Offset` is where to go on, `X-End` is `true` when that is the present end."""
+        chunk = backend.log(job, offset, by=caller.name)
+        headers = {"X-Next-Offset": str(chunk.next_offset), "X-End": str(chunk.eof).lower()}
+        return Response(chunk.data, media_type="application/octet-stream", headers=headers)
+
+    @app.get("/v1/history", summary="What happened, oldest first.")
+    def history(
+        caller: Me,
+        job: str | None = None,
+        after: Annotated[int | None, Query(ge=0, le=1 << 62, description="newer than this event's number")] = None,
+        since_s: Annotated[float | None, Query(ge=0, le=1e12, description="of the last so many seconds")] = None,
+        limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
+    ) -> dict[str, Any]:
+        """At most `limit` events, the newest ones that match."""
+        events = backend.history(job=job, after=after, since_s=since_s, limit=limit)
+        return {"events": access.events(events, caller, site)}
+
+    @app.get("/v1/snapshot", summary="What the policy sees now: an instance file.", response_class=PlainTextResponse)
+    def snapshot(caller: Operator, pool: str | None = None) -> PlainTextResponse:
+        return PlainTextResponse(backend.snapshot(pool), media_type="application/yaml")
+
+    @app.get("/v1/config", summary="The configuration in force, with every default. Operators only.")
+    def config(caller: Operator) -> dict[str, Any]:
+        return backend.config()
+
+    @app.post("/v1/jobs", summary="Hand in jobs: all of them are taken, or none.", openapi_extra=_body(forms.JobsForm))
+    def submit(caller: Me, raw: Bytes) -> dict[str, Any]:
+        """One job, or `{"jobs": [...]}`. They run as you; `tenant` must be one that you may submit for."""
+        specs = [form.spec(owner=caller.name) for form in forms.read_jobs(raw, "body.json")]
+        return {"jobs": backend.submit(specs, by=caller.name)}
+
+    @app.post("/v1/jobs/{job}/cancel", summary="End a job for good.", openapi_extra=_body(WhyForm))
+    def cancel(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:
+        why = _read(WhyForm, raw).why
+        return {"job": job, "text": backend.cancel(job, by=caller.name, why=why)}
+
+    @app.post(
+        "/v1/jobs/{job}/hold", summary="Let a job keep what it holds and get nothing.", openapi_extra=_body(WhyForm)
+    )
+    def hold(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:
+        why = _read(WhyForm, raw).why
+        return {"job": job, "text": backend.hold(job, by=caller.name, why=why)}
+
+    @app.post("/v1/jobs/{job}/unhold", summary="Undo a hold.")
+    def unhold(job: str, caller: Me) -> dict[str, Any]:
+        return {"job": job, "text": backend.unhold(job, by=caller.name)}
+
+    @app.post(
+        "/v1/pools/{pool}/mode", summary="Set how far the arbiter goes. Operators only.", openapi_extra=_body(ModeForm)
+    )
+    def mode(pool: str, caller: Operator, raw: Bytes) -> dict[str, Any]:
+        wanted = _read(ModeForm, raw).mode
+        return {"pool": pool, "text": backend.set_mode(pool, wanted, by=caller.name)}
+
+    @app.post(
+        "/v1/release-all", summary="Hand every job back to the cluster. Operators only.", openapi_extra=_body(WhyForm)
+    )
+    def release_all(caller: Operator, raw: Bytes) -> dict[str, Any]:
+        return {"text": backend.release_all(by=caller.name, why=_read(WhyForm, raw).why)}
+
+    @app.get("/metrics", summary="Numbers for Prometheus.", response_class=PlainTextResponse)
+    def prometheus(caller: Me) -> PlainTextResponse:
+        return PlainTextResponse(metrics.render(backend.status(ended=True, losses=False)))
+
+    return app
+
+
+F = TypeVar("F", bound=Form)
+
+
+def _read(form: type[F], raw: bytes) -> F:
+    """A small body; none at all is an empty one."""
+    return fit(form, load(raw or b"{}", "body.json"))
+
+
+def _body(form: type[Form]) -> dict[str, Any]:
+    schema = form.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document, without an arbiter."""
+    from typing import cast
+
+    return create_app(cast(Backend, None), access.Site()).openapi()
+
+
+class SocketInUse(Exception):
+    """Another server answers on this socket."""
+
+
+class Server:
+    """Serves `app` on a unix socket from a thread of its own, until `stop`."""
+
+    def __init__(self, app: FastAPI, path: Path) -> None:
+        self._path = path
+        config = uvicorn.Config(
+            app,
+            http=PeerProtocol,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=1 << 16,
+        )
+        self._server = uvicorn.Server(config)
+        self._listener = listen(path)
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), name="api", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer what is under way, close, and take the socket away."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(GRACE_S + 2)
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at `path`, open to every local user: the kernel tells who calls.
+
+    The name appears only when the socket is ready. A dead server's socket is replaced, a living one's is not:
+    raises `SocketInUse`.
+    """
+    if len(os.fsencode(path)) > 100:
+        raise BadInput(
+            "is too long for a unix socket (100 bytes)", field="api.socket", value=str(path),
+            remedy="set api.socket to a shorter path",
+        )  # fmt: skip
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and _answers(path):
+        raise SocketInUse(str(path))
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(os.fspath(fresh))
+        fresh.chmod(0o666)
+        listener.listen(128)
+        fresh.rename(path)
+    except OSError:
+        listener.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    return listener
+
+
+def _answers(path: Path, timeout_s: Seconds = 1.0) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(timeout_s)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+__all__: Sequence[str] = ("Server", "SocketInUse", "create_app", "listen", "openapi")

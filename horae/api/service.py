@@ -1,0 +1,96 @@
+"""An arbiter with its API, put together from a configuration: what `horae serve` and `horae demo` run."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from horae.api.access import Site
+from horae.api.arbiter import ArbiterBackend
+from horae.api.peers import user_name
+from horae.api.server import Server, create_app
+from horae.arbiter.profiles import Profiles
+from horae.arbiter.service import Arbiter
+from horae.config import ClusterForm, Config
+from horae.port import ClusterPort
+from policy import catalogue
+from policy.model import BadInput
+
+
+def connect(cluster: ClusterForm) -> ClusterPort:
+    """The cluster that the configuration names. Raises BadInput, and what the adapter raises."""
+    adapters = {entry.name: entry for entry in entry_points(group="horae.clusters")}
+    if cluster.adapter not in adapters:
+        near = difflib.get_close_matches(cluster.adapter, adapters, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise BadInput(
+            f"no adapter {cluster.adapter!r} is installed",
+            field="cluster.adapter",
+            value=cluster.adapter,
+            remedy=f"{hint}installed: {', '.join(sorted(adapters))}",
+        )
+    try:
+        function = adapters[cluster.adapter].load()
+    except ImportError as error:
+        raise BadInput(
+            f"the adapter {cluster.adapter} cannot be loaded: {error}",
+            field="cluster.adapter",
+            value=cluster.adapter,
+            remedy=f"install what it needs: pip install 'horae[{cluster.adapter}]'",
+        ) from error
+    port: ClusterPort = function(cluster.options)
+    return port
+
+
+def socket_path(config: Config) -> Path:
+    """Where the API listens: as configured, else where `horae.api.client` looks for it."""
+    if config.api.socket is not None:
+        return config.api.socket
+    if os.getuid() == 0:
+        return Path("/run/horae/api.sock")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "horae" / "api.sock" if runtime else config.state_dir / "api.sock"
+
+
+def with_operators(config: Config) -> Config:
+    """Root and whoever runs the arbiter operate it, whatever the file says: they could do anything anyway."""
+    names = dict.fromkeys([*config.operators, user_name(0), user_name(os.getuid())])
+    return config.model_copy(update={"operators": list(names)})
+
+
+class Service:
+    """Raises at once what is wrong with the configuration, the journal, the cluster or the socket."""
+
+    def __init__(self, config: Config, *, profiles: Profiles | None = None) -> None:
+        for pool in config.pools:
+            catalogue.find(pool.policy)
+        config = with_operators(config)
+        self.socket = socket_path(config)
+        self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles)
+        site = Site(frozenset(config.operators), config.api.show_others)
+        try:
+            self.socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._server = Server(create_app(ArbiterBackend(self.arbiter), site), self.socket)
+        except BaseException:
+            self.arbiter.stop()
+            raise
+
+    def start(self) -> None:
+        """Return at once; everything runs in threads."""
+        self.arbiter.start()
+        self._server.start()
+
+    def stop(self) -> None:
+        """Running jobs run on."""
+        self._server.stop()
+        self.arbiter.stop()
+
+    def run(self) -> int:
+        """In the foreground, until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster."""
+        self._server.start()
+        try:
+            return self.arbiter.run()
+        finally:
+            self._server.stop()

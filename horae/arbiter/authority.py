@@ -1,0 +1,58 @@
+"""Who may do what: the one place that decides it. Owners act on their own jobs, operators on all.
+
+The caller's name comes from the kernel (peer credentials of the socket) or from an authenticated connection, never
+from what the caller says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from horae.config import Config
+from horae.journal import JobRecord
+from policy.model import BadInput
+
+
+class NotAllowed(Exception):
+    """The caller has no right to do this. `text` is for people."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user: str
+
+    def is_operator(self, config: Config) -> bool:
+        return self.user in config.operators
+
+
+def may_act_on(caller: Caller, record: JobRecord, config: Config) -> None:
+    """Raises NotAllowed. Cancelling, holding, reading the log."""
+    if caller.user != record.owner and not caller.is_operator(config):
+        whose = record.owner or "nobody we know"
+        raise NotAllowed(f"job {record.id} belongs to {whose}; only they and operators may do this")
+
+
+def may_operate(caller: Caller, config: Config) -> None:
+    """Raises NotAllowed. Modes, maintenance, release-all: what concerns everybody."""
+    if not caller.is_operator(config):
+        raise NotAllowed(f"{caller.user} is no operator; the configuration's `operators` lists who is")
+
+
+def submitter(caller: Caller, owner: str, tenant: str, config: Config) -> tuple[str, str]:
+    """(owner, tenant) of a new job. Raises NotAllowed where the caller may not run jobs in that name."""
+    operator = caller.is_operator(config)
+    if owner and owner != caller.user and not operator:
+        raise NotAllowed(f"{caller.user} may not submit jobs of {owner}; only operators may")
+    owner = owner or caller.user
+    tenant = tenant or owner
+    if not operator and not config.may_submit(owner, tenant):
+        listed = any(t.name == tenant for t in config.tenants)
+        how = f"ask an operator to add {owner} to its users" if listed else "the configuration lists no such tenant"
+        raise NotAllowed(f"{owner} may not run jobs of tenant {tenant}; {how}")
+    if not owner:
+        raise BadInput("a job needs an owner", field="owner", remedy="say whose job it is")
+    return owner, tenant

@@ -1,0 +1,85 @@
+"""Could this answer be carried out on that picture? The arbiter's own look at a decision, whoever made it.
+
+A policy is code of any origin. Whatever it answers, nothing is done that names unknown jobs or nodes, gives a node
+more than it has, or a job a size it cannot run at. One problem is enough: the whole answer is dropped and the
+previous allocation stands, since a policy that is wrong about one job is not believed about the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from horae.journal.codec import plain
+from policy.model import Allocation, Decision, Health, Job, Limits, Node, NodeName, Reason, Snapshot
+
+#: A list of problems is for a person: more of the same kind tell nothing.
+MOST = 5
+
+
+def problems(snapshot: Snapshot, decision: object) -> tuple[str, ...]:
+    """What is wrong with the answer, in sentences; empty: it can be carried out."""
+    if not isinstance(decision, Decision):
+        return (f"the answer is {type(decision).__name__}, not a decision",)
+    found: list[str] = []
+    jobs = {job.name: job for job in snapshot.jobs}
+    nodes = {node.name: node for node in snapshot.cluster.nodes}
+    used: Counter[NodeName] = Counter()
+    answer: Any = decision  # its parts are not believed either
+    for part in ("allocation", "reasons", "leases", "state"):
+        if not isinstance(getattr(answer, part), Mapping):
+            return (f"its {part} is {type(getattr(answer, part)).__name__}, not a mapping",)
+    found += _not_plain(answer)
+    for name, allocation in answer.allocation.items():
+        job = jobs.get(name)
+        if job is None:
+            found.append(f"it allocates to {name!r}, which is no job of the snapshot")
+        elif not isinstance(allocation, Mapping):
+            found.append(f"{name}: its allocation is {type(allocation).__name__}, not a mapping")
+        else:
+            found += _one(job, allocation, nodes, snapshot.cluster.limits)
+            used.update({n: g for n, g in allocation.items() if n in nodes and isinstance(g, int)})
+        if len(found) >= MOST:
+            return tuple(found[:MOST])
+    for node_name, gpus in used.items():
+        room = nodes[node_name].gpus - nodes[node_name].foreign
+        if gpus > room:
+            found.append(f"node {node_name} has {room} GPUs for our jobs and is given {gpus}")
+    found += [f"its reason for {n!r} is no reason" for n, r in answer.reasons.items() if not isinstance(r, Reason)]
+    found += [f"it cancels {name!r}, which is no job of the snapshot" for name in decision.cancel if name not in jobs]
+    return tuple(found[:MOST])
+
+
+def _not_plain(answer: Any) -> list[str]:
+    """What could not be written into the journal."""
+    for part in ("state", "leases", "options"):
+        try:
+            plain(getattr(answer, part))
+        except (TypeError, ValueError, RecursionError) as error:
+            return [f"its {part} has no plain form: {error}"]
+    return []
+
+
+def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limits: Limits) -> list[str]:
+    found = []
+    for name, gpus in allocation.items():
+        node = nodes.get(name)
+        if node is None:
+            found.append(f"{job.name}: there is no node {name!r}")
+        elif not isinstance(gpus, int) or isinstance(gpus, bool) or gpus <= 0:
+            found.append(f"{job.name}: {gpus!r} GPUs on {name} is no positive whole number")
+        elif gpus > job.allocation.get(name, 0) and node.health is not Health.UP:
+            found.append(f"{job.name}: node {name} is {node.health} and takes nothing new")
+    if found:
+        return found
+    total = sum(allocation.values())
+    if not job.gpus.feasible(total):
+        found.append(f"{job.name}: it cannot run on {total} GPUs")
+    if allocation == job.allocation:
+        return found  # what it holds already obeys whatever limits there are
+    if limits.equal_gpus_per_node and len(set(allocation.values())) > 1:
+        found.append(f"{job.name}: {dict(allocation)} gives its nodes unequal GPUs, which this cluster cannot do")
+    if limits.one_type_per_job and len({nodes[n].gpu_type for n in allocation}) > 1:
+        found.append(f"{job.name}: {dict(allocation)} mixes GPU types, which this cluster cannot do")
+    return found

@@ -1,0 +1,382 @@
+"""The arbiter's state machine: events in, instructions out. One thread, no cluster, no policy, no waiting.
+
+    tick   -> LookNow                      (or: submit what is new first, then look)
+    looked -> Ask(question) a pool | Act   (the journal takes what was seen)
+    judged -> Act                          (the journal takes the decision, then the intents)
+    acted  -> nothing                      (the journal takes the outcomes; the next tick looks again)
+
+Whoever drives it carries the instructions out and brings the results back: `service.py` with threads, a test in
+one line. Everything it must not forget is in the journal; what it keeps beside it may be lost at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import horae
+from horae.arbiter import feedback, outcomes, recovery, round
+from horae.arbiter.act import Actions
+from horae.arbiter.hands import Beat, Claim, Done, Look, Op
+from horae.arbiter.judge import Answer, Question
+from horae.arbiter.modes import acts_anywhere, mode_of
+from horae.arbiter.outcomes import Retries
+from horae.arbiter.plan import Step
+from horae.arbiter.profiles import Measurement
+from horae.arbiter.reconcile import Eyes, notice
+from horae.arbiter.round import Means
+from horae.arbiter.snapshot import Apps, View
+from horae.config import Config, Pool, pools_by_node
+from horae.journal import Draft, Journal, JournalStopped, Ledger, events
+from horae.journal.events import Kind
+from horae.port import Capabilities, JobId, JobState, TryLater
+from policy.model import Decision, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LookNow:
+    """Observe the cluster, and read logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Put this question to the pool's policy."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Carry these out, in order; what does not fit into the time is left."""
+
+    ops: tuple[Op, ...]
+    budget_s: Seconds
+
+
+Instruction = LookNow | Ask | Act
+
+
+class Stage(Enum):
+    IDLE = "idle"
+    CLAIMING = "claiming"
+    SUBMITTING = "submitting"
+    LOOKING = "looking"
+    JUDGING = "judging"
+    ACTING = "acting"
+    OVER = "over"  #: another arbiter has the cluster
+
+
+#: Events after which a policy may decide otherwise.
+_DECISIVE = frozenset({
+    Kind.ADOPTED, Kind.RESPECIFIED, Kind.SEEN, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED,
+    Kind.HELD, Kind.UNHELD, Kind.CANCEL_ASKED, Kind.ENDED, Kind.MODE, Kind.MAINTENANCE,
+})  # fmt: skip
+#: How often a journal that stopped is tried again.
+PROBE_S = 5.0
+
+
+class Core:
+    def __init__(self, config: Config, journal: Journal, means: Means, apps: Apps = round.no_apps) -> None:
+        self.config, self.journal, self.means, self.apps = config, journal, means, apps
+        self.stage = Stage.IDLE
+        self.stalled: str | None = None  #: why the journal takes nothing; nothing is done meanwhile
+        self.token: str | None = None
+        self.view: View | None = None  #: of the newest look
+        self.capabilities = Capabilities(cluster="not looked at yet")
+        self.fresh: dict[JobId, Measurement] = {}
+        self.decisions: dict[str, Decision] = {}  #: newest of each pool, whole
+        self.plans: dict[str, tuple[Step, ...]] = {}
+        self.rounds = 0
+        self.actions = Actions(config)
+        self._eyes, self._retries = Eyes(), Retries()
+        self._told_blocked: dict[JobId, Seconds] = {}
+        self._measured_s: dict[JobId, Seconds] = {}
+        self._dirty: set[str] = {pool.name for pool in config.pools}
+        self._next_s = 0.0  #: when the next round is due
+        self._decided_s: dict[str, Seconds] = {}
+        self._nodes: dict[str, object] = {}
+        self._questions: dict[str, Question] = {}
+        self._look_failed = 0
+        self._confirmed = self._diagnosed = False
+        self._claimed_s = 0.0
+        self._grown = 0
+        self._bytes_checked_s = 0.0
+        how = "unreadable, started anew" if journal.quarantined else "new" if journal.new else "continued"
+        version, host = horae.__version__, socket.gethostname()
+        self.write([events.opened(version=version, host=host, pid=os.getpid(), how=how)])
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.journal.ledger
+
+    def now_s(self) -> Seconds:
+        return self.journal.clock.now_s()
+
+    # --- journal ------------------------------------------------------------------------------------------
+
+    def write(self, drafts: Iterable[Draft], *, durable: bool = False) -> None:
+        """Append, and note which pools have something to decide about. Raises JournalStopped."""
+        for event in self.journal.append(drafts, durable=durable):
+            self._grown += 1
+            if event.kind in _DECISIVE or event.kind is Kind.SUBMITTED:
+                record = self.ledger.jobs.get(event.job or "")
+                pool = event.pool or (record.pool if record is not None else None)
+                if pool is not None:
+                    self._dirty.add(pool)
+
+    def wake(self) -> None:
+        """Something happened: a round is due as soon as what happens with it has settled."""
+        self._next_s = min(self._next_s, self.now_s() + self.config.rounds.debounce_s)
+
+    def next_s(self) -> Seconds:
+        """When `tick` has something to do."""
+        return self._next_s
+
+    def _stall(self, error: JournalStopped) -> list[Instruction]:
+        self.stalled, self.stage = error.text, Stage.IDLE
+        self._next_s = self.now_s() + PROBE_S
+        return []
+
+    def give_up_round(self, why: str, pause_s: Seconds) -> list[Instruction]:
+        """Something failed in a way it should not: nothing more is done in this round, and an operator is told."""
+        self._questions, self.stage = {}, Stage.IDLE
+        self._next_s = self.now_s() + pause_s
+        try:
+            self.write([events.alert("bug", why, "please report it, with the log; the arbiter tries again")])
+        except JournalStopped as error:
+            return self._stall(error)
+        return []
+
+    # --- the round ----------------------------------------------------------------------------------------
+
+    def tick(self) -> list[Instruction]:
+        """Begin a round if one is due."""
+        if self.stage is not Stage.IDLE or self.now_s() < self._next_s:
+            return []
+        try:
+            return self._begin()
+        except JournalStopped as error:
+            return self._stall(error)
+
+    def _begin(self) -> list[Instruction]:
+        if self.stalled is not None:  # is there room again?
+            self.write([events.alert("journal", self.stalled), events.cleared("journal")], durable=True)
+            self.stalled = None
+        step_s = self.journal.clock.stepped()
+        if step_s is not None:
+            self.write([events.clock_stepped(step_s)])
+        self.rounds += 1
+        if self._in_charge():
+            ops = self.actions.submissions(self.ledger, self._retries, self.now_s())
+            if ops:
+                self.write(self.actions.intents(self.ledger, ops), durable=True)
+                self.stage = Stage.SUBMITTING
+                return [Act(tuple(ops), self.config.rounds.act_s)]
+        return self._look()
+
+    def _look(self) -> list[Instruction]:
+        self.stage = Stage.LOOKING
+        return [LookNow()]
+
+    def _in_charge(self) -> bool:
+        return self._confirmed and acts_anywhere(self.ledger, self.config)
+
+    def looked(self, look: Look) -> list[Instruction]:
+        try:
+            return self._looked(look)
+        except JournalStopped as error:
+            return self._stall(error)
+
+    def _looked(self, look: Look) -> list[Instruction]:
+        if look.observation is None:
+            return self._blind(look)
+        self._look_failed = 0
+        observation, now_s = look.observation, self.now_s()
+        self.capabilities = look.capabilities or self.capabilities
+        pools = pools_by_node(self.config, (n.name for n in observation.nodes))
+        self.view = view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
+        drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
+        if not self._diagnosed:
+            why = recovery.diagnose(self.journal, observation)
+            if why is not None:
+                drafts += recovery.recover(self.journal, observation, why)
+        drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
+        self.write(drafts, durable=not self._diagnosed)
+        self._diagnosed = True
+        if (claim := self._claim(observation.claim)) is not None:
+            return claim
+        self.fresh.update(look.measured)
+        found, news = feedback.measured(self.ledger, look.measured, self._measured_s, self.config, now_s)
+        self._dirty |= {self.ledger.jobs[job].pool for job in news}
+        found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
+        found += feedback.out_of_time(self.ledger, now_s)
+        found += feedback.gone(self.ledger, now_s, owns_submission=self.capabilities.owns_submission)
+        self.write(found)
+        self._questions = {
+            pool.name: self._question(pool, view) for pool in self.config.pools if self._asks(pool, view)
+        }
+        if not self._questions:
+            return self._act()
+        self.stage = Stage.JUDGING
+        return [Ask(question) for question in self._questions.values()]
+
+    def _blind(self, look: Look) -> list[Instruction]:
+        """The cluster cannot be read: nothing is done, and looked again, later each time."""
+        assert look.error is not None
+        self._look_failed += 1
+        old = self.ledger.alerts.get("cluster")
+        if old is None or old.text != look.error.text:
+            self.write([events.alert("cluster", look.error.text, getattr(look.error, "remedy", ""))])
+        self.stage = Stage.IDLE
+        wait_s = look.error.retry_after_s if isinstance(look.error, TryLater) else self.config.rounds.tick_s
+        self._next_s = self.now_s() + max(wait_s, min(0.5 * 2.0 ** min(self._look_failed, 12), 60.0))
+        return []
+
+    def _claim(self, shown: str | None) -> list[Instruction] | None:
+        """None: the round may go on. Before anything is changed in the cluster, it must show our claim."""
+        now_s = self.now_s()
+        if not acts_anywhere(self.ledger, self.config):
+            return None
+        if self.token is None or (not self._confirmed and now_s - self._claimed_s > self.config.rounds.settle_s):
+            self.token, self._claimed_s = uuid.uuid4().hex, now_s
+            self.write([events.claimed(self.token)], durable=True)
+            self.stage = Stage.CLAIMING
+            return [Act((Claim(self.token),), self.config.rounds.act_s)]
+        if shown == self.token:
+            self._confirmed = True
+            return None
+        if self._confirmed:
+            self.write([events.stood_down(shown or "nobody")], durable=True)
+            self.stage, self._next_s = Stage.OVER, float("inf")
+            return []
+        self.stage = Stage.IDLE
+        self._next_s = now_s + self.config.rounds.busy_s
+        return []
+
+    def _asks(self, pool: Pool, view: View) -> bool:
+        """Whether the pool's policy is to be asked: something changed, a lease ran out, or it was long ago."""
+        if not mode_of(self.ledger, pool).decides:
+            return False
+        nodes = tuple(n for n in view.observation.nodes if view.pools.get(n.name) == pool.name)
+        changed = self._nodes.get(pool.name) != nodes
+        self._nodes[pool.name] = nodes
+        last_s = self._decided_s.get(pool.name, float("-inf"))
+        return (
+            changed
+            or pool.name in self._dirty
+            or view.now_s - last_s >= self.config.rounds.quiet_s
+            or self._something_ran_out(pool.name, last_s, view.now_s)
+        )
+
+    def _something_ran_out(self, pool: str, since_s: Seconds, now_s: Seconds) -> bool:
+        books = self.ledger.pool(pool)
+        times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
+        for record in self.ledger.live(pool):
+            for node_times in record.leases.values():
+                times += node_times
+            if record.state is JobState.LOST:
+                times.append(round.backoff_until(record, self.config))
+        return any(since_s < t <= now_s for t in times)
+
+    def _question(self, pool: Pool, view: View) -> Question:
+        self._dirty.discard(pool.name)
+        self._decided_s[pool.name] = view.now_s
+        return round.question(self.ledger, pool, view, self.apps)
+
+    def judged(self, pool_name: str, answer: Answer) -> list[Instruction]:
+        try:
+            return self._judged(pool_name, answer)
+        except JournalStopped as error:
+            return self._stall(error)
+
+    def _judged(self, pool_name: str, answer: Answer) -> list[Instruction]:
+        question = self._questions.pop(pool_name, None)
+        if question is None:
+            return []  # the round was given up meanwhile
+        pool = self.config.pool(pool_name)
+        assert pool is not None and self.view is not None
+        ruled = round.ruling(self.ledger, pool, self.view, question, answer, self.means)
+        what = f"policy:{pool_name}"
+        drafts = list(ruled.drafts)
+        if answer.decision is not None:
+            self.decisions[pool_name] = answer.decision
+            drafts += [events.cleared(what)] if what in self.ledger.alerts else []
+        else:
+            remedy = "the previous allocation stands; see `horae policies`, or choose another"
+            old = self.ledger.alerts.get(what)
+            drafts += [] if old and old.text == answer.why_not else [events.alert(what, answer.why_not, remedy)]
+        self.write(drafts)
+        return [] if self._questions else self._act()
+
+    def _act(self) -> list[Instruction]:
+        """Compare with the targets on record, journal the intents, and hand out what can be done now."""
+        assert self.view is not None
+        ops: list[Op] = []
+        for pool in self.config.pools:
+            self.plans[pool.name], more = self.actions.of_pool(
+                self.ledger, pool, self.view, self.capabilities, self._retries
+            )
+            if self._in_charge():
+                ops += more
+        drafts = self.actions.advice(self.ledger, self.plans)
+        intents = self.actions.intents(self.ledger, ops)
+        self.write([*drafts, *intents], durable=bool(intents))
+        if self._in_charge():
+            ops.append(Beat())
+        if not ops:
+            return self._over()
+        self.stage = Stage.ACTING
+        return [Act(tuple(ops), self.config.rounds.act_s)]
+
+    def acted(self, done: Sequence[Done]) -> list[Instruction]:
+        try:
+            self.write(outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s()))
+            if self.stage in (Stage.SUBMITTING, Stage.CLAIMING):
+                return self._look()
+            return self._over(busy=any(not isinstance(d.op, Beat) for d in done))
+        except JournalStopped as error:
+            return self._stall(error)
+
+    def _over(self, *, busy: bool = False) -> list[Instruction]:
+        """The round is over: when is the next?"""
+        self.stage, now_s, rounds = Stage.IDLE, self.now_s(), self.config.rounds
+        wait_s = rounds.tick_s
+        if busy:
+            wait_s = min(rounds.debounce_s, rounds.busy_s)
+        elif self._under_way():
+            wait_s = rounds.busy_s
+        self._next_s = now_s + wait_s
+        self._keep_bounded(now_s)
+        return []
+
+    def _under_way(self) -> bool:
+        return any(
+            r.state in (JobState.STARTING, JobState.STOPPING)
+            or r.grant is not None
+            or r.stop_asked_s is not None
+            or not r.shown
+            for r in self.ledger.live()
+        )
+
+    def _keep_bounded(self, now_s: Seconds) -> None:
+        history = self.config.history
+        due = self._grown >= history.compact_events
+        if not due and now_s - self._bytes_checked_s >= 60.0:
+            self._bytes_checked_s = now_s
+            due = self._grown >= 1000 and self.journal.size()[1] >= history.compact_bytes
+        if due:
+            shown = {j.id for j in self.view.observation.jobs} if self.view is not None else set()
+            self.journal.compact(history_s=history.keep_s, forget_after_s=history.forget_s, keep=shown)
+            self._grown = 0
+            self._retries.forget(j for j in self._measured_s if j not in self.ledger.jobs)
+            for memory in (self._measured_s, self.fresh, self._told_blocked):
+                _forget(memory, self.ledger)
+
+
+def _forget(memory: dict[JobId, Seconds] | dict[JobId, Measurement], ledger: Ledger) -> None:
+    for job in [job for job in memory if job not in ledger.jobs]:
+        del memory[job]

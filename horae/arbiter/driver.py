@@ -1,0 +1,39 @@
+"""The core, its hands and a judge in one thread: each instruction is carried out before the next is asked for.
+
+Dry runs, benchmarks and tests drive the arbiter this way; the daemon does it with threads (`service.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow
+from horae.arbiter.hands import Hands
+from horae.arbiter.judge import Judge
+from horae.arbiter.modes import mode_of
+
+
+def reads_logs(core: Core) -> bool:
+    """Logs are only read for a policy's sake."""
+    return any(mode_of(core.ledger, pool).decides for pool in core.config.pools)
+
+
+class Driver:
+    def __init__(self, core: Core, hands: Hands, judge: Judge) -> None:
+        self.core, self._hands, self._judge = core, hands, judge
+
+    def tick(self) -> None:
+        """One round, if one is due, from its first instruction to its last."""
+        self.follow(self.core.tick())
+
+    def follow(self, instructions: Iterable[Instruction]) -> None:
+        todo = deque(instructions)
+        while todo:
+            match todo.popleft():
+                case LookNow():
+                    todo.extend(self.core.looked(self._hands.look(read_logs=reads_logs(self.core))))
+                case Ask(question):
+                    todo.extend(self.core.judged(question.pool, self._judge.ask(question)))
+                case Act(ops, budget_s):
+                    todo.extend(self.core.acted(self._hands.perform(ops, budget_s)))

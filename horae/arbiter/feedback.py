@@ -1,0 +1,102 @@
+"""What follows from looking alone, beside what was seen: limits learnt from blocked starts, time that ran out,
+jobs that the cluster forgot. Pure: ledger -> events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.arbiter.profiles import Measurement
+from horae.config import Config
+from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.codec import plain
+from horae.port import BlockKind, JobId, JobState
+from policy.model import Seconds
+
+#: A measured rate that moved by this part is news for a policy.
+NEWS = 0.1
+
+
+def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Seconds]) -> list[Draft]:
+    """A blocked start comes back as the tenant's cap, or as GPUs to be left alone. `told`: what was said already."""
+    drafts: list[Draft] = []
+    rounds = config.rounds
+    for record in ledger.live():
+        block = record.blocked
+        if block is None:
+            told.pop(record.id, None)
+            continue
+        if now_s - block["since_s"] < rounds.blocked_s or told.get(record.id) == block["since_s"]:
+            continue
+        told[record.id] = block["since_s"]
+        if block["kind"] == BlockKind.LIMIT:
+            cap = block.get("cap")
+            if cap is None:
+                cap = sum(
+                    sum(r.allocation.values())
+                    for r in ledger.live(record.pool)
+                    if r.tenant == record.tenant and r.id != record.id
+                )
+            drafts.append(events.capped(record.pool, record.tenant, cap, now_s + rounds.feedback_s, block["text"]))
+        elif record.grant is not None:
+            drafts += [
+                events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block["text"])
+                for node, gpus in record.grant.allocation.items()
+            ]
+    return drafts
+
+
+def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
+    """Jobs that have run for their whole time limit, over all their starts."""
+    return [
+        events.cancel_asked(r.id, "time limit", f"its running time reached its limit of {r.spec.time_limit_s:g} s")
+        for r in ledger.live()
+        if r.spec.time_limit_s is not None and r.cancel_why is None and r.ran_at(now_s) >= r.spec.time_limit_s
+    ]
+
+
+def gone(ledger: Ledger, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
+    """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
+    drafts = []
+    for record in ledger.live():
+        if record.cancel_why is not None and not record.shown and record.cancel_sent_s is None:
+            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
+        elif record.missing_since_s is not None and (not owns_submission or record.cancel_why is not None):
+            text = record.cancel_why or "the cluster does not know it any more"
+            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, text))
+    return drafts
+
+
+def measured(
+    ledger: Ledger,
+    fresh: Mapping[JobId, Measurement],
+    last_s: dict[JobId, Seconds],
+    config: Config,
+    now_s: Seconds,
+) -> tuple[list[Draft], set[JobId]]:
+    """Measurements worth recording, and the jobs about which a policy would now think differently."""
+    drafts, news = [], set()
+    for job, new in fresh.items():
+        record = ledger.jobs.get(job)
+        if record is None:
+            continue
+        told = _tells_something_new(record, new)
+        if told and record.live:
+            news.add(job)
+        due = now_s - last_s.get(job, float("-inf")) >= config.history.measured_s
+        if told or due or not record.state.holds:
+            last_s[job] = now_s
+            drafts.append(events.measured(job, plain(new)))
+    return drafts, news
+
+
+def _tells_something_new(record: JobRecord, new: Measurement) -> bool:
+    old = record.measured
+    if not old or old.get("total") != new.total:
+        return True
+    rates = old.get("rates", {})
+    for gpu_type, table in new.rates.items():
+        for gpus, rate in table.items():
+            known = rates.get(gpu_type, {}).get(str(gpus))
+            if known is None or abs(rate - known) > NEWS * known:
+                return True
+    return False

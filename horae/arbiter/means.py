@@ -1,0 +1,48 @@
+"""The policy side's own models, as a ruling uses them: how fast a job would run, and where a job would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.arbiter.guards import Speed
+from horae.arbiter.refit import Offer, Place
+from horae.arbiter.round import Means
+from policy.model import EMPTY, Allocation, Gpus, JobName, Snapshot
+from policy.placement import Placer
+from policy.throughput import Throughput
+
+
+def speed(snapshot: Snapshot) -> Speed:
+    return Throughput(snapshot.cluster).rate
+
+
+def place(snapshot: Snapshot) -> Place:
+    """Offers by the placement that policies use: fewest nodes, near what is held, within all limits."""
+
+    def settle(settled: Mapping[JobName, Allocation]) -> Offer:
+        placer, jobs = Placer(snapshot), {job.name: job for job in snapshot.jobs}
+        try:
+            for name, allocation in settled.items():
+                if allocation:
+                    placer.take(jobs[name], allocation)
+        except ValueError:
+            return lambda _name, _most: EMPTY  # what is settled does not fit any more: nothing is free for sure
+
+        def offer(name: JobName, most: Gpus) -> Allocation:
+            job = jobs[name]
+            gpus = job.gpus.at_most(most)
+            while gpus > 0:
+                found = placer.best(job, gpus)
+                if found:
+                    placer.take(job, found)
+                    return found
+                gpus = job.gpus.at_most(gpus - 1)
+            return EMPTY
+
+        return offer
+
+    return settle
+
+
+def standard() -> Means:
+    return Means(speed, place)

@@ -1,0 +1,160 @@
+"""From now to the target: ordered steps, each ready or waiting for somebody to leave. Pure.
+
+GPUs are released before they are given. Nothing is remembered from one plan to the next: it is made anew from what
+is true, so a superseded plan is simply not continued. What of it was already asked for is undone part by part: a
+start that was not given is not given, one whose gang does not stand yet is withdrawn, and a job that was already
+asked to leave has left when it starts again.
+
+    position                        target differs -> step
+    IDLE     holds nothing          start
+    GRANTED  started, not shown     nothing until the cluster shows it or the grant lapses
+    RUNS     starting or running    stop, then start (or reshape, where the cluster can)
+    LEAVES   asked to leave         nothing until it has left, then start
+
+Never over-allocates: a step is ready only when its GPUs are free of everything that is held or granted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from horae.journal.events import Verb
+from horae.port import JobId
+from policy.model import EMPTY, Allocation, Gpus, NodeName, Seconds
+
+
+class Phase(StrEnum):
+    IDLE = "idle"
+    GRANTED = "granted"
+    RUNS = "runs"
+    LEAVES = "leaves"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where one job stands."""
+
+    job: JobId
+    phase: Phase
+    held: Allocation = field(default_factory=lambda: EMPTY)  #: GPUs nobody else may have
+    grace_s: Seconds = 60.0
+    epoch: int = 0  #: GRANTED: of the grant
+    repeat: bool = False  #: GRANTED, LEAVES: long enough ago that the request is made again
+    withdraw: bool = False  #: RUNS: the cluster blocks it, it must let go whatever its target is
+    cancel: bool = False  #: it is to end for good
+    left_nodes: frozenset[NodeName] = frozenset()
+    may_start_s: Seconds = 0.0  #: not before, on a node it has just left
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    verb: Verb
+    job: JobId
+    allocation: Allocation = field(default_factory=lambda: EMPTY)
+    grace_s: Seconds = 0.0
+    epoch: int | None = None  #: of a start that is repeated; None: a new one
+    ready: bool = True
+    waits_for: tuple[JobId, ...] = ()  #: whose leaving it waits for
+    waits_until_s: Seconds | None = None
+
+
+def plan(
+    positions: Sequence[Position],
+    targets: Mapping[JobId, Allocation],
+    capacity: Mapping[NodeName, Gpus],
+    *,
+    now_s: Seconds = 0.0,
+    reshape_in_place: bool = False,
+    closed: frozenset[NodeName] = frozenset(),
+) -> tuple[Step, ...]:
+    """Steps in order: what ends and releases, then what is given, in the order of `positions`.
+
+    `capacity`: GPUs that are ours to use by node. `closed`: nodes that take nothing new.
+    """
+    free: Counter[NodeName] = Counter(dict(capacity))
+    for position in positions:
+        free.subtract(position.held)
+    holders: dict[NodeName, list[JobId]] = {}
+    for position in positions:
+        for node in position.held:
+            holders.setdefault(node, []).append(position.job)
+    leaving = {p.job for p in positions if _lets_go(p, targets.get(p.job, EMPTY))}
+    releases: list[Step] = []
+    gives: list[Step] = []
+    for position in positions:
+        target = targets.get(position.job, EMPTY)
+        if position.cancel:
+            if position.phase is not Phase.LEAVES or position.repeat:
+                releases.append(Step(Verb.CANCEL, position.job))
+            continue
+        reshapes = reshape_in_place and position.phase is Phase.RUNS and bool(target) and not position.withdraw
+        if _asks_to_leave(position, target) and not reshapes:
+            releases.append(Step(Verb.STOP, position.job, grace_s=position.grace_s))
+        if not target or (target == position.held and position.phase is Phase.RUNS and not position.withdraw):
+            continue
+        step = _give(position, target, free, holders, leaving, now_s, closed, reshapes)
+        if step is not None:
+            gives.append(step)
+            if step.ready:
+                free.subtract(_needs(position, target))
+    if reshape_in_place:
+        releases, gives = _untie(releases, gives, positions)
+    return (*releases, *gives)
+
+
+def _lets_go(position: Position, target: Allocation) -> bool:
+    return position.cancel or position.phase is Phase.LEAVES or _asks_to_leave(position, target)
+
+
+def _asks_to_leave(position: Position, target: Allocation) -> bool:
+    if position.phase is Phase.RUNS:
+        return position.withdraw or target != position.held
+    return position.phase is Phase.LEAVES and position.repeat
+
+
+def _needs(position: Position, target: Allocation) -> Allocation:
+    """What a step takes beyond what the job holds already (a repeated grant, a reshape in place)."""
+    return {n: g - position.held.get(n, 0) for n, g in target.items() if g > position.held.get(n, 0)}
+
+
+def _give(
+    position: Position,
+    target: Allocation,
+    free: Mapping[NodeName, Gpus],
+    holders: Mapping[NodeName, Sequence[JobId]],
+    leaving: set[JobId],
+    now_s: Seconds,
+    closed: frozenset[NodeName],
+    reshapes: bool,
+) -> Step | None:
+    job, phase = position.job, position.phase
+    if phase is Phase.GRANTED and target == position.held:
+        return Step(Verb.START, job, target, epoch=position.epoch) if position.repeat else None
+    verb = Verb.RESHAPE if reshapes else Verb.START
+    if phase is not Phase.IDLE and not reshapes:
+        return Step(verb, job, target, ready=False, waits_for=(job,))
+    needs = _needs(position, target)
+    if any(node in closed for node in needs):
+        return Step(verb, job, target, ready=False)
+    short = [node for node, gpus in needs.items() if gpus > free.get(node, 0)]
+    if short:
+        waits = dict.fromkeys(j for node in short for j in holders.get(node, ()) if j in leaving and j != job)
+        return Step(verb, job, target, ready=False, waits_for=tuple(waits))
+    if now_s < position.may_start_s and position.left_nodes & target.keys():
+        return Step(verb, job, target, ready=False, waits_until_s=position.may_start_s)
+    return Step(verb, job, target)
+
+
+def _untie(releases: list[Step], gives: list[Step], positions: Sequence[Position]) -> tuple[list[Step], list[Step]]:
+    """Reshapes in place may wait for each other in a ring: then the last of them stops and starts instead."""
+    tied = [s for s in gives if s.verb is Verb.RESHAPE and not s.ready]
+    if not tied or releases or any(s.ready for s in gives) or any(p.phase is Phase.LEAVES for p in positions):
+        return releases, gives
+    last = tied[-1]
+    grace_s = next(p.grace_s for p in positions if p.job == last.job)
+    released = [Step(Verb.STOP, last.job, grace_s=grace_s)]
+    waits = Step(Verb.START, last.job, last.allocation, ready=False, waits_for=(last.job,))
+    return released, [waits if s is last else s for s in gives]

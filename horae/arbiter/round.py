@@ -1,0 +1,167 @@
+"""One round, as functions of values: nothing here looks at a clock, a cluster, a file or a policy by itself.
+
+    look      observation                 -> events           (`reconcile.py`)
+    question  ledger + observation        -> a snapshot       (`snapshot.py`)
+    ruling    snapshot + answer           -> targets, events  (`guards.py`, `refit.py`, `record.py`)
+    steps     ledger + targets            -> ordered actions  (`plan.py`, `positions.py`)
+
+`core.py` strings them together as events come in, the journal takes the events, `hands.py` carries the steps out.
+A dry run is the same functions with nobody to carry anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from horae.arbiter import guards, record
+from horae.arbiter.guards import Change, Speed, Veto
+from horae.arbiter.judge import Answer, Question
+from horae.arbiter.plan import Phase, Step, plan
+from horae.arbiter.positions import Board, board, phase_of
+from horae.arbiter.refit import Place, no_place, refit
+from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, picture
+from horae.config import Pool
+from horae.journal import Draft, Ledger, events
+from policy.model import EMPTY, Allocation, Health, Job, JobName, Snapshot
+
+__all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
+
+
+def no_apps(_ledger: Ledger, _pool: str) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What of the policy side a ruling needs beyond the answer: made for one snapshot each."""
+
+    speed: Callable[[Snapshot], Speed]
+    place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
+
+
+def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
+    return Question(
+        pool=pool.name,
+        snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name)),
+        policy=pool.policy,
+        options=pool.options,
+        seed=pool.seed + ledger.pool(pool.name).decisions,
+        limit_s=view.config.rounds.decide_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What is to be, after the guards. `drafts` put it on record."""
+
+    targets: Mapping[JobName, Allocation]
+    vetoes: Mapping[JobName, Veto] = field(default_factory=dict)
+    drafts: tuple[Draft, ...] = ()
+
+
+def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, means: Means) -> Ruling:
+    """Turn an answer into targets. Without a decision the previous targets stand."""
+    words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
+    if answer.decision is None:
+        draft = record.decided(
+            ledger,
+            pool.name,
+            question=words,
+            decision=None,
+            why_not=answer.why_not,
+            took_s=answer.took_s,
+            targets={},
+            now_s=view.now_s,
+        )
+        return Ruling({}, drafts=(draft,) if draft else ())
+    decision, snapshot = answer.decision, asked.snapshot
+    # While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more.
+    jobs = [
+        j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
+    ]
+    wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
+    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, means.speed(snapshot))
+    fit = refit(
+        [j.name for j in jobs if j.name in wanted],
+        wanted,
+        {j.name: j.allocation for j in jobs},
+        capacity=_capacity(snapshot),
+        vetoed=frozenset(hard),
+        soft=frozenset(soft),
+        place=means.place(snapshot),
+    )
+    vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
+    for job, whose in fit.stepped_back.items():
+        if job not in vetoes:
+            vetoes[job] = Veto("room", f"the GPUs it was to get stay with {', '.join(whose) or 'others'} for now")
+    draft = record.decided(
+        ledger,
+        pool.name,
+        question=words,
+        decision=decision,
+        why_not="",
+        took_s=answer.took_s,
+        targets=fit.targets,
+        now_s=view.now_s,
+    )
+    cancels = [
+        events.cancel_asked(job, f"policy {asked.policy}", _why(decision.reasons.get(job)))
+        for job in decision.cancel
+        if (r := ledger.jobs.get(job)) is not None and r.live and r.cancel_why is None
+    ]
+    drafts = (*((draft,) if draft else ()), *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
+    return Ruling(fit.targets, vetoes, drafts)
+
+
+def _why(reason: object) -> str:
+    return str(getattr(reason, "text", "")) or "its app's scheduler ended it"
+
+
+def _vetoes(
+    ledger: Ledger, pool: Pool, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
+) -> tuple[dict[JobName, Veto], dict[JobName, Veto]]:
+    books = ledger.pool(pool.name)
+    health = {n.name: n.health for n in view.observation.nodes}
+    hard, soft = {}, {}
+    for job in jobs:
+        rec, target = ledger.jobs[job.name], wanted.get(job.name)
+        if target is None or target == job.allocation or not job.allocation:
+            continue
+        if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not Phase.RUNS:
+            continue  # it is leaving already, or not there yet: there is nothing to protect
+        change = Change(
+            rec,
+            job,
+            job.allocation,
+            target,
+            view.config.guards,
+            view.now_s,
+            health,
+            books.maintenance,
+            speed,
+        )
+        if (found := guards.veto(change)) is not None:
+            hard[job.name] = found
+        elif (found := guards.veto(change, guards.SOFT_GUARDS)) is not None:
+            soft[job.name] = found
+    return hard, soft
+
+
+def _capacity(snapshot: Snapshot) -> dict[str, int]:
+    return {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in snapshot.cluster.nodes}
+
+
+def steps(
+    ledger: Ledger, pool: str, view: View, *, restart_gap_s: float, reshape_in_place: bool
+) -> tuple[Board, tuple[Step, ...]]:
+    """The way from what is to the targets on record."""
+    where = board(ledger, pool, view, restart_gap_s=restart_gap_s)
+    return where, plan(
+        where.positions,
+        where.targets,
+        where.capacity,
+        now_s=view.now_s,
+        reshape_in_place=reshape_in_place,
+        closed=where.closed,
+    )

@@ -1,0 +1,455 @@
+"""The arbiter as a running thing: `Arbiter`, safe to call from any thread.
+
+Three threads, each with one job. The core's owns the journal and all state, and never waits for anybody: requests
+and results come to it through one mailbox. The hands' talks to the cluster, the judge's waits for policies. So the
+arbiter answers and accepts jobs while a cluster is slow or a policy computes.
+
+When it is dead, nothing expires by itself: running jobs run on, and the next arbiter takes up where the journal
+and the cluster say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
+
+import structlog
+
+import horae
+from horae import explain as explaining
+from horae.arbiter import authority
+from horae.arbiter.authority import Caller
+from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
+from horae.arbiter.desk import Desk, NoSuchJob
+from horae.arbiter.driver import reads_logs
+from horae.arbiter.hands import Hands, Op
+from horae.arbiter.judge import Judge, Question, Worker
+from horae.arbiter.means import standard
+from horae.arbiter.modes import mode_of
+from horae.arbiter.notify import notify, watchdog_s
+from horae.arbiter.profiles import Measurement, Profiles, SdkProfiles
+from horae.arbiter.round import Means, no_apps
+from horae.arbiter.round import question as ask
+from horae.arbiter.snapshot import Apps
+from horae.config import Config, Mode
+from horae.explain import Explanation
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
+from horae.journal.codec import restore
+from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
+from horae.spec import JobSpec
+from policy.model import BadInput, Decision, Node, Seconds, Snapshot
+
+T = TypeVar("T")
+log = structlog.get_logger("horae.arbiter")
+
+#: Requests taken together in one go; more wait for the next, so that results are not starved.
+BATCH = 20_000
+#: After a bug of ours a round is given up and the next one waits this long.
+BUG_PAUSE_S = 30.0
+
+
+#: What a request may be answered with. Anything else is a bug.
+EXPECTED = (BadInput, authority.NotAllowed, NoSuchJob, PortError)
+
+
+class Bug(Exception):
+    """Something of ours went wrong; the log has the details."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the arbiter is."""
+
+    version: str
+    cluster: str
+    state_dir: str
+    stage: str
+    stalled: str | None  #: why nothing is done
+    stood_down: str | None
+    rounds: int
+    looked_ago_s: Seconds | None
+    nodes: tuple[Node, ...]
+    pool_of: Mapping[str, str]
+    pools: tuple[views.PoolRow, ...]
+    modes: Mapping[str, Mode]
+    tenants: tuple[views.TenantRow, ...]
+    alerts: Mapping[str, tuple[str, str, Seconds]]  #: what -> (text, remedy, since, wall time)
+    live: int
+    running: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    specs: Sequence[JobSpec]
+    caller: Caller
+    answer: Future[tuple[JobId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    what: Callable[[], Any]
+    answer: Future[Any] | None  #: None: a result that comes back, nobody waits
+
+
+class Arbiter:
+    def __init__(
+        self,
+        config: Config,
+        port: ClusterPort,
+        *,
+        means: Means | None = None,
+        judge: Judge | None = None,
+        profiles: Profiles | None = None,
+        apps: Apps = no_apps,
+        clock: Clock | None = None,
+    ) -> None:
+        """Takes up the journal. Raises AlreadyRunning, JournalStopped, BadInput."""
+        self.config = config
+        self._journal = Journal(config.state_dir, clock)
+        profiles = profiles or SdkProfiles()
+        profiles.restore({
+            r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured
+        })  # fmt: skip
+        self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
+        self._core = Core(config, self._journal, means or standard(), apps)
+        self._desk = Desk(self._core)
+        self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
+        self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
+            "hands": queue.SimpleQueue(),
+            "judge": queue.SimpleQueue(),
+        }
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+        self.ready, self.over = threading.Event(), threading.Event()  #: looked once; will do nothing more
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for name, target in (("core", self._core_loop), ("hands", self._task_loop), ("judge", self._task_loop)):
+            args = () if name == "core" else (self._tasks[name],)
+            thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self, timeout_s: Seconds = 10.0) -> None:
+        """Finish the call that is being made, and close. Running jobs run on."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._mail.put(None)
+        for tasks in self._tasks.values():
+            tasks.put(None)
+        self._judge.close()
+        for thread in self._threads:
+            thread.join(timeout_s)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._refuse(self._mail.get_nowait())
+        self._hands.close()
+        self._journal.close()
+        self.over.set()
+
+    def run(self) -> int:
+        """Serve in the foreground until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster."""
+        asked = threading.Event()
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            asked.set()
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        beat_s, told_ready = watchdog_s(), False
+        try:
+            self.start()
+            while not asked.wait(min(beat_s or 1.0, 1.0)) and not self.over.is_set():
+                if not told_ready and self.ready.is_set():
+                    told_ready = notify("READY=1", f"STATUS={self._core.capabilities.cluster}") or True
+                if beat_s is not None and self._alive():
+                    notify("WATCHDOG=1")
+            notify("STOPPING=1")
+        finally:
+            stood_down = self._core.stage is Stage.OVER
+            self.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return 1 if stood_down else 0
+
+    def _alive(self) -> bool:
+        """Whether the core takes its mail."""
+        return bool(self._ask(lambda: True, timeout_s=5.0))
+
+    # --- the core's thread --------------------------------------------------------------------------------
+
+    def _core_loop(self) -> None:
+        while not self._stopping.is_set():
+            self._guarded(lambda: self._follow(self._core.tick()), None)
+            for message in self._mail_batch():
+                match message:
+                    case None:
+                        return
+                    case list():
+                        self._guarded(partial(self._submit, message), None)
+                    case _Call(what, answer):
+                        self._guarded(what, answer)
+            if self._core.stage is Stage.OVER:
+                self.over.set()
+
+    def _mail_batch(self) -> list[list[_Submit] | _Call | None]:
+        """What there is in the mailbox; waits for it until the next round is due. Submissions in a row are one."""
+        wait_s = None
+        if self._core.stage is Stage.IDLE:
+            wait_s = max(self._core.next_s() - self._core.now_s(), 0.0)
+        batch: list[_Submit | _Call | None] = []
+        with contextlib.suppress(queue.Empty):
+            batch.append(self._mail.get(timeout=wait_s) if wait_s != 0 else self._mail.get_nowait())
+            while len(batch) < BATCH:
+                batch.append(self._mail.get_nowait())
+        together: list[list[_Submit] | _Call | None] = []
+        for message in batch:
+            if not isinstance(message, _Submit):
+                together.append(message)
+            elif together and isinstance(together[-1], list):
+                together[-1].append(message)
+            else:
+                together.append([message])
+        return together
+
+    def _submit(self, messages: Sequence[_Submit]) -> None:
+        """One write to the disk for all of them."""
+        try:
+            answers = self._desk.submit_all([(m.specs, m.caller) for m in messages])
+        except Exception as error:
+            for message in messages:
+                message.answer.set_exception(error if isinstance(error, EXPECTED) else Bug(str(error)))
+            if not isinstance(error, EXPECTED):
+                raise
+            return
+        for message, found in zip(messages, answers, strict=True):
+            if isinstance(found, tuple):
+                message.answer.set_result(found)
+            else:
+                message.answer.set_exception(found)
+
+    def _guarded(self, what: Callable[[], Any], answer: Future[Any] | None) -> None:
+        """Run one thing on the core's thread. A bug in it costs one request or one round, not the arbiter."""
+        try:
+            value = what()
+        except EXPECTED as error:
+            if answer is None:
+                self._core.give_up_round(str(error), BUG_PAUSE_S)
+            else:
+                answer.set_exception(error)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            log.exception("a round was given up" if answer is None else "a request failed")
+            if answer is None:
+                self._core.give_up_round(text, BUG_PAUSE_S)
+            else:
+                answer.set_exception(Bug(text))
+        else:
+            if answer is not None:
+                answer.set_result(value)
+
+    def _follow(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case LookNow():
+                    self._give("hands", self._look)
+                case Ask(question):
+                    self._give("judge", partial(self._answer, question))
+                case Act(ops, budget_s):
+                    self._give("hands", partial(self._perform, ops, budget_s))
+
+    def _give(self, to: str, task: Callable[[], None]) -> None:
+        self._tasks[to].put(task)
+
+    # --- the other threads --------------------------------------------------------------------------------
+
+    def _task_loop(self, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+        while (task := tasks.get()) is not None and not self._stopping.is_set():
+            try:
+                task()
+            except Exception as error:
+                log.exception("a call failed in a way it should not")
+                text = f"{type(error).__name__}: {error}"
+                self._mail.put(_Call(partial(self._core.give_up_round, text, BUG_PAUSE_S), None))
+
+    def _look(self) -> None:
+        look = self._hands.look(read_logs=reads_logs(self._core))
+        self._back(self._core.looked, look)
+        if look.observation is not None:
+            self.ready.set()
+
+    def _answer(self, question: Question) -> None:
+        self._back(self._core.judged, question.pool, self._judge.ask(question))
+
+    def _perform(self, ops: Sequence[Op], budget_s: Seconds) -> None:
+        self._back(self._core.acted, self._hands.perform(ops, budget_s))
+
+    def _back(self, handler: Callable[..., Sequence[Instruction]], *results: Any) -> None:
+        self._mail.put(_Call(lambda: self._follow(handler(*results)), None))
+
+    # --- requests, from any thread ------------------------------------------------------------------------
+
+    def _ask(self, what: Callable[[], T], timeout_s: Seconds = 60.0) -> T:
+        answer: Future[T] = Future()
+        return self._put(_Call(what, answer), answer, timeout_s)
+
+    def _put(self, message: _Submit | _Call, answer: Future[T], timeout_s: Seconds) -> T:
+        if self._stopping.is_set() or not self._threads:
+            raise TryLater("the arbiter is not running")
+        self._mail.put(message)
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError:
+            raise TryLater(f"the arbiter did not answer within {timeout_s:g} s") from None
+
+    def _refuse(self, message: _Submit | _Call | None) -> None:
+        if message is not None and message.answer is not None:
+            message.answer.set_exception(TryLater("the arbiter is stopping"))
+
+    def submit(self, spec: JobSpec, caller: Caller) -> JobId:
+        """Acknowledged means journaled. Raises BadInput, NotAllowed, Never, JournalStopped, TryLater."""
+        return self.submit_many([spec], caller)[0]
+
+    def submit_many(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
+        """All or none."""
+        answer: Future[tuple[JobId, ...]] = Future()
+        return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
+
+    def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
+        self._ask(lambda: self._desk.cancel(job, caller, why))
+
+    def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
+        self._ask(lambda: self._desk.hold(job, caller, why))
+
+    def unhold(self, job: JobId, caller: Caller) -> None:
+        self._ask(lambda: self._desk.unhold(job, caller))
+
+    def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
+        self._ask(lambda: self._desk.set_mode(pool, mode, caller))
+
+    def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
+        self._ask(lambda: self._desk.maintenance(pool, on, caller, why))
+
+    def release_all(self, caller: Caller) -> tuple[JobId, ...]:
+        """The jobs that are being handed back."""
+        return self._ask(lambda: self._desk.release_all(caller))
+
+    def wake(self) -> None:
+        """Something happened in the cluster: look soon."""
+        self._ask(self._core.wake)
+
+    # --- views, from any thread ---------------------------------------------------------------------------
+
+    def jobs(self, *, ended: bool = True) -> tuple[views.JobRow, ...]:
+        return self._ask(lambda: views.job_table(self._core.ledger, self._core.now_s(), ended=ended))
+
+    def job(self, job: JobId) -> views.JobRow:
+        """Raises NoSuchJob."""
+        return self._ask(lambda: views.job_row(self._record(job), self._core.now_s()))
+
+    def spec(self, job: JobId) -> JobSpec:
+        return self._ask(lambda: self._record(job).spec)
+
+    def explain(self, job: JobId) -> Explanation:
+        def look() -> Explanation:
+            record = self._record(job)
+            plan = self._core.plans.get(record.pool, ())
+            return explaining.explain(self._core.ledger, self.config, record, self._core.now_s(), plan)
+
+        return self._ask(look)
+
+    def history(
+        self, job: JobId | None = None, *, after: int = 0, limit: int | None = None, newest_first: bool = False
+    ) -> tuple[Event, ...]:
+        """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
+        return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
+
+    def view(self, what: Callable[[Ledger, Seconds], T]) -> T:
+        """`what(ledger, now_s)`, where the state does not change meanwhile. It only reads, and is quick."""
+        return self._ask(lambda: what(self._core.ledger, self._core.now_s()))
+
+    def decisions(self, limit: int = 100) -> tuple[Event, ...]:
+        """The newest decisions, newest first."""
+        return self._journal.history(kinds=[Kind.DECIDED], limit=limit, newest_first=True)
+
+    def decision(self, pool: str) -> Decision | None:
+        """The pool's newest decision, whole; None before the first."""
+        return self._ask(lambda: self._core.decisions.get(pool))
+
+    def snapshot(self, pool: str) -> Snapshot:
+        """What the pool's policy would be asked now. Raises TryLater before the first look."""
+
+        def picture() -> Snapshot:
+            found = self.config.pool(pool)
+            if found is None:
+                names = ", ".join(p.name for p in self.config.pools)
+                raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
+            if self._core.view is None:
+                raise TryLater("the cluster was not looked at yet")
+            return ask(self._core.ledger, found, self._core.view, self._core.apps).snapshot
+
+        return self._ask(picture)
+
+    def status(self) -> Status:
+        return self._ask(self._status)
+
+    def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
+        """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
+
+        def check() -> None:
+            authority.may_act_on(caller, self._record(job), self.config)
+
+        self._ask(check)
+        answer: Future[LogChunk] = Future()
+
+        def read() -> None:
+            try:
+                answer.set_result(self._port.read_log(job, offset, limit))
+            except Exception as error:  # noqa: BLE001  (it is the caller's)
+                answer.set_exception(error)
+
+        self._give("hands", read)
+        try:
+            return answer.result(60.0)
+        except TimeoutError:
+            raise TryLater("the cluster is slow to answer") from None
+
+    def _record(self, job: JobId) -> JobRecord:
+        record = self._core.ledger.jobs.get(job)
+        if record is None:
+            raise NoSuchJob(job)
+        return record
+
+    def _status(self) -> Status:
+        core, ledger, now_s = self._core, self._core.ledger, self._core.now_s()
+        view = core.view
+        live = list(ledger.live())
+        return Status(
+            version=horae.__version__,
+            cluster=core.capabilities.cluster,
+            state_dir=str(self.config.state_dir),
+            stage=core.stage.value,
+            stalled=core.stalled,
+            stood_down=ledger.stood_down,
+            rounds=core.rounds,
+            looked_ago_s=now_s - view.now_s if view is not None else None,
+            nodes=view.observation.nodes if view is not None else (),
+            pool_of=view.pools if view is not None else {},
+            pools=tuple(views.pool_row(ledger, p.name, now_s) for p in self.config.pools),
+            modes={p.name: mode_of(ledger, p) for p in self.config.pools},
+            tenants=views.tenant_table(ledger, now_s),
+            alerts={k: (a.text, a.remedy, a.since_wall_s) for k, a in ledger.alerts.items()},
+            live=len(live),
+            running=sum(1 for r in live if r.state.holds),
+            notes=(*core.capabilities.notes, *(view.observation.notes if view is not None else ())),
+        )

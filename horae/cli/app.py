@@ -1,0 +1,90 @@
+"""From the words on the command line to an exit code: find the command, run it, turn every failure into words.
+
+Exit codes are those of docs/architecture.md. What is not foreseen becomes a report in a file and exit 70; a
+traceback never reaches the screen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from horae.cli import COMMANDS, exits
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run `horae ARGUMENTS` and return its exit code."""
+    try:
+        return _invoke(arguments)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) has left. Python would say so again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.DONE
+    except Exception as error:  # noqa: BLE001 - the one place where everything ends
+        return exits.explain(error, arguments)
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    root = application(_wanted(arguments))
+    try:
+        typer.main.get_command(root).main(list(arguments), prog_name="horae")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else exits.DONE
+    return exits.DONE
+
+
+def _wanted(arguments: Sequence[str]) -> Collection[str]:
+    """The command to load: the first word, or while completing a line every word on it."""
+    if "_HORAE_COMPLETE" in os.environ:
+        return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+    return arguments[:1]
+
+
+def application(load: Collection[str] = COMMANDS) -> typer.Typer:
+    """The whole command tree, in which only the commands of `load` are imported; the others are names with help."""
+    root = typer.Typer(
+        name="horae",
+        add_completion="_HORAE_COMPLETE" in os.environ,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT,
+        rich_markup_mode="markdown",
+    )
+    root.callback(invoke_without_command=False)(_root)
+    for name, (module_name, help_line) in COMMANDS.items():
+        if name not in load:
+            root.command(name, help=help_line)(_root)
+            continue
+        module = importlib.import_module(module_name)
+        app = getattr(module, "app", None)
+        if isinstance(app, typer.Typer):
+            root.add_typer(app, name=name, help=app.info.help or help_line)
+        else:
+            function: Callable[..., Any] = getattr(module, name.replace("-", "_"))
+            root.command(name, **getattr(module, "SETTINGS", {}))(function)
+    return root
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from horae import __version__
+
+        typer.echo(f"horae {__version__}")
+        raise typer.Exit()
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Fair, elastic GPU scheduling of deep-learning training."""

@@ -1,0 +1,75 @@
+"""From the API's answers to a `View`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from horae.cli.live.view import EventView, JobView, NodeView, TenantView, View
+from policy.model import GpuSeconds, Seconds
+
+#: What people watching want to read; the rest is for `horae history`.
+TOLD = frozenset(
+    {"submitted", "intent", "ended", "guarded", "alert", "mode", "held", "cancel-asked", "capped", "missing"}
+)
+
+
+def view(
+    status: Mapping[str, Any],
+    events: Iterable[Mapping[str, Any]] = (),
+    *,
+    since_s: Seconds | None = None,
+    owed: Mapping[str, GpuSeconds] | None = None,
+) -> View:
+    """`status` with losses; `owed`: fair GPU time by tenant, where somebody has followed it."""
+    pools = status["pools"]
+    return View(
+        cluster=status["cluster"],
+        policy=", ".join(dict.fromkeys(p["policy"] for p in pools)),
+        mode=", ".join(dict.fromkeys(p["mode"] for p in pools)),
+        wall_s=status["now_s"],
+        nodes=tuple(NodeView(n["name"], n["gpu_type"], n["gpus"], n["health"], n["foreign"]) for n in status["nodes"]),
+        tenants=tuple(_tenant(t, owed) for t in status["tenants"]),
+        jobs=tuple(_job(j) for j in status["jobs"]),
+        events=tuple(_event(e) for e in events if e["kind"] in TOLD),
+        alerts=tuple(a["text"] for a in status["alerts"]),
+        since_s=since_s,
+    )
+
+
+def _tenant(tenant: Mapping[str, Any], owed: Mapping[str, GpuSeconds] | None) -> TenantView:
+    return TenantView(
+        tenant["name"],
+        tenant["weight"],
+        tenant["held"],
+        tenant["fair"],
+        tenant["gpu_s"],
+        None if owed is None else owed.get(tenant["name"], 0.0),
+        tenant["waiting"],
+        tenant["running"],
+        tenant["rho"],
+    )
+
+
+def _job(job: Mapping[str, Any]) -> JobView:
+    return JobView(
+        id=job["id"],
+        name=job["name"],
+        tenant=job["tenant"],
+        state=job["state"],
+        gpus=job["range"],
+        allocation=job["allocation"],
+        submitted_s=job["submitted_s"],
+        ran_s=job["ran_s"],
+        step=job["step"],
+        total=job["total"],
+        losses=tuple((float(step), float(loss)) for step, loss in job.get("losses", ())),
+        rho=job["rho"],
+        starts=job["starts"],
+        reason=job["why"],
+        ended=job["ended"],
+    )
+
+
+def _event(event: Mapping[str, Any]) -> EventView:
+    return EventView(event["wall_s"], event["text"], event["job"] or "", event["name"], event["tenant"], event["kind"])

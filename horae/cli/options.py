@@ -1,0 +1,39 @@
+"""Options that many commands share, and the connection they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from horae.api.client import Client
+
+Socket = Annotated[
+    Path | None,
+    typer.Option("--socket", envvar="HORAE_SOCKET", help="The arbiter's socket.", show_default="found by itself"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: times in seconds, nothing folded.")]
+
+
+def connect(socket: Path | None) -> Client:
+    """A client of the arbiter at `socket`, or of the one that is found."""
+    from horae.api.client import Client, find_socket
+
+    return Client(find_socket(socket))
+
+
+def job_names(incomplete: str) -> list[str]:
+    """Completion: numbers of the jobs that have not ended. Silent when no arbiter answers."""
+    from horae.api.client import Client, Unreachable, find_socket
+    from horae.api.errors import ApiError
+
+    try:
+        jobs = Client(find_socket(), timeout_s=1.0).status()["jobs"]
+    except (Unreachable, ApiError):
+        return []
+    return [job["id"] for job in jobs if job["id"].startswith(incomplete)]
+
+
+JobArgument = Annotated[str, typer.Argument(help="The job's number.", metavar="JOBID", autocompletion=job_names)]

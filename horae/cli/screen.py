@@ -1,0 +1,127 @@
+"""Output: JSON for scripts, plain columns for pipes, colour for terminals. Nothing here knows what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+STATE_STYLES = {
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "green",
+    "stopping": "magenta",
+    "stopped": "yellow",
+    "lost": "bold red",
+    "failed": "bold red",
+    "completed": "dim",
+    "cancelled": "dim",
+    "up": "green",
+    "drain": "yellow",
+    "down": "bold red",
+}
+
+#: State letters as squeue shortens them, with ours for what Slurm does not have.
+LETTERS = {
+    "queued": "PD",
+    "starting": "CF",
+    "running": "R",
+    "stopping": "SG",
+    "stopped": "S",
+    "completed": "CD",
+    "failed": "F",
+    "cancelled": "CA",
+    "lost": "NF",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`title` as Slurm would head it. `last`: takes the rest of the line and is cut there on a terminal."""
+
+    title: str
+    right: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell with a style of its own."""
+
+    text: str
+    style: str = ""
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write("\n")
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str | Cell]],
+    *,
+    header: bool = True,
+    file: IO[str] | None = None,
+) -> None:
+    """Aligned columns: styled and cut to the width on a terminal, plain and whole anywhere else."""
+    out = sys.stdout if file is None else file
+    body = [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
+    if out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+        _rich(columns, body, header, out)
+        return
+    lines = [[c.title for c in columns]] if header else []
+    lines += [[c.text for c in row] for row in body]
+    widths = [max((len(line[i]) for line in lines), default=0) for i in range(len(columns))]
+    for line in lines:
+        cells = (t.rjust(w) if c.right else t.ljust(w) for t, w, c in zip(line, widths, columns, strict=True))
+        out.write(" ".join(cells).rstrip() + "\n")
+
+
+def _rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], header: bool, out: IO[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, show_header=header, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for index, column in enumerate(columns):
+        last = index == len(columns) - 1
+        grid.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            style=column.style,
+            no_wrap=True,
+            overflow="ellipsis" if last else "fold",
+            ratio=1 if last else None,
+        )
+    for row in rows:
+        grid.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+    Console(file=out, highlight=False).print(grid)
+
+
+def state(name: str, label: str | None = None) -> Cell:
+    """A state in its colour; the word is always there, colour only repeats it."""
+    return Cell(name if label is None else label, STATE_STYLES.get(name, ""))
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None) -> None:
+    """`name  value` lines, aligned."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        print(f"{name.ljust(width)}  {value}", file=file)
+
+
+def note(text: str) -> None:
+    """A remark that is not the answer: standard error, so that pipes stay clean."""
+    print(text, file=sys.stderr)
+
+
+def emit_json_line(value: Any) -> None:
+    """One JSON document on one line, at once: for streams."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,43 @@
+"""`horae serve`: the arbiter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae.cli import exits, screen
+
+SETTINGS = {"epilog": "Example:  `horae serve /etc/horae/config.yaml`;  first `horae config check` and `horae doctor`"}
+
+
+def serve(
+    config: Annotated[
+        Path, typer.Argument(help="Its configuration; `horae config init` writes one.", envvar="HORAE_CONFIG")
+    ],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log warnings and errors only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Log JSON lines; the default where standard error is no terminal.")
+    ] = False,
+) -> None:
+    """Run the arbiter of one cluster.
+
+    Until SIGTERM or Ctrl-C, which stop the arbiter and no job: running jobs run on, and the next arbiter takes up
+    where this one was. Tells systemd when it is ready, and feeds its watchdog.
+    """
+    from horae.api.server import SocketInUse
+    from horae.api.service import Service
+    from horae.cli import logs
+    from horae.config import load
+
+    logs.configure(as_json or not sys.stderr.isatty(), quiet=quiet)
+    try:
+        service = Service(load(config))
+    except SocketInUse as error:
+        raise exits.Failure(
+            exits.NO, f"another arbiter answers on {error}", "stop it first, or set api.socket to another path"
+        ) from error
+    screen.note(f"horae serves on {service.socket}")
+    raise typer.Exit(service.run())

@@ -1,0 +1,105 @@
+"""`horae submit`: hand in jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from horae.cli import forms, screen
+from horae.cli.options import Json, Socket, connect
+from policy.model import BadInput
+
+SETTINGS = {
+    "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    "epilog": "Example:  `horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90`",
+}
+
+
+def submit(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The program and its words, after `--`; run once a GPU.")
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", "-g", help="4 (rigid), 1:8 (range), 2: (no limit) or 1,2,4,8.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="A YAML or JSON file: one job, or `jobs:` with many.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Default: the program's name.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Default: your user name.")] = None,
+    app: Annotated[str | None, typer.Option(help="The training goal it belongs to; default: its name.")] = None,
+    key: Annotated[str | None, typer.Option(help="Jobs with the same key share profiles.")] = None,
+    iterations: Annotated[float | None, typer.Option(help="Total iterations, if you know them.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", "-c", help="Folder or URL; without one it is never stopped.")
+    ] = None,
+    gpu_type: Annotated[list[str] | None, typer.Option(help="A GPU type it may run on; repeat for more.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Time it may take to checkpoint and leave.")] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Running time over all its starts.")] = None,
+    retries: Annotated[int | None, typer.Option(help="Failures after which it is failed for good.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the job; repeat.")] = None,
+    cwd: Annotated[Path | None, typer.Option(help="Working folder; default: the present one.")] = None,
+    rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Hand in a training job, or a file of them.
+
+    Prints each job's number. The job runs as you; options given here win over those of the file.
+    """
+    given: dict[str, Any] = {
+        "name": name,
+        "tenant": tenant,
+        "app": app,
+        "model": key,
+        "iterations": iterations,
+        "checkpoint": None if checkpoint is None or "://" in checkpoint else str(Path(checkpoint).absolute()),
+        "gpu_types": gpu_type or None,
+        "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
+        "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
+        "retries": retries,
+        "env": _environment(env or []) or None,
+        "elastic": False if rigid else None,
+        "command": command or None,
+        "gpus": None if gpus is None else forms.range_words(forms.parse_gpus(gpus)),
+    }
+    if checkpoint is not None and "://" in checkpoint:
+        given["checkpoint"] = checkpoint
+    given = {name: value for name, value in given.items() if value is not None}
+    folder = str(cwd.absolute()) if cwd else str(Path.cwd())
+    jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
+    numbers = connect(socket).submit(jobs)
+    if as_json:
+        screen.emit_json({"jobs": numbers})
+    else:
+        for number in numbers:
+            print(f"Submitted job {number}")
+
+
+def _environment(words: list[str]) -> dict[str, str]:
+    out = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise BadInput("is no NAME=VALUE", field="--env", value=word, remedy="write --env NAME=VALUE")
+        out[name] = value
+    return out
+
+
+def _from_file(path: Path, given: dict[str, Any], folder: str) -> list[dict[str, Any]]:
+    """The jobs of a file. Their relative folders count from the file, as people who move it expect."""
+    from horae.api.forms import fit_jobs
+    from policy.textform import load_file
+
+    document = load_file(path)
+    home = Path(folder) if str(path) == "-" else path.absolute().parent
+    jobs = []
+    for form in fit_jobs(document):
+        job = {**form.model_dump(exclude_unset=True, mode="json"), **given}
+        job["cwd"] = str(home / job.get("cwd", "."))
+        if "://" not in job.get("checkpoint", "://"):
+            job["checkpoint"] = str(home / job["checkpoint"])
+        jobs.append(job)
+    return jobs

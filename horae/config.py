@@ -1,0 +1,224 @@
+"""The one configuration file of an arbiter: what it may say, and how it is read.
+
+    state_dir: /var/lib/horae
+    cluster: {adapter: local, options: {}}
+    pools:
+      - {name: main, nodes: "n[1-8]", policy: max-min, mode: enforce}
+    tenants:
+      - {name: vision, weight: 2.0, users: [ann, ben]}
+    operators: [root]
+
+Everything has a default but the cluster's adapter. `load` reads a file, `parse` a text; both raise `BadInput` with
+file, line, field, value and remedy. `schema` is what `horae schema config` prints. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+from pydantic import Field, field_validator, model_validator
+
+from policy.model import NodeName
+from policy.textform import Form, fit, load_file, wrong
+from policy.textform import load as load_text
+
+
+class Mode(StrEnum):
+    """How far the arbiter goes in a pool. Each does what the one before it does, and more."""
+
+    OBSERVE = "observe"  #: reads only
+    ADVISE = "advise"  #: decides, and reports what it would do
+    ORDER = "order"  #: sets the order of waiting jobs
+    ENFORCE = "enforce"  #: starts, stops, resizes
+
+    @property
+    def decides(self) -> bool:
+        return self is not Mode.OBSERVE
+
+    @property
+    def acts(self) -> bool:
+        """Changes anything in the cluster at all."""
+        return self in (Mode.ORDER, Mode.ENFORCE)
+
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class ClusterForm(Form):
+    adapter: Name  #: name of an entry point of the group horae.clusters
+    options: dict[str, Any] = Field(default_factory=dict)  #: the adapter's own
+
+
+class Pool(Form):
+    """A set of nodes with one policy and one mode. Pools share no node."""
+
+    name: Name = "main"
+    nodes: str | None = None  #: hostlist, e.g. gpu[01-16]; left out: all nodes that no other pool names
+    policy: Name = "max-min"
+    options: dict[str, Any] = Field(default_factory=dict)
+    mode: Annotated[Mode, Field(strict=False)] = Mode.ENFORCE
+    seed: int = 0
+
+    @field_validator("nodes")
+    @classmethod
+    def _folds(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        try:
+            empty = not len(NodeSet(text))
+        except NodeSetException as error:
+            raise wrong(f"is no hostlist: {error}", "write it as Slurm does, e.g. gpu[01-16]") from error
+        if empty:
+            raise wrong("names no node", "leave the key out to take all nodes that no other pool names")
+        return text
+
+    def names(self) -> frozenset[NodeName] | None:
+        """The nodes it names; None: all that no other pool names."""
+        return None if self.nodes is None else frozenset(NodeSet(self.nodes))
+
+
+class TenantForm(Form):
+    name: Name
+    weight: Positive = 1.0
+    users: list[str] | None = None  #: who may submit in its name; left out: everybody
+
+
+class Rounds(Form):
+    """When the arbiter looks, decides and acts."""
+
+    tick_s: Positive = 5.0  #: the cluster is looked at this often at least
+    busy_s: Positive = 1.0  #: or this often, while something that was asked for is under way
+    debounce_s: NotNegative = 0.2  #: events within this time make one round
+    decide_s: Positive = 10.0  #: time limit of one decision
+    quiet_s: Positive = 60.0  #: a decision is made this often at least, also when nothing changed
+    act_s: Positive = 5.0  #: actions that do not fit into this time are left to the next round
+    settle_s: Positive = 30.0  #: what the cluster does not show after this time did not happen
+    repeat_s: Positive = 10.0  #: a request that the cluster does not follow is repeated this often
+    blocked_s: NotNegative = 5.0  #: a start that the cluster blocks this long is withdrawn
+    feedback_s: Positive = 300.0  #: how long a site's limit, learnt from a blocked start, is believed
+    avoid_s: Positive = 60.0  #: how long GPUs that could not be had, though they looked free, are left alone
+
+
+class Guards(Form):
+    """What holds a policy's suggestion back (`horae/arbiter/guards.py`)."""
+
+    min_run_s: NotNegative = 60.0  #: a job runs this long between two resizes
+    restarts_per_hour: Annotated[int, Field(ge=1)] = 6  #: a job is stopped by us at most this often
+    gain: NotNegative = 1.0  #: a resize must gain this many times what its restart loses; 0: always worth it
+    horizon_s: Positive = 1800.0  #: over which a resize's gain is counted
+    restart_cost_s: NotNegative = 30.0  #: of a job whose restarts were not measured yet
+    loss_backoff_s: Positive = 10.0  #: wait of a job that is lost again and again; doubles, up to an hour
+
+
+class History(Form):
+    """What the journal keeps, and when it is compacted."""
+
+    keep_s: Positive = 30 * 86400.0  #: older events may be dropped
+    forget_s: Positive = 7 * 86400.0  #: jobs that ended this long ago are forgotten
+    measured_s: Positive = 300.0  #: a running job's measurements are recorded this often
+    compact_events: Annotated[int, Field(ge=100)] = 200_000  #: compact when the journal has grown by this much
+    compact_bytes: Annotated[int, Field(ge=1 << 16)] = 1 << 28
+
+
+class Api(Form):
+    """The socket that everybody calls, and what callers see of each other."""
+
+    socket: Annotated[Path, Field(strict=False)] | None = None  #: default: /run/horae, or the user's own run folder
+    show_others: bool = False  #: whether everybody sees everybody's commands, losses and logs
+
+
+class Config(Form):
+    """`pools`, `tenants` and `operators` are lists in the file."""
+
+    cluster: ClusterForm
+    state_dir: Annotated[Path, Field(strict=False)] = Path("/var/lib/horae")
+    pools: Annotated[list[Pool], Field(min_length=1)] = Field(default_factory=lambda: [Pool()])
+    tenants: list[TenantForm] = Field(default_factory=list)
+    operators: list[str] = Field(default_factory=lambda: ["root"])
+    gpu_types: dict[str, Positive] = Field(default_factory=dict)  #: relative speeds, believed until measured
+    rounds: Rounds = Field(default_factory=Rounds)
+    guards: Guards = Field(default_factory=Guards)
+    history: History = Field(default_factory=History)
+    api: Api = Field(default_factory=Api)
+
+    @field_validator("pools")
+    @classmethod
+    def _disjoint(cls, pools: list[Pool]) -> list[Pool]:
+        _once("pool", (p.name for p in pools))
+        rest = [p.name for p in pools if p.nodes is None]
+        if len(rest) > 1:
+            raise wrong(f"pools {' and '.join(rest)} both take all other nodes", "name the nodes of all but one")
+        seen: dict[NodeName, str] = {}
+        for pool in pools:
+            both = sorted(n for n in pool.names() or () if n in seen)
+            if both:
+                nodes, first = NodeSet.fromlist(both), seen[both[0]]
+                raise wrong(f"{nodes} is in pool {first} and in pool {pool.name}", "a node has one pool")
+            seen.update(dict.fromkeys(pool.names() or (), pool.name))
+        return pools
+
+    @field_validator("tenants")
+    @classmethod
+    def _listed_once(cls, tenants: list[TenantForm]) -> list[TenantForm]:
+        _once("tenant", (t.name for t in tenants))
+        return tenants
+
+    @model_validator(mode="after")
+    def _times_agree(self) -> Config:
+        if self.rounds.busy_s > self.rounds.tick_s:
+            raise wrong("rounds.busy_s is longer than rounds.tick_s", "make it shorter, or the same")
+        return self
+
+    def pool(self, name: str) -> Pool | None:
+        return next((p for p in self.pools if p.name == name), None)
+
+    def weight(self, tenant: str) -> float:
+        return next((t.weight for t in self.tenants if t.name == tenant), 1.0)
+
+    def may_submit(self, user: str, tenant: str) -> bool:
+        """Whether `user` may run jobs in the name of `tenant`. A tenant that is not listed is its own user's."""
+        for listed in self.tenants:
+            if listed.name == tenant:
+                return listed.users is None or user in listed.users or user == tenant
+        return user == tenant
+
+
+def load(path: str | Path) -> Config:
+    """Read a configuration file. Raises BadInput."""
+    return fit(Config, load_file(path))
+
+
+def parse(text: str | bytes, where: str = "<text>") -> Config:
+    return fit(Config, load_text(text, where))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the configuration file."""
+    return Config.model_json_schema()
+
+
+def pools_by_node(config: Config, nodes: Iterable[NodeName]) -> Mapping[NodeName, str]:
+    """node -> its pool, for the nodes that have one."""
+    named: dict[NodeName, str] = {}
+    rest: str | None = None
+    for pool in config.pools:
+        names = pool.names()
+        if names is None:
+            rest = pool.name
+        else:
+            named.update(dict.fromkeys(names, pool.name))
+    return {node: where for node in nodes if (where := named.get(node, rest)) is not None}
+
+
+def _once(what: str, names: Iterable[str]) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise wrong(f"{what} {name} stands twice", "name each once")
+        seen.add(name)

@@ -1,0 +1,43 @@
+"""Small documents by path or URL: the gate, its members, acknowledgements, the fence."""
+
+import io
+import os
+from typing import List, Optional
+
+from .files import read_bytes, write_atomic
+
+_LIMIT = 1 << 20
+
+
+def get(url: str) -> Optional[bytes]:
+    """The document, None when there is none. Raises OSError when nobody can tell."""
+    path = _local(url)
+    if path is not None:
+        return read_bytes(path, _LIMIT)
+    from . import webhdfs
+
+    hdfs, remote = webhdfs.locate(url)
+    pieces: List[bytes] = []
+    return b"".join(pieces) if hdfs.get(remote, pieces.append) else None
+
+
+def put(url: str, data: bytes) -> None:
+    """Replace the document at once. Raises OSError."""
+    path = _local(url)
+    if path is not None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        write_atomic(path, data)
+        return
+    from . import webhdfs
+
+    hdfs, remote = webhdfs.locate(url)
+    folder, _, name = remote.rpartition("/")
+    temporary = "%s/.tmp-%s.%s" % (folder, name, os.urandom(4).hex())
+    hdfs.put(temporary, io.BytesIO(data), len(data))
+    hdfs.rename(temporary, remote, overwrite=True)
+
+
+def _local(url: str) -> Optional[str]:
+    if "://" not in url:
+        return url
+    return url[len("file://") :] if url.startswith("file://") else None

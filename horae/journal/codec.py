@@ -1,0 +1,86 @@
+"""Values to plain JSON data and back: dataclasses become objects without their default fields.
+
+`plain` is idempotent and equals its own trip through JSON text, so an event folded as it is appended and the same
+event read back later are the same data. `restore` validates while it builds (pydantic).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+
+def plain(value: Any) -> Any:
+    """JSON data (None, bool, int, float, str, list, dict with string keys) of any of our values."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(v) for v in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        out = {}
+        for name, default in _defaults(type(value)):
+            item = getattr(value, name)
+            if item != default:
+                out[name] = plain(item)
+        return out
+    if hasattr(value, "item"):  # a numpy scalar, from a policy
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} has no plain form: {value!r}")
+
+
+def restore(kind: type[T], data: Any) -> T:
+    """The value of type `kind` whose `plain` form is `data`. Raises pydantic.ValidationError (a ValueError)."""
+    adapter = _ADAPTERS.get(kind)
+    if adapter is None:
+        adapter = _ADAPTERS[kind] = TypeAdapter(kind)
+    value: T = adapter.validate_python(data)
+    return value
+
+
+def text(data: Any) -> str:
+    """Compact JSON of plain data."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+class _Required:
+    """Equals nothing: the default of a field that has none."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return True
+
+
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    out = []
+    for f in fields(kind):
+        default: Any = _Required()
+        if f.default is not MISSING:
+            default = f.default
+        elif f.default_factory is not MISSING:
+            default = f.default_factory()
+        out.append((f.name, default))
+    return tuple(out)

@@ -1,0 +1,173 @@
+"""The state that follows from the events: jobs, pools, and the arbiter's own life. `fold.py` is its only writer.
+
+Everything here survives a restart, since it is the fold of what is in the file. What a restart may forget (timers
+of retries, the newest full decision) lives in the arbiter's memory instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from horae.port import CheckpointMark, JobId, JobState
+from horae.spec import JobSpec
+from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
+
+
+@dataclass(slots=True)
+class Grant:
+    """A start that was handed out and is not shown by the cluster yet: its GPUs are spoken for."""
+
+    epoch: int
+    allocation: dict[NodeName, Gpus]
+    holding: dict[GpuType, Gpus]
+    at_s: Seconds
+
+
+@dataclass(slots=True)
+class JobRecord:
+    id: JobId
+    spec: JobSpec
+    pool: str
+    tenant: str
+    app: str
+    owner: str
+    submitted_s: Seconds
+    submitted_wall_s: Seconds = 0.0
+    adopted: bool = False  #: the cluster knew it before we did
+    guessed: bool = False  #: nobody could tell its specification: it is left alone
+
+    # what the cluster showed last
+    shown: bool = False
+    state: JobState = JobState.QUEUED
+    epoch_seen: int = 0
+    allocation: dict[NodeName, Gpus] = field(default_factory=dict)
+    holding: dict[GpuType, Gpus] = field(default_factory=dict)
+    since_s: Seconds = 0.0
+    exit_code: int | None = None
+    native: str = ""
+    blocked: dict[str, Any] | None = None  #: {kind, text, cap, since_s}
+    checkpoint: CheckpointMark | None = None
+    missing_since_s: Seconds | None = None
+
+    # what we asked for
+    epoch: int = 0  #: newest that was handed out or seen
+    grant: Grant | None = None
+    submit_sent_s: Seconds | None = None
+    start_asked_s: Seconds | None = None
+    stop_asked_s: Seconds | None = None  #: first asking, until it left
+    stop_repeated_s: Seconds | None = None
+    cancel_why: str | None = None
+    cancel_by: str = ""
+    cancel_sent_s: Seconds | None = None
+    hold_why: str | None = None
+    hold_by: str = ""
+    released: bool = False
+    losses: int = 0  #: starts in a row that the cluster ended
+    down_s: Seconds = 0.0  #: when it was last lost
+    left_nodes: list[NodeName] = field(default_factory=list)  #: what it held before it held nothing
+    left_s: Seconds = 0.0  #: when we saw that it had left them
+    restarts: list[Seconds] = field(default_factory=list)  #: when we last asked it to stop, newest last
+    started_s: Seconds | None = None  #: when it last came to run
+    stop_cost_s: Seconds | None = None
+    restart_cost_s: Seconds | None = None  #: smoothed over its restarts
+
+    # accounts, from observed service
+    attained: dict[GpuType, GpuSeconds] = field(default_factory=dict)
+    ran_s: Seconds = 0.0
+    charged_s: Seconds = 0.0
+
+    # measured; the plain form of `horae.arbiter.profiles.Measurement`
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    # decided
+    target: dict[NodeName, Gpus] | None = None  #: None: nothing was decided yet, it is left as it is
+    leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
+    reason: dict[str, Any] | None = None
+    guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
+
+    # the end
+    ended: JobState | None = None
+    ended_s: Seconds | None = None
+    ended_wall_s: Seconds | None = None
+    end_text: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.ended is None and not self.released
+
+    @property
+    def app_key(self) -> str:
+        """Apps of one name belong together only within their tenant: nobody joins another's by naming it."""
+        return f"{self.tenant}/{self.app}"
+
+    def attained_at(self, now_s: Seconds) -> dict[GpuType, GpuSeconds]:
+        out = dict(self.attained)
+        for gpu_type, gpus in self.holding.items():
+            out[gpu_type] = out.get(gpu_type, 0.0) + gpus * max(now_s - self.charged_s, 0.0)
+        return out
+
+    def ran_at(self, now_s: Seconds) -> Seconds:
+        return self.ran_s + (max(now_s - self.charged_s, 0.0) if self.state is JobState.RUNNING else 0.0)
+
+
+@dataclass(slots=True)
+class Cap:
+    cap: Gpus
+    until_s: Seconds
+    text: str
+
+
+@dataclass(slots=True)
+class Avoid:
+    gpus: Gpus
+    until_s: Seconds
+    text: str
+
+
+@dataclass(slots=True)
+class PoolRecord:
+    mode: str | None = None  #: set while running; None: the configuration's
+    releasing: bool = False  #: every job is being handed back
+    maintenance: str | None = None
+    policy: str = ""  #: whose state `state` is
+    state: dict[str, Any] = field(default_factory=dict)
+    decisions: int = 0
+    decided: dict[str, Any] = field(default_factory=dict)  #: the newest decision without its jobs
+    decided_s: Seconds = 0.0
+    advised: list[dict[str, Any]] = field(default_factory=list)
+    order: list[JobId] = field(default_factory=list)  #: of waiting jobs, as it was set in the cluster
+    caps: dict[str, Cap] = field(default_factory=dict)
+    avoid: dict[NodeName, Avoid] = field(default_factory=dict)
+    apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`
+    active_apps: list[tuple[Seconds, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Alert:
+    text: str
+    remedy: str
+    since_s: Seconds
+    since_wall_s: Seconds
+
+
+@dataclass(slots=True)
+class Ledger:
+    jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    pools: dict[str, PoolRecord] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    next_id: int = 1
+    submitted_s: Seconds = 0.0  #: newest submission: the next one is later, whatever the clock says
+    at_s: Seconds = 0.0
+    opened: int = 0
+    opened_s: Seconds = 0.0  #: whoever asked for something before this is gone, and does not know what came of it
+    claims: list[str] = field(default_factory=list)  #: our newest tokens, newest last
+    stood_down: str | None = None
+
+    def live(self, pool: str | None = None) -> Iterator[JobRecord]:
+        return (r for r in self.jobs.values() if r.live and (pool is None or r.pool == pool))
+
+    def pool(self, name: str) -> PoolRecord:
+        """The pool's record, an empty one for a pool that no event has named yet."""
+        return self.pools.get(name) or PoolRecord()

@@ -1,0 +1,276 @@
+"""The journal file: append, read back, compact. One writer, the arbiter's core thread; any number of readers.
+
+SQLite in WAL mode. A durable append is on the disk when it returns (`synchronous=FULL`); the others ride with the
+next durable one, since nothing acknowledged depends on them. An append is one transaction, so a full disk leaves
+all of it or nothing, and the ledger is only moved once the file is.
+
+Opening folds the newest checkpoint event and what follows it. A file that cannot be read is kept aside, and the
+journal starts empty: the arbiter then asks the cluster (`horae/arbiter/recovery.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from horae.journal import events, schema
+from horae.journal.clock import Clock
+from horae.journal.codec import plain, text
+from horae.journal.events import Draft, Event, Kind
+from horae.journal.fold import fold
+from horae.journal.ledger import Ledger
+from horae.journal.lock import StateLock
+from horae.port import FixConfiguration, JobId
+from policy.model import BadInput, Seconds
+
+FILE = "journal.db"
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
+
+
+class JournalStopped(FixConfiguration):
+    """The journal cannot be written: nothing may be done until it can."""
+
+
+class _Unreadable(Exception):
+    """The file is there and is not a journal that can be read."""
+
+
+class Journal:
+    """`ledger` is the fold of everything in the file; `quarantined` says where an unreadable file was kept."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
+        """Raises AlreadyRunning, JournalStopped (the folder or disk), BadInput (a newer form)."""
+        self.folder, self.path = folder, folder / FILE
+        self.clock = clock or Clock()
+        self.quarantined: str | None = None
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = StateLock(folder)
+        except OSError as error:
+            raise JournalStopped(
+                f"the state folder {folder} cannot be used: {error.strerror}", remedy="mend its rights or its disk"
+            ) from error
+        try:
+            self.new = not self.path.exists()
+            try:
+                self._open()
+            except _Unreadable as error:
+                self._quarantine(str(error))
+                self._open()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    # --- opening ------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self.ledger, self._seq = Ledger(), 0
+        try:
+            self._connect()
+            problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise _Unreadable(problem)
+            schema.prepare(self._db, str(self.path))
+            self.id: str = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()[0]
+            self._catch_up()
+        except sqlite3.Error as error:
+            self._db.close()
+            if _code(error) in _CORRUPT or "no such" in str(error):  # a table or column is not there
+                raise _Unreadable(str(error)) from error
+            raise self._stopped(error) from error
+        except BadInput:
+            self._db.close()
+            raise
+        except (_Unreadable, ValueError, KeyError, TypeError, AssertionError) as error:
+            self._db.close()
+            raise _Unreadable(str(error)) from error
+        self.clock.anchor(self.ledger.at_s)
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
+        self._full = True
+        if self._db.execute("PRAGMA page_count").fetchone()[0] == 0:
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self.path.chmod(0o600)
+
+    def _catch_up(self) -> None:
+        """Fold what is in the file and not in the ledger yet, from the newest checkpoint on."""
+        after = max(self._seq, (_newest_checkpoint(self._db) or 1) - 1)
+        for event in _rows(self._db, "seq > ? ORDER BY seq", (after,)):
+            fold(self.ledger, event)
+            self._seq = event.seq
+
+    def _quarantine(self, why: str) -> None:
+        aside = self.path.with_name(f"{FILE}.unreadable-{time.strftime('%Y%m%dT%H%M%S')}")
+        number = 0
+        while aside.exists():
+            number += 1
+            aside = aside.with_name(f"{aside.name.split('+')[0]}+{number}")
+        for suffix in ("", "-wal", "-shm"):
+            part = self.path.with_name(FILE + suffix)
+            if part.exists():
+                part.rename(aside.with_name(aside.name + suffix))
+        self.new, self.quarantined = True, f"{aside} ({why})"
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
+        """Write these events, all or none, and fold them. Raises JournalStopped, with nothing changed."""
+        wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)
+        fresh = tuple(
+            Event(seq, wall_s, at_s, d.kind, plain(d.data), d.job, d.pool)
+            for seq, d in enumerate(drafts, self._seq + 1)
+        )
+        if fresh:
+            with self._writing(durable):
+                self._insert(fresh)
+            for event in fresh:
+                fold(self.ledger, event)
+                self._seq = event.seq
+        return fresh
+
+    def _insert(self, fresh: Sequence[Event]) -> None:
+        self._db.executemany(
+            f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(e.seq, e.wall_s, e.at_s, e.kind.value, e.job, e.pool, text(e.data)) for e in fresh],
+        )
+
+    @contextmanager
+    def _writing(self, durable: bool) -> Iterator[None]:
+        try:
+            if durable is not self._full:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._full = durable
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._reopen()
+            raise self._stopped(error) from error
+
+    def _reopen(self) -> None:
+        """After a failed write only the file knows what it holds: look again, and fold what did get there."""
+        self._db.close()
+        try:
+            self._connect()
+            self._catch_up()
+        except sqlite3.Error:
+            return  # still failing: the next append says so again
+
+    def _stopped(self, error: sqlite3.Error) -> JournalStopped:
+        if _code(error) in _CORRUPT:
+            return JournalStopped(
+                f"the journal {self.path} is damaged: {error}",
+                remedy="restart the arbiter: it keeps the file aside and reads the state from the cluster",
+            )
+        return JournalStopped(
+            f"the journal {self.path} cannot be written: {error}",
+            remedy="free space or mend the rights there; the arbiter acts again by itself",
+        )
+
+    # --- keeping it bounded -------------------------------------------------------------------------------
+
+    def compact(self, *, history_s: Seconds, forget_after_s: Seconds, keep: Collection[JobId] = frozenset()) -> int:
+        """Forget jobs that ended `forget_after_s` ago (but not those in `keep`: the cluster still shows them), store
+        the ledger as one event, and drop the events that it covers and that are older than `history_s`. Returns
+        how many were dropped. The ledger is what it was."""
+        now_s = self.clock.now_s()
+        old = [
+            job.id
+            for job in self.ledger.jobs.values()
+            if not job.live and job.id not in keep and (job.ended_s or 0.0) <= now_s - forget_after_s
+        ]
+        if old:
+            self.append([events.forgotten(old)])
+        (mark,) = self.append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})], durable=True)
+        with self._writing(durable=True):
+            dropped = self._db.execute(
+                "DELETE FROM events WHERE seq < ? AND (at_s < ? OR kind = ?)",
+                (mark.seq, now_s - history_s, Kind.CHECKPOINT.value),
+            ).rowcount
+        with self._maintaining():
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return dropped
+
+    @contextmanager
+    def _maintaining(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._stopped(error) from error
+
+    def size(self) -> tuple[int, int]:
+        """(events, bytes) in the file now."""
+        with self._maintaining():
+            events_ = self._db.execute("SELECT count(*) FROM events").fetchone()[0]
+            pages, page = (self._db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_count", "page_size"))
+        return events_, pages * page
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def history(
+        self,
+        *,
+        job: str | None = None,
+        kinds: Sequence[Kind] = (),
+        after: int = 0,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> tuple[Event, ...]:
+        """Events in order, from a connection of its own: safe from any thread, beside the writer."""
+        where, values = ["seq > ?"], [after]
+        if job is not None:
+            where.append("job = ?")
+            values.append(job)  # type: ignore[arg-type]
+        if kinds:
+            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            values += [k.value for k in kinds]  # type: ignore[misc]
+        tail = f"ORDER BY seq {'DESC' if newest_first else ''}" + (f" LIMIT {int(limit)}" if limit else "")
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+                return tuple(_rows(reader, f"{' AND '.join(where)} {tail}", values))
+        except sqlite3.Error as error:
+            raise self._stopped(error) from error
+
+    def close(self) -> None:
+        try:
+            self._db.close()
+        finally:
+            self._lock.close()
+
+
+def rebuilt(path: Path) -> Ledger:
+    """The ledger that the file alone gives; what a live one is compared with."""
+    ledger = Ledger()
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+        newest = reader.execute("SELECT max(seq) FROM events WHERE kind = ?", (Kind.CHECKPOINT.value,)).fetchone()[0]
+        for event in _rows(reader, "seq >= ? ORDER BY seq", (newest or 0,)):
+            fold(ledger, event)
+    return ledger
+
+
+def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
+    row: tuple[int | None] = db.execute(
+        "SELECT max(seq) FROM events WHERE kind = ?", (Kind.CHECKPOINT.value,)
+    ).fetchone()
+    return row[0]
+
+
+def _rows(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+    for seq, wall_s, at_s, kind, job, pool, data in db.execute(
+        f"SELECT {_COLUMNS} FROM events WHERE {where}", tuple(values)
+    ):
+        yield Event(seq, wall_s, at_s, Kind(kind), json.loads(data), job, pool)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 where Python raised without one."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

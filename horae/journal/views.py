@@ -1,0 +1,184 @@
+"""What people are shown: rows and pictures derived from the ledger. Pure; nobody reads a view to decide.
+
+The same ledger gives the same views, so a restarted arbiter, or a rebuilt journal, shows what was shown before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from horae.journal.ledger import JobRecord, Ledger
+from horae.port import JobId, JobState
+from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One line of the job table."""
+
+    id: JobId
+    name: str
+    owner: str
+    tenant: str
+    app: str
+    pool: str
+    state: str  #: a `JobState`, or `held`, `released`, `unknown` (the cluster does not show it)
+    gpus: Gpus  #: held now
+    allocation: Allocation
+    target: Allocation | None
+    min_gpus: Gpus
+    max_gpus: Gpus | None
+    submitted_s: Seconds  #: wall time
+    waited_s: Seconds | None  #: since it was submitted, while it waits for its first start
+    ran_s: Seconds
+    attained: Mapping[GpuType, GpuSeconds]
+    done: float
+    total: float | None
+    rate: float | None  #: iterations/s at its present size, measured
+    epoch: int
+    restarts: int
+    restart_cost_s: Seconds | None
+    exit_code: int | None
+    ended_s: Seconds | None  #: wall time
+    why: str  #: one line: the policy's reason, the guard, the block, the hold or the end
+
+
+def job_row(record: JobRecord, now_s: Seconds) -> JobRow:
+    gpus = record.spec.gpus
+    measured = record.measured
+    done = max(measured.get("done", 0.0), record.checkpoint.step if record.checkpoint is not None else 0.0)
+    total = record.spec.iterations if record.spec.iterations is not None else measured.get("total")
+    if record.ended is JobState.COMPLETED and total is not None:
+        done = total
+    return JobRow(
+        id=record.id,
+        name=record.spec.name,
+        owner=record.owner,
+        tenant=record.tenant,
+        app=record.app,
+        pool=record.pool,
+        state=state_word(record),
+        gpus=sum(record.allocation.values()),
+        allocation=dict(record.allocation),
+        target=None if record.target is None else dict(record.target),
+        min_gpus=gpus.min,
+        max_gpus=gpus.max,
+        submitted_s=record.submitted_wall_s,
+        waited_s=None if record.started_s is not None or not record.live else max(now_s - record.submitted_s, 0.0),
+        ran_s=record.ran_at(now_s) if record.live else record.ran_s,
+        attained=record.attained_at(now_s) if record.live else dict(record.attained),
+        done=done,
+        total=total,
+        rate=_rate(record),
+        epoch=record.epoch_seen,
+        restarts=max(record.epoch_seen - 1, 0),
+        restart_cost_s=record.restart_cost_s,
+        exit_code=record.exit_code,
+        ended_s=record.ended_wall_s,
+        why=why(record),
+    )
+
+
+def state_word(record: JobRecord) -> str:
+    if record.ended is not None:
+        return record.ended.value
+    if record.released:
+        return "released"
+    if record.missing_since_s is not None:
+        return "unknown"
+    if record.hold_why is not None and not record.state.holds:
+        return "held"
+    return record.state.value
+
+
+def why(record: JobRecord) -> str:
+    """The strongest of the things that keep it where it is."""
+    if record.ended is not None:
+        return record.end_text
+    for text in (
+        record.cancel_why,
+        record.hold_why,
+        record.blocked["text"] if record.blocked is not None else None,
+        record.guard["text"] if record.guard is not None else None,
+        record.reason["text"] if record.reason is not None else None,
+    ):
+        if text:
+            return text
+    return "" if record.shown else "the cluster does not know it yet"
+
+
+def _rate(record: JobRecord) -> float | None:
+    gpus = str(sum(record.holding.values()))
+    for gpu_type in record.holding:
+        rate = record.measured.get("rates", {}).get(gpu_type, {}).get(gpus)
+        if rate is not None:
+            return float(rate)
+    return None
+
+
+def job_table(ledger: Ledger, now_s: Seconds, *, ended: bool = True) -> tuple[JobRow, ...]:
+    """Live jobs by submission, then those that are over, newest end first."""
+    live = sorted((r for r in ledger.jobs.values() if r.live), key=lambda r: (r.submitted_s, r.id))
+    over = sorted((r for r in ledger.jobs.values() if not r.live), key=lambda r: (-(r.ended_s or 0.0), r.id))
+    return tuple(job_row(r, now_s) for r in (*live, *(over if ended else ())))
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    name: str
+    running: int
+    waiting: int
+    gpus: Gpus
+    attained: Mapping[GpuType, GpuSeconds]  #: over the jobs that are still on record
+
+
+def tenant_table(ledger: Ledger, now_s: Seconds) -> tuple[TenantRow, ...]:
+    names = sorted({r.tenant for r in ledger.jobs.values()})
+    rows = []
+    for name in names:
+        records = [r for r in ledger.jobs.values() if r.tenant == name]
+        attained: dict[GpuType, GpuSeconds] = {}
+        for record in records:
+            for gpu_type, seconds in (record.attained_at(now_s) if record.live else record.attained).items():
+                attained[gpu_type] = attained.get(gpu_type, 0.0) + seconds
+        live = [r for r in records if r.live]
+        rows.append(
+            TenantRow(
+                name,
+                running=sum(1 for r in live if r.state.holds),
+                waiting=sum(1 for r in live if not r.state.holds),
+                gpus=sum(sum(r.allocation.values()) for r in live),
+                attained=attained,
+            )
+        )
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    name: str
+    mode: str | None  #: set while running; None: the configuration's
+    releasing: bool
+    maintenance: str | None
+    decisions: int
+    decided: Mapping[str, Any]  #: the newest decision: policy, options, seed, certificate, solver, fallback
+    advised: tuple[Mapping[str, Any], ...]
+    caps: Mapping[str, Gpus]
+    avoid: Mapping[str, Gpus]
+
+
+def pool_row(ledger: Ledger, name: str, now_s: Seconds) -> PoolRow:
+    books = ledger.pool(name)
+    return PoolRow(
+        name,
+        books.mode,
+        books.releasing,
+        books.maintenance,
+        books.decisions,
+        dict(books.decided),
+        tuple(books.advised),
+        {t: c.cap for t, c in books.caps.items() if c.until_s > now_s},
+        {n: a.gpus for n, a in books.avoid.items() if a.until_s > now_s},
+    )

@@ -1,0 +1,1 @@
+"""Apathetic Future Share: elastic sharing for short mean completion times (AFS/CoDDL, NSDI 2021)."""

@@ -1,0 +1,141 @@
+"""AFS-L: Apathetic Future Share with known job lengths (AFS §3.3, Algorithm 1).
+
+Stage one: every job gets its smallest gang, in the order of the remaining time that it would then have, until GPUs
+run out. Stage two: step by step, the next GPUs go to the job with the top priority by comparison (3), see
+`priority.py`. A job whose throughput no longer grows takes no more, and GPUs that help nobody stay idle.
+
+Where the paper is silent:
+
+- Ties, of lengths and of the two sides of (3): earliest submitted, then name. `tie=shorter` gives equal sides to the
+  shorter job, as line 12 of Algorithm 1 does; with linear scaling sides tie all the time.
+- A job without GPUs comes before every job that has some, as the text on stage one says. (3) says the same for every
+  job that scales worse than linearly; at exactly linear scaling it ties.
+- Gangs: a step may be several GPUs (a smallest gang above one, a list of allowed sizes); both sides of (3) are then
+  taken per GPU of the step. A smallest gang that does not fit is skipped.
+- GPU types: with its first step a job is bound to one type, the one where it would end first among those with room.
+- Unknown lengths (`unknown=longest`, the default): such a job counts as longer than every other; `unknown=refuse`
+  makes them an error that names AFS-P, which needs no lengths.
+- Unknown speed: linear scaling is assumed, up to the job's fair share of the GPUs, one in so many jobs (§4.5).
+- `span=best` counts the slowdown S of the narrowest span that a gang needs when steps are compared; the paper's
+  algorithm looks at the throughput table alone.
+- `network_packing` applies §4.4 and Appendix E to the shares, see `packing.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+from policy.afs.packing import pack
+from policy.afs.priority import Leaders
+from policy.assign import Want, assign
+from policy.contract import Context
+from policy.model import BadInput, Job, Proposal, Snapshot
+from policy.pools import Pools, Step
+from policy.steps import explain
+
+
+def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    """One AFS-L round."""
+    jobs = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
+    unknown = [j for j in jobs if j.work_left is None]
+    if unknown and options["unknown"] == "refuse":
+        raise BadInput(
+            f"{len(unknown)} jobs have no known length, {unknown[0].name!r} the first",
+            field="work.total",
+            remedy="state work.total, use afs-p, or set unknown=longest",
+        )
+    pools = Pools(snapshot, context.speeds, widest=options["span"] == "best")
+    sated = share(jobs, pools, shorter=options["tie"] == "shorter")
+    packed = options["network_packing"]
+    if packed:
+        pack(snapshot, jobs, pools)
+    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
+    placed = assign(snapshot, wants, jobs, context, fewest_nodes=packed, fill=not packed)
+    notes = (f"{len(unknown)} jobs of unknown length count as the longest",) if unknown else ()
+    reasons = explain(snapshot, jobs, sated, placed, context)
+    return Proposal(allocation=placed.placer.taken, reasons=reasons, notes=notes)
+
+
+def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:
+    """Algorithm 1 over `pools`, `jobs` in the order of ties. Returns the jobs that more would not make faster."""
+    fair = max(sum(pools.free.values()) // max(len(jobs), 1), 1)
+    _stage_one(jobs, pools)
+    held = [j for j in jobs if pools.count.get(j.name)]
+    return _stage_two(held, pools, fair, shorter)
+
+
+def length(job: Job, pools: Pools, step: Step) -> float:
+    """Remaining time at a size; infinite where nobody knows."""
+    if job.work_left is None or not job.throughput:
+        return inf
+    return job.work_left / pools.rate(job, step.gpu_type, step.gpus)
+
+
+def _stage_one(jobs: list[Job], pools: Pools) -> None:
+    queue: list[tuple[float, int, Step]] = []
+    for n, job in enumerate(jobs):
+        step = pools.first_step(job)
+        if step is not None:
+            queue.append((length(job, pools, step), n, step))
+    heapq.heapify(queue)
+    while queue:
+        _, n, step = heapq.heappop(queue)
+        job = jobs[n]
+        if pools.fits(job, step):
+            pools.give(job, step)
+            continue
+        other = pools.first_step(job)  # its best type may have filled up since
+        if other is not None and pools.fits(job, other):
+            heapq.heappush(queue, (length(job, pools, other), n, other))
+
+
+def _stage_two(jobs: list[Job], pools: Pools, fair: int, shorter: bool) -> set[str]:
+    sated: set[str] = set()
+    steps: list[Step | None] = []
+    ups: list[float] = []
+    downs: list[float] = []
+    lengths: list[float] = []
+    for job in jobs:
+        step = _next(job, pools, fair, sated)
+        up, down, long = _sides(job, pools, step)
+        steps.append(step)
+        ups.append(up)
+        downs.append(down)
+        lengths.append(long)
+    leaders = Leaders(ups, downs, lengths, shorter)
+    while (top := leaders.top) is not None:
+        step = steps[top]
+        job = jobs[top]
+        if step is None or not pools.fits(job, step):
+            leaders.leave()
+            continue
+        pools.give(job, step)
+        steps[top] = step = _next(job, pools, fair, sated)
+        if step is None:
+            leaders.leave()
+        else:
+            leaders.change(*_sides(job, pools, step))
+    return sated
+
+
+def _next(job: Job, pools: Pools, fair: int, sated: set[str]) -> Step | None:
+    step = pools.next_step(job)
+    if step is None:
+        if job.gpus.above(pools.count[job.name]) is not None:
+            sated.add(job.name)
+        return None
+    return step if job.throughput or step.gpus <= fair else None
+
+
+def _sides(job: Job, pools: Pools, step: Step | None) -> tuple[float, float, float]:
+    """(3)'s left and right side for the job, per GPU of its next step, and its length now."""
+    if step is None:
+        return -inf, -inf, inf
+    has = pools.count[job.name]
+    now, then = pools.rate(job, step.gpu_type, has), pools.rate(job, step.gpu_type, step.gpus)
+    gain = (then - now) / step.add
+    left = job.work_left
+    return gain / then, gain / now, inf if left is None or not job.throughput else left / now

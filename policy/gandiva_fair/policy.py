@@ -1,0 +1,347 @@
+"""Gandiva-fair as a policy (§3.5): tickets -> trades -> homes -> parts -> who runs this quantum.
+
+A job is a gang of the size it requests (elastic ranges are not the paper's; a job whose request no GPU type can hold
+takes the largest size of its range that one can). Gandiva-fair time-slices: jobs of a node take turns, and the
+quantum should be at least twenty times a restart.
+
+State: homes, passes and parts of jobs, the attained GPU time they were charged up to, the trades in force, the
+lottery's queue. Passes are charged from attained GPU time of the next snapshot.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from policy import reasons
+from policy.contract import Context
+from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
+from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
+from policy.gandiva_fair.parts import parts
+from policy.gandiva_fair.stride import Entry, advance, join, split_stride
+from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
+from policy.gandiva_fair.trading import Entitlement, Trade, trade, undone
+from policy.model import EMPTY, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
+from policy.placement import Placer
+from policy.throughput import Throughput
+
+
+def decide_gandiva_fair(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _Round(snapshot, options, context).decide("stride")
+
+
+def decide_lottery(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _Round(snapshot, options, context).decide("lottery")
+
+
+def decide_lottery_backfill(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _Round(snapshot, options, context).decide("backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """What tenants are entitled to: before and after trading, and the trades."""
+
+    fair: Mapping[str, float]
+    have: Entitlement
+    trades: list[Trade]
+    undone: list[Trade]
+
+
+class _Round:
+    def __init__(self, snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> None:
+        self.snapshot, self.options, self.context = snapshot, options, context
+        self.speeds: Throughput = context.speeds
+        self.placer = Placer(snapshot, self.speeds)
+        self.state = snapshot.state
+        self.site = Site.of(snapshot)
+        self.equal = snapshot.cluster.limits.equal_gpus_per_node
+        self.total: dict[GpuType, int] = {}
+        for node, n in self.site.gpus.items():
+            t = self.site.type_of[node]
+            self.total[t] = self.total.get(t, 0) + n
+        weights = {t.name: t.weight for t in snapshot.tenants}
+        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work_left != 0}
+        self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
+        self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
+        self.requested: dict[str, int] = {}
+        for j in self.jobs:
+            self.requested[j.tenant] = self.requested.get(j.tenant, 0) + self.size[j.name]
+        self.per_gpu = tickets_per_gpu(self.tickets, self.requested)
+        self.moves: dict[JobName, str] = {}
+
+    def _size(self, job: Job) -> Gpus:
+        most = max((self.total[t] for t in self.speeds.types(job) if t in self.total), default=0)
+        size = job.gpus.at_most(min(job.gpus.requested, most))
+        while size and not self.placer.possible(job, size):
+            size = job.gpus.at_most(size - 1)
+        return size
+
+    def decide(self, rule: str) -> Proposal:
+        rights = self._rights()
+        self._settle(rights)
+        part = self._parts(rights)
+        passes = self._passes(part)
+        queue: list[JobName] = []
+        if rule == "stride":
+            chosen = self._stride(passes, part)
+        else:
+            # A lottery of its own a quantum, the same in a replay.
+            random = Random(f"{self.context.seed}:{self.state.get('quantum', 0)}")
+            tickets = {j.name: self.per_gpu[j.tenant] for j in self.jobs if j.name in self.site.homes}
+            homes = {j: self.site.homes[j] for j in tickets}
+            if rule == "lottery":
+                chosen, queue = gang_lottery(homes, tickets, self.site.gpus, self.state.get("queue", ()), random)
+            else:
+                chosen = backfill_lottery(homes, tickets, self.site.gpus, random)
+        self._run(chosen, passes)
+        allocation = {j.name: self.placer.taken.get(j.name, EMPTY) for j in self.snapshot.jobs}
+        return Proposal(
+            allocation=allocation,
+            shares=self._shares(part),
+            reasons=self._reasons(allocation, part, passes, rights),
+            state=self._next(part, passes, rights, queue),
+            notes=tuple(f"trade undone: {t.fast_gpus:g} {t.fast} of {t.high} back to {t.low}" for t in rights.undone),
+        )
+
+    # --- who is entitled to what ---
+
+    def _rights(self) -> _Rights:
+        everything = sum(self.total.values())
+        fair = fair_shares(self.tickets, {t: float(n) for t, n in self.requested.items()}, everything)
+        start = {
+            tenant: {t: fair[tenant] * n / everything for t, n in self.total.items()} if everything else {}
+            for tenant in self.tickets
+        }
+        before = [Trade(**t) for t in self.state.get("trades", ())]
+        if not self.options["trading"] or len(self.total) < 2:
+            return _Rights(fair, start, [], before)
+        types = [t for t in self.speeds.present if t in self.total]
+        have, trades = trade(start, self._speed(types), types, 1.0, self.options["trade_threshold"])
+        return _Rights(fair, have, trades, undone(before, trades))
+
+    def _speed(self, types: Sequence[GpuType]) -> dict[str, dict[GpuType, float]]:
+        """Mean speed-up of a tenant's jobs by type; only types on which all its jobs were measured."""
+        out: dict[str, dict[GpuType, float]] = {}
+        for tenant in self.tickets:
+            jobs = [j for j in self.jobs if j.tenant == tenant]
+            if all(j.throughput for j in jobs):
+                rows = {t: [self.speeds.speedup(j, t) for j in jobs] for t in types}
+                out[tenant] = {t: sum(r) / len(r) for t, r in rows.items() if all(r)}
+        return out
+
+    # --- where jobs live ---
+
+    def _settle(self, rights: _Rights) -> None:
+        site, demand = self.site, {t: dict.fromkeys(self.total, 0.0) for t in self.tickets}
+        new: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            home = self.state.get("homes", {}).get(job.name) or job.allocation
+            if site.stands(home) and sum(home.values()) == self.size[job.name]:
+                site.settle(job, home, self.per_gpu[job.tenant])
+                demand[job.tenant][gpu_type(site, home)] += self.size[job.name]
+            else:
+                new.setdefault(job.tenant, []).append(job)
+        # Algorithm 2, line 2: the tenant that uses least of its share is next.
+        heap = [(sum(demand[t].values()) / max(rights.fair[t], 1e-9), t) for t in new]
+        heapq.heapify(heap)
+        while heap:
+            _, tenant = heapq.heappop(heap)
+            job = new[tenant].pop(0)
+            self._house(job, rights.have[tenant], demand[tenant])
+            if new[tenant]:
+                heapq.heappush(heap, (sum(demand[tenant].values()) / max(rights.fair[tenant], 1e-9), tenant))
+        left = int(self.options["migrations"])
+        left -= self._change_types(rights, demand, left)
+        for name, home in rebalance(site, self.jobs, self.per_gpu, self.options["load_threshold"], left):
+            self.moves[name] = f"balances load: moves to {reasons.places(home)}"
+
+    def _house(self, job: Job, tickets: Mapping[GpuType, float], demand: dict[GpuType, float]) -> None:
+        size = self.size[job.name]
+        for t in types_by_worth(job, size, tickets, demand, self.speeds):
+            home = self.site.best(size, t, self.equal)
+            if home:
+                self.site.settle(job, home, self.per_gpu[job.tenant])
+                demand[t] += size
+                return
+
+    def _change_types(self, rights: _Rights, demand: Mapping[str, dict[GpuType, float]], most: int) -> int:
+        """Moves between GPU types (§3.5): the job that adds most to its tenant's progress, while that is more than
+        the threshold (as a part of the job's own rate at full service)."""
+        done = 0
+        while done < most:
+            best: tuple[float, Job, GpuType, Home] | None = None
+            for job in self.jobs:
+                home = self.site.homes.get(job.name)
+                if home is None or not job.throughput or job.name in self.moves:
+                    continue
+                here, size = gpu_type(self.site, home), self.size[job.name]
+                have, wants = rights.have[job.tenant], demand[job.tenant]
+                rate = self.speeds.at(job, here, size) or 0.0
+                lost = rate / size * added(have.get(here, 0.0), wants[here] - size, size)
+                for t in self.speeds.types(job):
+                    if t == here or t not in self.total:
+                        continue
+                    won = (self.speeds.at(job, t, size) or 0.0) / size * added(have.get(t, 0.0), wants[t], size)
+                    gain = (won - lost) / max(rate, 1e-9)
+                    if gain > self.options["migration_threshold"] and (best is None or gain > best[0] + 1e-12):
+                        there = self.site.best(size, t, self.equal)
+                        if there:
+                            best = (gain, job, t, there)
+            if best is None:
+                break
+            gain, job, t, there = best
+            demand[job.tenant][gpu_type(self.site, self.site.homes[job.name])] -= self.size[job.name]
+            demand[job.tenant][t] += self.size[job.name]
+            self.site.leave(job, self.per_gpu[job.tenant])
+            self.site.settle(job, there, self.per_gpu[job.tenant])
+            self.moves[job.name] = f"moves to {t}, which adds {gain:.0%} of its rate to what {job.tenant} achieves"
+            done += 1
+        return done
+
+    def _parts(self, rights: _Rights) -> dict[JobName, float]:
+        out: dict[JobName, float] = {}
+        for t in self.total:
+            homes = {j: h for j, h in self.site.homes.items() if gpu_type(self.site, h) == t}
+            tenant_of = {j.name: j.tenant for j in self.jobs if j.name in homes}
+            entitled = {tenant: have.get(t, 0.0) for tenant, have in rights.have.items()}
+            gpus = {n: k for n, k in self.site.gpus.items() if self.site.type_of[n] == t}
+            out.update(parts(homes, tenant_of, entitled, gpus))
+        return out
+
+    # --- who runs ---
+
+    def _passes(self, part: Mapping[JobName, float]) -> dict[JobName, int]:
+        """Passes now: those of the state, charged with what was served since; new jobs join."""
+        quantum = self.options["quantum"]
+        old, old_part, attained = (self.state.get(k, {}) for k in ("passes", "parts", "attained"))
+        out: dict[JobName, int] = {}
+        for job in self.jobs:
+            if job.name in old:
+                served = max(sum(job.attained.values()) - attained.get(job.name, 0.0), 0.0)
+                quanta = served / (self.size[job.name] * quantum)
+                out[job.name] = advance(old[job.name], old_part.get(job.name, 1.0), quanta)
+        settled = dict(out)
+        beside: dict[NodeName, list[int]] = {}
+        for name, pass_ in settled.items():
+            for node in self.site.homes.get(name, ()):
+                beside.setdefault(node, []).append(pass_)
+        for job in self.jobs:
+            if job.name not in out:
+                near = [p for node in self.site.homes.get(job.name, ()) for p in beside.get(node, ())]
+                out[job.name] = join(near, part.get(job.name, 1.0))
+        return out
+
+    def _stride(self, passes: Mapping[JobName, int], part: Mapping[JobName, float]) -> list[JobName]:
+        small: dict[NodeName, list[Entry]] = {}
+        large: list[tuple[Entry, Home]] = []
+        for job in self.jobs:
+            home = self.site.homes.get(job.name)
+            if home is None:
+                continue
+            entry = Entry(job.name, self.size[job.name], passes[job.name], job.order)
+            if len(home) > 1:
+                large.append((entry, home))
+            else:
+                small.setdefault(next(iter(home)), []).append(entry)
+        return split_stride(self.site.gpus, small, large, self._aggregates(small, part) if large else {})
+
+    def _aggregates(self, small: Mapping[NodeName, Sequence[Entry]], part: Mapping[JobName, float]) -> dict[str, int]:
+        """Pass of a node's small jobs together: the mean of theirs, weighted by the GPUs they are entitled to.
+
+        Stride service of the aggregate advances that mean by exactly the aggregate's stride, so it needs no account
+        of its own and cannot drift from what its jobs were charged.
+        """
+        out: dict[str, int] = {}
+        for node, entries in small.items():
+            weights = [e.size * part.get(e.name, 1.0) for e in entries]
+            total = sum(weights)
+            out[node] = round(sum(w * e.pass_ for w, e in zip(weights, entries, strict=True)) / max(total, 1e-9))
+        return out
+
+    def _run(self, chosen: Sequence[JobName], passes: Mapping[JobName, int]) -> None:
+        by_name = {j.name: j for j in self.jobs}
+        for name in chosen:
+            self._take(by_name[name], self.site.homes[name])
+        waiting = [j for j in self.jobs if j.name not in self.placer.taken]
+        waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
+        budget = int(self.options["migrations"]) - len(self.moves)
+        for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration
+            if budget <= 0 or self.placer.free() == 0:
+                break
+            found = self.placer.best(job, self.size[job.name])
+            if found and len(self.speeds.by_type(found)) == 1:
+                budget -= 1
+                self.site.leave(job, self.per_gpu[job.tenant])
+                self.site.settle(job, found, self.per_gpu[job.tenant])
+                self.placer.take(job, found)
+                self.moves[job.name] = f"moves to GPUs that are idle on {reasons.places(found)}"
+
+    def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
+        try:
+            self.placer.take(job, home)
+        except ValueError:  # a tenant's cap, or CPUs and memory: the job waits, and `waits` says which
+            self.placer.drop(job)
+
+    # --- what is said and kept ---
+
+    def _shares(self, part: Mapping[JobName, float]) -> dict[JobName, dict[GpuType, float]]:
+        out: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in self.snapshot.jobs}
+        for name, home in self.site.homes.items():
+            out[name] = {gpu_type(self.site, home): round(part.get(name, 0.0) * self.size[name], 6)}
+        return out
+
+    def _reasons(
+        self,
+        allocation: Mapping[JobName, Any],
+        part: Mapping[JobName, float],
+        passes: Mapping[JobName, int],
+        rights: _Rights,
+    ) -> dict[JobName, Reason]:
+        out: dict[JobName, Reason] = {}
+        for job in self.jobs:
+            home = self.site.homes.get(job.name)
+            if home is None:
+                continue
+            share = {t: round(x, 4) for t, x in rights.have[job.tenant].items()}
+            numbers = {
+                "pass": passes[job.name],
+                "part": round(part[job.name], 4),
+                "home": dict(home),
+                "tenant_gpus": share,
+                "tickets_per_gpu": self.per_gpu[job.tenant],
+            }
+            change = f"more tickets for {job.tenant}, or fewer jobs on {reasons.places(home)}"
+            seen = reasons.outcome(job, allocation[job.name], self.speeds, change)
+            moved = self.moves.get(job.name)
+            if seen is not None and seen.code is not Code.PREEMPTED:
+                text = f"{seen.text}; {moved}" if moved else seen.text
+                out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, change)
+                continue
+            room = self.placer.room(job.tenant)
+            if room is not None and room < self.size[job.name]:
+                out[job.name] = reasons.waits(job, Code.WAITS_CAP, self.size[job.name], self.placer)
+                continue
+            code = Code.PREEMPTED if job.held else Code.WAITS_TURN
+            text = (
+                f"takes turns on {reasons.places(home)}: it may run {part[job.name]:.0%} of the quanta, and jobs "
+                "served less go first now"
+            )
+            out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)
+        return out
+
+    def _next(
+        self, part: Mapping[JobName, float], passes: Mapping[JobName, int], rights: _Rights, queue: list[JobName]
+    ) -> dict[str, Any]:
+        return {
+            "quantum": self.state.get("quantum", 0) + 1,
+            "homes": {n: dict(h) for n, h in sorted(self.site.homes.items())},
+            "passes": {j.name: passes[j.name] for j in self.jobs},
+            "parts": {j.name: part.get(j.name, 1.0) for j in self.jobs},
+            "attained": {j.name: sum(j.attained.values()) for j in self.jobs},
+            "trades": [asdict(t) for t in rights.trades],
+            "queue": queue,
+        }

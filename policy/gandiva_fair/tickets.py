@@ -1,0 +1,44 @@
+"""Who is entitled to what: tenants' tickets, re-adjusted for those who cannot use their share.
+
+Gandiva-fair §3.2. The re-adjustment is that of surplus fair scheduling (the paper's reference 11): a tenant whose
+proportional share exceeds its demand is given its demand, taken off the list, and the rest is divided again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+
+def fair_shares(tickets: Mapping[str, float], demand: Mapping[str, float], gpus: float) -> dict[str, float]:
+    """GPUs (possibly fractional) each tenant is entitled to now.
+
+    `tickets` > 0 by tenant, `demand` in GPUs by tenant (missing: none), `gpus` to divide. Each share is at most the
+    demand; shares of tenants below their demand are proportional to tickets; the sum is min(gpus, total demand).
+    """
+    shares: dict[str, float] = {}
+    # Ascending demand per ticket: when one tenant is not capped, none after it is. One pass, O(n log n).
+    rest = sorted(tickets, key=lambda t: (demand.get(t, 0.0) / tickets[t], t))
+    # Sums from the end: subtracting from a total would lose small tickets behind large ones.
+    behind = list(itertools.accumulate(tickets[t] for t in reversed(rest)))[::-1]
+    left = float(gpus)
+    for i, tenant in enumerate(rest):
+        weight = behind[i]
+        proportional = left * tickets[tenant] / weight
+        if demand.get(tenant, 0.0) > proportional:
+            scale = left / weight
+            shares.update({t: min(tickets[t] * scale, demand.get(t, 0.0)) for t in rest[i:]})
+            break
+        shares[tenant] = demand.get(tenant, 0.0)
+        left -= shares[tenant]
+    return {t: shares[t] for t in tickets}
+
+
+def tickets_per_gpu(tickets: Mapping[str, float], requested: Mapping[str, int]) -> dict[str, float]:
+    """Eq. 1: a tenant's tickets over the GPUs that all its jobs request; 0 for a tenant without jobs."""
+    return {t: tickets[t] / requested[t] if requested.get(t) else 0.0 for t in tickets}
+
+
+def ticket_load_per_gpu(jobs: Mapping[str, tuple[str, int]], per_gpu: Mapping[str, float], gpus: int) -> float:
+    """Eq. 2 for one node of `gpus` GPUs: `jobs` maps a job there to (tenant, GPUs it requests on this node)."""
+    return sum(size * per_gpu[tenant] for tenant, size in jobs.values()) / gpus

@@ -1,0 +1,298 @@
+"""OEF as a policy: virtual tenants (§4.2.4), fair shares (§4.2), rounding and placement (§4.3, §4.4).
+
+One round: the shares of `shares.py`; whole GPUs a tenant and type by `rounding.whole`; within a tenant the
+longest-starved job first (least attained GPU time), each on one GPU type (§4.4); jobs with more workers are placed
+first, so that they find a host of their own. What gangs leave over goes to waiting jobs in the same order: the round
+is work-conserving, and the account charges what was really served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policy import reasons
+from policy.contract import Context
+from policy.model import (
+    EMPTY,
+    Allocation,
+    Code,
+    Gpus,
+    GpuType,
+    Job,
+    JobName,
+    Proposal,
+    Reason,
+    Share,
+    Snapshot,
+)
+from policy.oef.shares import Shares, Users, cooperative, non_cooperative
+from policy.placement import Placer
+from policy.rounding import Account, opened, whole
+from policy.solver import Backend
+
+
+def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, non_cooperative)
+
+
+def decide_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, cooperative)
+
+
+#: A job and the GPUs by type that it should have this round.
+_Pick = tuple[Job, dict[GpuType, Gpus]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One job type of one tenant: a virtual tenant (§4.2.4)."""
+
+    tenant: str
+    jobs: tuple[Job, ...]
+    row: tuple[float, ...]  #: speed-up by type
+
+
+def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, solve: Callable[..., Shares]) -> Proposal:
+    placer = Placer(snapshot, context.speeds)
+    types = context.speeds.present
+    gpus = {t: placer.free(t) for t in types}
+    jobs = [j for j in snapshot.jobs if j.work_left != 0 and placer.possible(j, j.gpus.above(0) or 1)]
+    kinds = _kinds(jobs, types, context)
+    users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
+    backend = Backend(context.solver) if context.solver else Backend.HIGHS
+    answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
+    if not answer.found:
+        return _stand(snapshot, placer, answer)
+    shares = _job_shares(kinds, answer, types)
+    ideal: dict[str, dict[GpuType, float]] = {}
+    for kind in kinds:
+        of = ideal.setdefault(kind.tenant, dict.fromkeys(types, 0.0))
+        for job in kind.jobs:
+            for t, x in shares[job.name].items():
+                of[t] += x
+    account = Account.of(snapshot.state)
+    deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
+    real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
+    want = {r: {t: x + deviation.get(r, {}).get(t, 0.0) for t, x in row.items()} for r, row in ideal.items()}
+    picks = _pick(kinds, want, real, context)
+    _place(placer, picks, sorted(jobs, key=_starved))
+    allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
+    return Proposal(
+        allocation=allocation,
+        shares={j.name: shares.get(j.name, EMPTY) for j in snapshot.jobs},
+        reasons=_reasons(jobs, allocation, shares, ideal, deviation, real, placer, context),
+        state=opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(),
+        solver=answer.solver,
+        notes=answer.notes,
+    )
+
+
+def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:
+    found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
+    for job in sorted(jobs, key=lambda j: j.order):
+        row = tuple(context.speeds.speedup(job, t) for t in types)
+        if any(w > 0 for w in row):
+            found.setdefault((job.tenant, tuple(round(w, 9) for w in row)), []).append(job)
+    return [_Kind(tenant, tuple(of), row) for (tenant, row), of in sorted(found.items())]
+
+
+def _users(snapshot: Snapshot, kinds: Sequence[_Kind], gpus: Mapping[GpuType, int], capped: bool) -> Users:
+    tenants = {t.name: t for t in snapshot.tenants}
+    count: dict[str, int] = {}
+    for kind in kinds:
+        count[kind.tenant] = count.get(kind.tenant, 0) + 1
+    weight, cap = [], []
+    for kind in kinds:
+        tenant = tenants.get(kind.tenant)
+        weight.append((tenant.weight if tenant else 1.0) / count[kind.tenant])
+        most = sum((math.inf if j.gpus.max is None else j.gpus.max) for j in kind.jobs)
+        if tenant is not None and tenant.cap is not None:
+            most = min(most, tenant.cap)
+        cap.append(most if capped and most < sum(gpus.values()) else math.inf)
+    speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
+    return Users(speed, np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64))
+
+
+def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
+    """A job type's share among its jobs: equally, but none above what it can use."""
+    out: dict[JobName, Share] = {}
+    for kind, row in zip(kinds, answer.x, strict=True):
+        total = float(row.sum())
+        left, rest = total, sorted(kind.jobs, key=lambda j: math.inf if j.gpus.max is None else j.gpus.max)
+        for i, job in enumerate(rest):
+            even = left / (len(rest) - i)
+            mine = even if job.gpus.max is None else min(even, job.gpus.max)
+            left -= mine
+            part = mine / total if total > 0 else 0.0
+            out[job.name] = {t: _clean(float(x) * part) for t, x in zip(types, row, strict=True)}
+    return out
+
+
+def _clean(x: float) -> float:
+    """The solver's noise is no share."""
+    return 0.0 if x < 1e-9 else round(x, 9)
+
+
+def _smallest(kinds: Sequence[_Kind]) -> dict[str, Gpus]:
+    """The smallest gang of each tenant; the paper's min over its jobs' demands."""
+    out: dict[str, Gpus] = {}
+    for kind in kinds:
+        for job in kind.jobs:
+            least = job.gpus.above(0) or 1
+            out[kind.tenant] = min(out.get(kind.tenant, least), least)
+    return out
+
+
+def _largest_demand(kinds: Sequence[_Kind]) -> dict[str, float]:
+    """Most GPUs that a tenant's jobs can use together."""
+    out: dict[str, float] = {}
+    for kind in kinds:
+        for job in kind.jobs:
+            out[kind.tenant] = out.get(kind.tenant, 0.0) + (math.inf if job.gpus.max is None else job.gpus.max)
+    return out
+
+
+def _starved(job: Job) -> tuple[float, float, str]:
+    return (sum(job.attained.values()), *job.order)
+
+
+def _pick(
+    kinds: Sequence[_Kind],
+    want: Mapping[str, Mapping[GpuType, float]],
+    real: Mapping[str, Mapping[GpuType, int]],
+    context: Context,
+) -> list[_Pick]:
+    """Which jobs of each tenant run where this round.
+
+    Smallest gangs first, longest-starved first, each on one type: the one its tenant is owed most of (ties: the
+    newest). Then they grow there. A tenant whose jobs all run and that still has GPUs of another type lets a job span
+    types if that does not slow it down: a synchronous job runs at its slowest member's rate (§4.4).
+    """
+    picks: list[_Pick] = []
+    for tenant, by_type in real.items():
+        left, newest = dict(by_type), list(by_type)
+        jobs = sorted((j for k in kinds if k.tenant == tenant for j in k.jobs), key=_starved)
+        chosen: list[_Pick] = []
+        for job in jobs:
+            least = job.gpus.above(0) or 1
+            fits = [t for t, n in left.items() if n >= least]
+            if fits:
+                best = max(fits, key=lambda t: (want[tenant][t], newest.index(t)))
+                left[best] -= least
+                chosen.append((job, {best: least}))
+        for job, gpus in chosen:
+            (t,) = gpus
+            more = job.gpus.at_most(gpus[t] + left[t])
+            left[t] -= more - gpus[t]
+            gpus[t] = more
+        if len(chosen) == len(jobs):
+            for job, gpus in chosen:
+                _span(job, gpus, left, context)
+        picks += chosen
+    return picks
+
+
+def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context: Context) -> None:
+    """Add GPUs of other types to a job's pick, where its rate at best placement does not drop."""
+
+    def rate(by_type: Mapping[GpuType, Gpus]) -> float:
+        total = sum(by_type.values())
+        return min((context.speeds.at(job, t, total) or 0.0) for t in by_type) if job.throughput else float(total)
+
+    for t, n in left.items():
+        has = sum(gpus.values())
+        extra = job.gpus.at_most(has + n) - has if t not in gpus else 0
+        if extra > 0 and rate({**gpus, t: extra}) >= rate(gpus):
+            gpus[t] = extra
+            left[t] -= extra
+
+
+def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job]) -> None:
+    """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow."""
+    for job, gpus in sorted(picks, key=lambda p: (-sum(p[1].values()), p[0].order)):
+        first, *others = sorted(gpus, key=lambda t: -gpus[t])
+        if not (others and _spanning(placer, job, gpus)):
+            _largest(placer, job, job.gpus.at_most(gpus[first]), first)
+    for job in starved:
+        if job.name not in placer.taken and placer.free():
+            _largest(placer, job, job.gpus.above(0) or 1, None)
+    for job in starved:
+        if job.name in placer.taken and placer.free():
+            had = placer.give_back(job)
+            by_type = placer.speeds.by_type(had)
+            grown: Allocation | None = None
+            if len(by_type) == 1:
+                (t,) = by_type
+                grown = placer.best(job, job.gpus.at_most(placer.free(t)), t)
+            placer.take(job, grown if grown and sum(grown.values()) > sum(had.values()) else had)
+
+
+def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
+    """Take a pick of several types; False if the cluster cannot carry it out."""
+    places = [placer.best(job, n, t) for t, n in gpus.items()]
+    if not all(places):
+        return False
+    try:
+        placer.take(job, {node: n for place in places if place for node, n in place.items()})
+    except ValueError:
+        return False
+    return True
+
+
+def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> None:
+    """Take the largest feasible gang up to `gpus` that has a place; none if there is none."""
+    while gpus > 0:
+        found = placer.best(job, gpus, gpu_type)
+        if found:
+            placer.take(job, found)
+            return
+        gpus = job.gpus.at_most(gpus - 1)
+
+
+def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
+    """No shares in time: who holds keeps."""
+    for job in sorted(snapshot.jobs, key=lambda j: j.order):
+        stay = placer.keep(job)
+        if stay:
+            placer.take(job, stay)
+    note = f"the program of the shares ended as {answer.solver.termination}: everyone keeps what it holds"
+    allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
+    return Proposal(allocation, state=snapshot.state, solver=answer.solver, notes=(*answer.notes, note))
+
+
+def _reasons(
+    jobs: Sequence[Job],
+    allocation: Mapping[JobName, Allocation],
+    shares: Mapping[JobName, Share],
+    ideal: Mapping[str, Mapping[GpuType, float]],
+    deviation: Mapping[str, Mapping[GpuType, float]],
+    real: Mapping[str, Mapping[GpuType, int]],
+    placer: Placer,
+    context: Context,
+) -> dict[JobName, Reason]:
+    out: dict[JobName, Reason] = {}
+    for job in jobs:
+        mine = {t: round(x, 4) for t, x in ideal.get(job.tenant, {}).items() if x > 0}
+        owed = {t: round(x, 4) for t, x in deviation.get(job.tenant, {}).items()}
+        got = dict(real.get(job.tenant, {}))
+        numbers = {"share": dict(shares.get(job.name, EMPTY)), "tenant_share": mine, "owed": owed, "round": got}
+        change = f"a larger weight of {job.tenant}, or fewer tenants" if mine else "a speed that is known here"
+        seen = reasons.outcome(job, allocation[job.name], context.speeds, change)
+        if seen is not None:
+            out[job.name] = Reason(seen.code, seen.text, {**seen.numbers, **numbers}, change)
+        elif mine:
+            text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"
+            if not got:
+                text = f"{job.tenant} is entitled to {_say(mine)}, less than a gang: it waits, and is owed the more"
+            free = placer.free()
+            out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "held": 0, "free": free, **numbers}, change)
+    return out
+
+
+def _say(share: Mapping[GpuType, float]) -> str:
+    return ", ".join(f"{x:.3g} {t}" for t, x in share.items())

@@ -1,0 +1,187 @@
+"""One open run -> the immutable `Run`: which series is the training, what its counter means, which points belong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from profiler.points import Failure, FailureKind, Kind, Point, Run
+from profiler.series import Series, formats_of
+
+if TYPE_CHECKING:
+    from profiler.runs import Open
+
+
+def build(run: Open, limit: int) -> Run:
+    """The run as far as it was read. Changes nothing."""
+    training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
+    losing = [s for s in training if s.has_loss]
+    main = max(losing, key=_weight, default=None)
+    counter = _counter(main, training)
+    if main is None:
+        main = counter
+    chosen = _chosen(run, main, counter)
+    chosen = _one_validation(chosen, main or counter)
+    points = _points(chosen, main)
+    lead = counter or main
+    summary = max(
+        (s for s in chosen if s.kind == "epoch" and s.last_iteration is not None),
+        key=lambda s: s.last_line,
+        default=None,
+    )
+    numbers = run.facts.numbers
+    scope = lead.scope if lead is not None and lead.last_iteration is not None else None
+    if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
+        scope = "run"
+    total = lead.total if lead is not None else None
+    unit = _unit(lead, numbers) if scope else None
+    if unit == "sample":
+        points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
+    per_epoch = total if scope == "epoch" and total is not None else numbers.get("iterations_per_epoch")
+    if unit == "sample":
+        per_epoch = None
+    if scope == "run" and total is None:
+        total = numbers.get("iterations")
+    epochs = [p.epochs for p in points if p.epochs is not None]
+    last_epoch = _last_epoch(run, chosen, lead)
+    world = numbers.get("world")
+    if world is None and "gpus_per_node" in numbers:
+        world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
+    tagged = len(run.facts.ranks) if len(run.facts.ranks) > 1 else None
+    ranks = max(int(world or 0), tagged or 0) or None
+    printed_world = [p.world for p in points if p.world]
+    if printed_world:
+        ranks = printed_world[-1]
+    return Run(
+        format=_format(main or counter, chosen),
+        first_line=min([run.first_line, *(p.line for p in points)]),
+        last_line=max([run.last_line, *(p.line for p in points)]),
+        points=tuple(points),
+        positions=main.loss_positions if main is not None else 0,
+        thinned=max((s.stride for s in chosen), default=1),
+        scope=scope,
+        unit=unit,
+        first_iteration=lead.first_iteration if lead is not None and scope else None,
+        last_iteration=_last_iteration(lead, summary) if lead is not None and scope else None,
+        total_iterations=total if scope else None,
+        iterations_per_epoch=per_epoch,
+        last_epoch=last_epoch,
+        total_epochs=epochs[-1] if epochs else (run.context[1] if run.context else None) or numbers.get("epochs"),
+        ranks=ranks,
+        gpus=_gpus(numbers, ranks),
+        batch_size=numbers.get("batch_size"),
+        accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
+        failure=_failure(run, main),
+        warnings=(),
+    )
+
+
+def _last_iteration(lead: Series, summary: Series | None) -> float | None:
+    """The newest index; an epoch's summary may print a newer one of a counter that runs on."""
+    last = lead.last_iteration
+    if summary is None or last is None or lead.scope != "run" or summary.plan.scope != "run":
+        return last
+    return max(last, summary.last_iteration or last) if summary.last_line > lead.last_line else last
+
+
+def _format(lead: Series | None, chosen: list[Series]) -> str | None:
+    """The rule set of the lines that carry training; without any, the one that read most."""
+    if lead is not None:
+        return lead.plan.rule.split("/")[0]
+    return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
+
+
+def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
+    """GPUs as told; a rank holds one where the log says that ranks hold GPUs."""
+    if numbers.get("gpus"):
+        return int(numbers["gpus"])
+    return ranks if ranks and ("gpus_used" in numbers or "gpus_per_node" in numbers) else None
+
+
+def _weight(s: Series) -> tuple[bool, int, bool]:
+    """The loss of steps before that of epochs, then the one with most positions."""
+    return (s.kind == "train", s.loss_positions, not s.bar)
+
+
+def _counter(main: Series | None, training: list[Series]) -> Series | None:
+    """The series whose counter is training's: the loss's own, else one that runs beside it."""
+    if main is not None and main.last_iteration is not None:
+        return main
+    counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
+    if main is not None:
+        beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
+        return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
+    told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
+    others = [s for s in training if s.kind == "epoch"]
+    if not told and others:
+        told = counted
+    return max(told, key=lambda s: s.count, default=max(others, key=lambda s: s.count, default=None))
+
+
+def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
+    if main is None and counter is None:
+        validation = [
+            s for s in run.series.values() if s.kind == "validation" and not s.bar and s.last_epoch is not None
+        ]
+        return validation
+    out = []
+    for s in run.series.values():
+        if s is main or s is counter or s.kind in ("validation", "epoch") or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None)):
+            out.append(s)
+    return out
+
+
+def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
+    """Two programs may print the same accuracy (a framework and MLPerf's log): the training's own counts."""
+    held = [s for s in chosen if s.kind == "validation" and not s.bar]
+    formats = {s.plan.rule.split("/")[0] for s in held}
+    own = main.plan.rule.split("/")[0] if main is not None else ""
+    if len(formats) > 1 and own in formats:
+        return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
+    return chosen
+
+
+def _points(chosen: list[Series], main: Series | None) -> list[Point]:
+    points: list[tuple[int, int, Point]] = []
+    for s in chosen:
+        scope = s.scope
+        time_is = s.time_is()
+        for row in s.kept():
+            p = row.point(scope, None, time_is)
+            if s is not main and p.kind is Kind.TRAIN and p.losses:
+                p = replace(p, losses=())
+            if time_is == "window" and p.step_s is not None and s.interval:
+                p = replace(p, step_s=p.step_s / s.interval)
+            points.append((row.line, row.order, p))
+    points.sort(key=lambda t: t[:2])
+    return [p for _, _, p in points]
+
+
+def _unit(s: Series | None, numbers: dict[str, float]) -> Any:
+    if s is None:
+        return None
+    if s.plan.unit is not None:
+        return s.plan.unit
+    samples = numbers.get("samples")
+    return "sample" if samples is not None and s.total == samples and samples > 1 else "iteration"
+
+
+def _last_epoch(run: Open, chosen: list[Series], lead: Series | None) -> float | None:
+    """The newest epoch as the training lines print it; headers count for lines that print none."""
+    if lead is not None and lead.plan.epoch is not None and lead.last_epoch is not None:
+        return lead.last_epoch
+    trained = [s.last_epoch for s in chosen if s.kind != "validation" and s.last_epoch is not None]
+    if not trained:
+        trained = [s.last_epoch for s in chosen if s.last_epoch is not None]
+    if run.context is not None and any(s.kind != "validation" for s in chosen):
+        trained.append(run.context[0])
+    return max(trained, default=None)
+
+
+def _failure(run: Open, main: Series | None) -> Failure | None:
+    if run.failure is not None:
+        return run.failure
+    if main is not None and main.nan_line is not None:
+        return Failure(FailureKind.NAN_LOSS, main.nan_line, "the training loss is not a number")
+    return None

@@ -1,0 +1,241 @@
+"""What a line says when no rule knows it: key-value pairs near the words loss, step, iteration, epoch, and a time.
+
+The reader is strict about what it takes. A training point needs a counter (or a fractional epoch) and, on the same
+line, a loss, an accuracy, a throughput or a time that says it is an iteration's; an epoch's summary needs an epoch
+and one of those; a progress bar needs its counter and rate. Everything else is context (an epoch begins), a fact of
+the run (ranks, totals), or nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from profiler.pairs import Mark, scan
+from profiler.plan import Field, Plan
+from profiler.points import LossKind
+from profiler.tokens import DEC, DUR, INT
+from profiler.words import TIME_UNITS, Meaning, side_of, words_of
+
+#: A line with none of these says nothing to the generic reader: the cheap test before anything else.
+TRIGGERS = (
+    b"loss", b"epoch", b"step", b"iter", b"batch", b"acc", b"it/s", b"s/it", b"/sec", b"cost", b"world", b"gpus",
+    b"nll", b"xent", b"update", b"prec@", b"top-", b"top1", b"/s", b"ep ", b"ep:", b"ep=", b"ep[", b"nan",
+)  # fmt: skip
+_VALUES = {
+    "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
+    "step_rate_average", "validation_loss", "validation_accuracy",
+}  # fmt: skip
+_TIMES = {"window_time", "elapsed", "epoch_time"}
+_SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
+_EPOCH_HEAD = re.compile(
+    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in)\s*:?\s+)?"
+    rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
+    re.IGNORECASE,
+)
+#: A shell's trace or a command line says what was asked for, never how far it is.
+_COMMAND = re.compile(r"^\s*(?:\++ |\$ |# |> )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
+_BAR = re.compile(rf"%\s*\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
+
+
+def assemble(
+    canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None, *, rule_kind: str = ""
+) -> Plan | None:
+    """The plan for a line by its pairs, or None when they do not say enough."""
+    marks = scan(canonical, start, words)
+    if not marks:
+        return None
+    body = canonical[start:]
+    bar = _BAR.search(body) is not None
+    _name_counters(marks, body, bar)
+    fields = [f for m in marks for f in fields_of(m, bar)]
+    opening = _opening(marks, canonical, start)
+    side = side_of(opening) or _side_of_values(marks)
+    if _COMMAND.match(body):
+        fields = [f for f in fields if f.what in _SETUP]
+        side = ""
+    kind = rule_kind or _kind(marks, fields, side, body, bar)
+    if not kind:
+        return None
+    if kind == "validation":
+        fields = [f for m in marks for f in fields_of(m, bar, True)]
+    plan = Plan(rule, kind, canonical, tuple(one_each(fields)), bar=bar)
+    if kind in ("setup", "context"):
+        return plan
+    plan.total = any(f.what == "loss" for f in plan.fields)
+    plan.series = _series(rule, kind, opening, plan, bar)
+    if bar:
+        plan.loss_kind = LossKind.RUNNING if "epoch" in {f.what for f in fields} or not rule_kind else None
+    return plan
+
+
+def _side_of_values(marks: list[Mark]) -> str:
+    """A line whose first value is held-out, without a loss of training, is a line of validation."""
+    values = [m for m in marks if m.what in _VALUES]
+    if values and values[0].what.startswith("validation") and not any(m.what in ("loss", "part") for m in values):
+        return "validation"
+    return ""
+
+
+def _opening(marks: list[Mark], canonical: str, start: int) -> str:
+    """The words before the first value: what the line is about."""
+    for m in marks:
+        if m.what in _VALUES | _TIMES:
+            at = canonical.rfind(m.key, start, m.at) if m.key else m.at
+            return canonical[start : max(at, start)]
+    return canonical[start : marks[0].at]
+
+
+def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
+    """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
+    named = {m.what for m in marks if m.meaning is not None}
+    loose = [m for m in marks if m.what in ("unnamed", "bracket", "pair") and m.kind == INT and m.unit in ("", "s")]
+    counters = [m for m in loose if m.total is not None]
+    heads = [m for m in marks if m.what == "" and m.kind == INT and m.key and not words_left(m.key)]
+    lead = heads[0] if heads else None
+    if "iteration" not in named and counters:
+        counter = counters[-1] if "epoch" not in named and len(counters) == 2 else counters[0]
+        counter.what = "iteration"
+        if "epoch" not in named:
+            first = lead or (counters[0] if len(counters) == 2 else None)
+            if first is None and loose and loose[0] is not counter and loose[0].what == "bracket":
+                first = loose[0]
+            if first is not None:
+                first.what = "epoch"
+        return
+    if "iteration" in named or bar:
+        return
+    pair = next((m for m in loose if m.what == "pair"), None)
+    values = named & _VALUES
+    if pair is not None and loose[0].what == "bracket" and values:
+        loose[0].what, pair.what = "epoch", "iteration"
+    elif "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
+        lead.what = "epoch"
+    elif "epoch" not in named and loose and marks[0] is loose[0] and values:
+        if loose[0].what == "bracket" or re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body):
+            loose[0].what = "iteration"
+
+
+def words_left(key: str) -> list[str]:
+    """The words of a key that are not merely the side (train, test) of a line."""
+    return [w for w in words_of(key) if not side_of(w)]
+
+
+def _has_counter(loose: list[Mark]) -> bool:
+    return any(m.what in ("unnamed", "bracket") for m in loose)
+
+
+def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
+    what = m.what
+    if what == "unnamed" and m.kind == DUR and bar:
+        return [Field("elapsed", m.token, days=m.days)]
+    if what == "unnamed" and bar and m.unit in TIME_UNITS and m.kind != DUR:
+        return [Field("epoch_time", m.token, scale=TIME_UNITS[m.unit])]
+    if what in ("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank"):
+        return []
+    if what in ("iteration", "epoch", "iterations", "epochs") and (m.kind == DUR or m.negative):
+        return []
+    if m.kind == DUR and what not in ("step_time", "epoch_time", "elapsed", "window_time"):
+        return []
+    meaning = m.meaning
+    source = m.average if validation and m.average is not None and what in _VALUES else m  # of the whole set so far
+    made = Field(
+        what,
+        source.token,
+        scale=m.scale * (meaning.scale if meaning and m.kind != DUR else 1.0),
+        negative=source.negative,
+        name=m.key if what in ("loss", "part", "accuracy", "validation_loss", "validation_accuracy") else "",
+        kind=_loss_kind(m),
+        unit=meaning.unit if meaning else "",
+        of_rank=bool(meaning and meaning.of_rank),
+        constant=source.constant,
+        days=m.days,
+    )
+    out = [made]
+    if m.total is not None and what in ("iteration", "epoch"):
+        out.append(Field(what + "s", m.total.token))
+    if m.average is not None and what in ("step_time", "throughput", "step_rate", "window_time"):
+        average = "step_time_average" if what in ("step_time", "window_time") else what + "_average"
+        out.append(Field(average, m.average.token, scale=made.scale, unit=made.unit, of_rank=made.of_rank))
+        if what == "window_time":
+            out[0] = Field("step_time", m.token, scale=made.scale)
+    return out
+
+
+def _loss_kind(m: Mark) -> LossKind | None:
+    if m.meaning is not None and m.meaning.kind is not None:
+        return m.meaning.kind
+    key = m.key.lower()
+    if key.endswith(("_step", "/step")):
+        return LossKind.STEP
+    if key.endswith(("_epoch", "/epoch")):
+        return LossKind.EPOCH
+    return None
+
+
+def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: bool) -> str:
+    what = {f.what for f in fields}
+    validation_only = bool(what & {"validation_loss", "validation_accuracy"}) and not what & {
+        "loss",
+        "part",
+        "accuracy",
+    }
+    counted = "iteration" in what
+    epoch = next((m for m in marks if m.what == "epoch"), None)
+    fractional = epoch is not None and epoch.kind == DEC
+    values = what & _VALUES
+    if side == "validation" and (values or bar):
+        return "validation"
+    if any(m.meaning is not None and m.meaning.validation and m.what in ("iteration", "epoch") for m in marks):
+        return "validation" if values else ""
+    if validation_only:
+        return "validation"
+    if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
+        return "train"
+    if counted and (values or what & {"window_time"}):
+        return "train"
+    if fractional and what & {"loss", "part", "accuracy"}:
+        return "train"
+    if epoch is not None and (values or what & _TIMES):
+        return "epoch"
+    if epoch is not None and not counted and _EPOCH_HEAD.match(body) and len(body) < 80:
+        return "context"
+    if (
+        marks[0].what == "unnamed"
+        and marks[0].unit in ("s", "sec", "secs", "seconds")
+        and what & {"loss", "accuracy"}
+        and not bar
+    ):
+        fields.append(Field("epoch_time", marks[0].token))
+    if what & {"loss", "part", "accuracy", "throughput", "step_rate", "epoch_time"} and not counted and epoch is None:
+        return "loose"
+    if what and what <= _SETUP | {"lr"} and what & _SETUP:
+        return "setup"
+    return ""
+
+
+def one_each(fields: list[Field]) -> list[Field]:
+    """One field of each sort (a loss may have parts); a counter that calls itself global wins over others."""
+    out: list[Field] = []
+    seen: set[str] = set()
+    for f in fields:
+        if f.what in ("part", "loss", "validation_loss"):
+            if f.what == "loss" and "loss" in seen:
+                if f.kind is not LossKind.RUNNING and all(o.kind is LossKind.RUNNING for o in out if o.what == "loss"):
+                    out = [o for o in out if o.what != "loss"]
+                else:
+                    continue
+            seen.add(f.what)
+            out.append(f)
+        elif f.what not in seen:
+            seen.add(f.what)
+            out.append(f)
+    return out
+
+
+def _series(rule: str, kind: str, opening: str, plan: Plan, bar: bool) -> str:
+    head = "".join(c for c in opening if c.isalpha() or c == " ").split()
+    what = {f.what for f in plan.fields}
+    shape = ("i" if "iteration" in what else "") + ("e" if "epoch" in what else "") + ("b" if bar else "")
+    value = "l" if what & {"loss", "part"} else ""
+    return f"{rule}:{kind}:{shape}{value}:{' '.join(head[:4]).lower()}"

@@ -1,0 +1,609 @@
+"""Rows in the order of the text -> runs.
+
+A log may hold several runs: a job that was requeued appends to its file, a notebook trains twice. A run ends where
+its counter goes back (not by another rank's late line, not because an epoch or a bar begins again), where a program
+starts once more after a failure or at another size, or where the log itself says that a run begins. What stands
+between two runs (a banner, a failure) is held until the next point tells whose it is; a start that dies before
+its first step is a run without points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from profiler.build import build
+from profiler.clock import Days
+from profiler.plan import Plan, Row
+from profiler.points import Failure, FailureKind, Run
+from profiler.series import Series
+
+MAX_POINTS = 8192  #: rows kept of one series before thinning
+MAX_RUNS = 2000
+NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
+_FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
+_NAN = ("n", "N", "i", "I")
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a run says of itself outside its points."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    banners: set[str] = field(default_factory=set)
+
+    def copy(self) -> Facts:
+        return Facts(dict(self.numbers), set(self.ranks), set(self.banners))
+
+    def merge(self, other: Facts) -> None:
+        for what, value in other.numbers.items():
+            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
+        self.ranks |= other.ranks
+        self.banners |= other.banners
+
+
+@dataclass(slots=True)
+class Start:
+    """A stretch of text from one program start to the next, as long as no point came."""
+
+    line: int
+    hard: bool = False  #: the log says that a run begins here
+    banner: bool = False  #: a start line was seen; else the stretch only follows the last point
+    facts: Facts = field(default_factory=Facts)
+    failure: Failure | None = None
+    epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
+
+
+class Open:
+    """The run being read."""
+
+    __slots__ = (
+        "announced",
+        "context",
+        "counts",
+        "done_epoch",
+        "facts",
+        "failure",
+        "first_line",
+        "header_line",
+        "last_line",
+        "position",
+        "position_line",
+        "series",
+    )
+
+    def __init__(self, line: int) -> None:
+        self.first_line = self.last_line = line
+        self.series: dict[str, Series] = {}
+        self.facts = Facts()
+        self.failure: Failure | None = None
+        self.counts: Counter[str] = Counter()
+        self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
+        self.header_line = 0
+        self.done_epoch = 0  #: line of the newest bar that was complete
+        self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
+        self.position_line = 0
+        self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
+
+    @property
+    def has_points(self) -> bool:
+        return bool(self.series)
+
+
+class Runs:
+    """Reads rows; `all` gives the runs so far."""
+
+    def __init__(self, limit: int = MAX_POINTS) -> None:
+        self.limit = limit
+        self.closed: list[Run] = []
+        self.open = Open(1)
+        self.starts: list[Start] = []
+        self.days = Days()
+        self.order = 0
+        self.late = 0  #: failures seen after the last point and mended by going on
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
+        """Take one line read by `plan`."""
+        kind = plan.kind
+        if kind == "train":
+            self._train(plan, groups, line, redrawn)
+        elif kind in ("epoch", "validation"):
+            self._summary(plan, groups, line, redrawn)
+        elif kind == "context":
+            self._context(plan, groups, line)
+        elif kind == "setup":
+            self._setup(plan, groups, line)
+        elif kind == "start":
+            self.start(plan.canonical, line, hard=plan.rule.endswith("!"))
+            if plan.fields:
+                self._setup(plan, groups, line)
+        elif kind == "loose":
+            self._loose(plan, groups, line, redrawn)
+
+    def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
+        time_s = None
+        if plan.clock is not None:
+            read = plan.clock.read(groups)
+            if read is not None:
+                time_s = self.days.place(*read)
+        rank = plan.fixed_rank
+        if plan.rank is not None:
+            rank = _rank(groups[plan.slots[plan.rank]])
+        row = Row(plan, groups, line, rank, time_s, redrawn)
+        row.order = self.order
+        self.order += 1
+        return row
+
+    def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
+        f = plan.iteration
+        iteration = None if f is None else plan.value(f, groups)
+        if plan.bar and not iteration:
+            if iteration is None or plan.loss is None or plan.epoch is None:
+                return
+            return
+        f = plan.epoch
+        own_epoch = None if f is None else plan.value(f, groups)
+        run = self.open
+        if (
+            plan.needs_header
+            and run.header_line <= run.done_epoch
+            and self._header_pending() is None
+            and run.done_epoch
+        ):
+            # a bar without an epoch header after a complete one: an evaluation
+            self._evaluation(plan, groups, line, redrawn)
+            return
+        row = self._make(plan, groups, line, redrawn)
+        row.iteration = iteration
+        series = run.series.get(plan.series)
+        verdict = self._verdict(series, plan, row, own_epoch)
+        if self.starts or verdict == "new":
+            run = self._begin(verdict == "new", line, row.rank)
+            series = run.series.get(plan.series)
+        epoch = own_epoch
+        if epoch is None and run.context is not None:
+            epoch = run.context[0]
+            row.epochs = run.context[1]
+        row.epoch = epoch
+        if series is None:
+            series = run.series[plan.series] = Series(plan.series, plan)
+        if verdict == "pass":
+            series.passes += 1
+        self._advance(run, series, row, groups, plan, epoch, iteration)
+        run.position = (epoch, iteration)
+        run.position_line = line
+        if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
+            run.done_epoch = line
+
+    def _advance(
+        self,
+        run: Open,
+        series: Series,
+        row: Row,
+        groups: Sequence[str],
+        plan: Plan,
+        epoch: float | None,
+        iteration: float | None,
+    ) -> None:
+        line = row.line
+        run.last_line = line
+        run.counts[plan.rule] += 1
+        rank = row.rank
+        if rank is not None:
+            run.facts.ranks.add(rank)
+        before_epoch, before = series.last_epoch, series.last_iteration
+        if series.first_epoch is None:
+            series.first_epoch = epoch
+        if iteration is not None:
+            if before is None:
+                series.first_iteration = iteration
+            else:
+                step = iteration - before
+                if step > 0:
+                    if series.interval == 0 or epoch == before_epoch:
+                        series.interval = step
+                    if epoch is not None and before_epoch is not None and epoch > before_epoch:
+                        series.runs_on += 1
+                elif step < 0 and epoch is not None and before_epoch is not None and epoch > before_epoch:
+                    series.epoch_restarts += 1
+            series.last_iteration = iteration
+            series.positions_of_rank[rank] = (epoch, iteration)
+        if epoch is not None:
+            series.last_epoch = epoch
+        ordinal = series.place(epoch, iteration)
+        loss = plan.loss
+        if loss is not None and not row.redrawn:
+            series.has_loss = True
+            series.loss_positions = ordinal + 1
+            if loss.token < 0:
+                if series.nan_line is None:
+                    series.nan_line = line
+            else:
+                series.nan_line = None
+        for f in plan.fields:
+            if f.what == "iterations":
+                total = plan.value(f, groups)
+                if total != series.total:
+                    series.total_changes += series.total is not None
+                    series.total = total
+            elif f.what == "iterations_per_epoch":
+                run.facts.numbers[f.what] = plan.value(f, groups)
+            elif f.what == "window_time":
+                self._window(series, plan.value(f, groups))
+        series.add(row, ordinal, self.limit)
+
+    @staticmethod
+    def _window(series: Series, value: float) -> None:
+        if series.window is not None:
+            if value > series.window:
+                series.grew += 1
+            elif value < series.window:
+                series.shrank += 1
+        series.window = value
+
+    def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
+        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
+        if series is None:
+            return ""
+        iteration = row.iteration
+        ranked = series.positions_of_rank
+        if row.rank is not None and row.rank in ranked:
+            last_epoch, last = ranked[row.rank]
+        else:
+            last_epoch, last = series.last_epoch, series.last_iteration
+            if row.rank is not None and ranked:
+                return ""  # the first line of a rank
+        epoch = own_epoch
+        header = self._header_pending()
+        if epoch is None and header is not None:
+            epoch = header[0]
+        elif epoch is None and self.open.context is not None:
+            epoch = self.open.context[0]
+        if epoch is not None and last_epoch is not None and epoch != last_epoch:
+            if epoch > last_epoch:
+                return ""
+            back = last_epoch - epoch
+            if row.rank is None and back <= 1 and (epoch, iteration) in series.recent and not self.starts:
+                return "late"
+            return "new" if self._splits(series) else ""
+        if iteration is None or last is None or iteration >= last:
+            return ""
+        if plan.bar:
+            return "pass" if own_epoch is None else ""
+        if (
+            epoch is None
+            and series.total is not None
+            and last >= series.total
+            and not self.starts
+            and series.first_iteration is not None
+        ):
+            return "pass"
+        if row.rank is None and not self._banner():
+            drop = last - iteration
+            if drop <= 2 * series.interval and iteration > (series.first_iteration or 0):
+                return "late"
+            world = self.open.facts.numbers.get("world", 1)
+            if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
+                return "late"
+        return "new" if self._splits(series) else ""
+
+    def _splits(self, series: Series) -> bool:
+        """Whether this series may end a run: bare bars and timings may not."""
+        if series.bar and not series.has_loss and series.last_epoch is None:
+            return False
+        losing = any(s.has_loss for s in self.open.series.values() if s.kind != "validation")
+        return series.has_loss or not losing or series.kind == "epoch"
+
+    def _banner(self) -> bool:
+        return any(s.banner for s in self.starts)
+
+    def _header_pending(self) -> tuple[float, float | None, int] | None:
+        for s in reversed(self.starts):
+            if s.epoch is not None:
+                return s.epoch
+        return None
+
+    # --- lines that are not progress ----------------------------------------------------------------------
+
+    def _summary(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, kind: str = "") -> None:
+        row = self._make(plan, groups, line, redrawn)
+        kind = row.kind = kind or plan.kind
+        f = plan.iteration
+        row.iteration = None if f is None else plan.value(f, groups)
+        f = plan.epoch
+        own = None if f is None else plan.value(f, groups)
+        run = self.open
+        series = run.series.get(plan.series)
+        verdict = ""
+        if kind == "epoch":
+            verdict = self._verdict(series, plan, row, own)
+            if verdict == "pass":
+                verdict = ""
+        if self.starts or verdict == "new":
+            run = self._begin(verdict == "new", line, row.rank, progress=kind == "epoch")
+            series = run.series.get(plan.series)
+        if series is None:
+            series = run.series[plan.series] = Series(plan.series, plan)
+            series.kind = kind
+        if kind == "validation":
+            self._validation(run, series, row, plan, groups, own)
+            return
+        epoch = own
+        if epoch is None and run.context is not None:
+            epoch, row.epochs = run.context
+        elif epoch is None:
+            epoch = run.position[0]
+        row.epoch = epoch
+        self._advance(run, series, row, groups, plan, epoch, row.iteration)
+
+    def _validation(
+        self, run: Open, series: Series, row: Row, plan: Plan, groups: Sequence[str], own: float | None
+    ) -> None:
+        """A validation point stands where training stands, unless it prints training's own counter."""
+        epoch, iteration = run.position
+        total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
+        trained = {s.total for s in run.series.values() if s.kind == "train"}
+        progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
+        if progress or row.iteration is None:
+            previous = series.tail[-1] if series.tail else None
+            if (
+                previous is not None
+                and previous.epoch == (own if own is not None else epoch)
+                and previous.iteration == iteration
+            ):
+                previous.redrawn = True
+            row.iteration = iteration
+        if own is None and epoch is None and run.context is not None:
+            epoch = run.context[0]
+        row.epoch = own if own is not None else epoch
+        run.last_line = row.line
+        run.counts[plan.rule] += 1
+        ordinal = series.place(row.epoch, row.iteration)
+        series.last_epoch = row.epoch
+        series.last_iteration = row.iteration
+        if series.first_epoch is None:
+            series.first_epoch = row.epoch
+        series.add(row, ordinal, self.limit)
+
+    def _evaluation(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
+        if plan.loss is None:
+            return
+        row = self._make(plan, groups, line, redrawn)
+        row.kind = "validation"
+        run = self.open
+        name = plan.series + ":evaluation"
+        series = run.series.get(name)
+        if series is None:
+            series = run.series[name] = Series(name, plan)
+            series.kind = "validation"
+        row.epoch, row.iteration = run.position
+        run.last_line = line
+        if series.tail and series.tail[-1].line == line:
+            series.tail[-1].redrawn = True
+        series.add(row, series.place(row.epoch, row.iteration), self.limit)
+
+    def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
+        """A value without a counter belongs to the counter or the epoch announced before it."""
+        run = self.open
+        header = self._header_pending()
+        if header is not None or (run.context is not None and run.header_line >= run.position_line):
+            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
+                self._summary(plan, groups, line, redrawn, "epoch")
+            return
+        if run.announced is not None:
+            epoch, iteration, at = run.announced
+        else:
+            (epoch, iteration), at = run.position, run.position_line
+        if iteration is None or line - at > NEAR or self._banner():
+            if plan.loss is not None and run.context is not None:
+                self._summary(plan, groups, line, redrawn, "epoch")
+            return
+        row = self._make(plan, groups, line, redrawn)
+        row.kind = "train"
+        row.iteration = iteration
+        row.epoch = epoch
+        name = plan.series or plan.rule
+        series = run.series.get(name)
+        verdict = self._verdict(series, plan, row, None) if run.announced is not None else ""
+        if self.starts or verdict == "new":
+            run = self._begin(verdict == "new", line, row.rank)
+            series = run.series.get(name)
+        if series is None:
+            series = run.series[name] = Series(name, plan)
+            series.kind = "train"
+        self._advance(run, series, row, groups, plan, epoch, iteration)
+        if run.announced is None:
+            run.position_line = line
+
+    def _context(self, plan: Plan, groups: Sequence[str], line: int) -> None:
+        values = {f.what: plan.value(f, groups) for f in plan.fields}
+        epoch = values.get("epoch")
+        if epoch is None:
+            iteration = values.get("iteration")
+            if iteration is not None:
+                self.open.announced = (self.open.context[0] if self.open.context else None, iteration, line)
+                total = values.get("iterations")
+                if total is not None:
+                    self._stretch(line).facts.numbers["iterations"] = total
+            return
+        total = values.get("epochs", self.open.context[1] if self.open.context else None)
+        last = self._header_pending()
+        now = last[0] if last is not None else self.open.context[0] if self.open.context else None
+        if now is not None and epoch < now:
+            first = min((s.first_epoch for s in self.open.series.values() if s.first_epoch is not None), default=epoch)
+            if epoch > first and now - epoch < 2:
+                return  # another rank's late line
+            at = self.starts[-1] if self.starts else None
+            self._stretch(line, new=at is None or not at.banner or at.epoch is not None or at.failure is not None)
+        stretch = self._stretch(line)
+        stretch.epoch = (epoch, total, line)
+        per_epoch = values.get("iterations_per_epoch")
+        if per_epoch is not None:
+            stretch.facts.numbers["iterations_per_epoch"] = per_epoch
+
+    def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
+        facts = self._stretch(line).facts
+        for f in plan.fields:
+            value = plan.value(f, groups)
+            if value >= 0:
+                facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
+        if plan.rank is not None:
+            facts.ranks.add(_rank(groups[plan.slots[plan.rank]]))
+
+    def start(self, text: str, line: int, hard: bool = False) -> None:
+        """A program starts here."""
+        at = self.starts[-1] if self.starts else None
+        fresh = at is None or (at.banner and at.failure is not None) or not at.banner
+        stretch = self._stretch(line, new=fresh)
+        stretch.banner = True
+        stretch.hard = stretch.hard or hard
+        stretch.facts.banners.add(text[:80])
+
+    def failure(self, failure: Failure) -> None:
+        """Something went wrong; whether it ended the run shows in what follows."""
+        stretch = self._stretch(failure.line)
+        known = stretch.failure
+        if known is None or (known.kind is FailureKind.TRACEBACK and failure.kind is not FailureKind.TRACEBACK):
+            stretch.failure = failure
+        if not stretch.banner and not any(s.banner for s in self.starts):
+            self.open.last_line = max(self.open.last_line, failure.line)
+
+    def _stretch(self, line: int, new: bool = False) -> Start:
+        if new or not self.starts:
+            self.starts.append(Start(line))
+            if len(self.starts) > MAX_RUNS:
+                del self.starts[1 : -MAX_RUNS // 2]
+        return self.starts[-1]
+
+    # --- run boundaries -----------------------------------------------------------------------------------
+
+    def _begin(self, new: bool, line: int, rank: int | None, progress: bool = True) -> Open:
+        """Decide whose the text since the last point is, now that a point came."""
+        starts, run = self.starts, self.open
+        if not progress and run.has_points:
+            # a validation point: what was held stays held, except an epoch header
+            return run
+        self.starts = []
+        if run.has_points and not new:
+            new = self._restarted(starts, run)
+        if not run.has_points or not new:
+            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not run.has_points else []
+            for s in dead:
+                self._close_dead(s)
+            for s in starts:
+                if s in dead:
+                    continue
+                run.facts.merge(s.facts)
+                self._header(run, s)
+                if s.failure is not None and s.failure.kind in _FATAL:
+                    self.late += 1
+            if not run.has_points:
+                run.first_line = min((s.line for s in starts if s not in dead), default=line)
+            return run
+        # the stretch before the first banner is the end of the old run
+        tail = starts[0] if starts and not starts[0].banner and starts[0].epoch is None else None
+        own = starts[-1] if starts and starts[-1] is not tail else None
+        if tail is not None:
+            run.failure = tail.failure
+        middle = [s for s in starts if s is not tail and s is not own]
+        self._close()
+        for s in middle:
+            if s.failure is not None and s.banner:
+                self._close_dead(s)
+        run = self.open = Open(own.line if own else line)
+        if tail is not None and own is None:
+            run.facts.merge(tail.facts)
+        if own is not None:
+            run.facts.merge(own.facts)
+            self._header(run, own)
+        return run
+
+    @staticmethod
+    def _header(run: Open, s: Start) -> None:
+        if s.epoch is not None:
+            run.context = (s.epoch[0], s.epoch[1])
+            run.header_line = s.epoch[2]
+            run.last_line = max(run.last_line, s.epoch[2])
+
+    def _restarted(self, starts: list[Start], run: Open) -> bool:
+        """Whether what stands between two points says that the program was started again, though it goes forward."""
+        if any(s.hard for s in starts):
+            return True
+        banner = next((s for s in starts if s.banner), None)
+        if banner is None:
+            return False
+        if any(s.failure is not None and s.failure.kind in _FATAL for s in starts):
+            return True
+        world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
+        if world is not None and before is not None and world != before:
+            return True
+        return bool(banner.facts.banners & run.facts.banners) and sum(run.counts.values()) > 5
+
+    def _close(self) -> None:
+        if len(self.closed) < MAX_RUNS:
+            self.closed.append(build(self.open, self.limit))
+
+    def _close_dead(self, s: Start) -> None:
+        if len(self.closed) < MAX_RUNS and s.failure is not None:
+            self.closed.append(_dead(s))
+
+    def copy(self) -> Runs:
+        """A copy that may be read on without changing this one."""
+        new = Runs(self.limit)
+        new.closed = list(self.closed)
+        new.days = Days(self.days.day, self.days.last)
+        new.order, new.late = self.order, self.late
+        old = self.open
+        new.open = run = Open(old.first_line)
+        for slot in Open.__slots__:
+            setattr(run, slot, getattr(old, slot))
+        rows: dict[int, Row] = {}
+        run.series = {name: s.copy(rows) for name, s in old.series.items()}
+        run.facts = old.facts.copy()
+        run.counts = Counter(old.counts)
+        new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
+        return new
+
+    # --- the answer ---------------------------------------------------------------------------------------
+
+    def all(self) -> list[Run]:
+        """The runs so far, without ending the one being read."""
+        out = list(self.closed)
+        run, starts = self.open, self.starts
+        if not run.has_points:
+            return out + [_dead(s) for s in starts if s.failure is not None]
+        tail = starts[0] if starts and not starts[0].banner else None
+        held = (run.facts, run.context, run.failure, run.last_line, run.header_line)
+        if tail is not None:
+            run.failure = tail.failure
+            if tail.epoch is not None:
+                self._header(run, tail)
+        built = build(run, self.limit)
+        run.facts, run.context, run.failure, run.last_line, run.header_line = held
+        if built.points or built.failure is not None:
+            out.append(built)
+        return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
+
+
+def _rank(text: str) -> int:
+    """A rank as printed; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
+    return int(text.rsplit(",", 1)[-1])
+
+
+def _dead(s: Start) -> Run:
+    assert s.failure is not None
+    numbers = s.facts.numbers
+    world = numbers.get("world") or (len(s.facts.ranks) or None)
+    return Run(
+        format=None,
+        first_line=s.line,
+        last_line=s.failure.line,
+        points=(),
+        ranks=int(world) if world else None,
+        gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
+        failure=s.failure,
+    )

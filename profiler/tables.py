@@ -1,0 +1,177 @@
+"""Tables: a head of words, then rows of numbers (CSV, fastai, skorch, Markdown, aligned columns).
+
+A head is a line whose cells are words, one of which counts (epoch, step) or measures (loss, accuracy); the rows
+below it are read by its columns as long as they have as many cells. A file that is nothing but `index value` rows
+from its first line on is read as a curve of losses (`Bare`): the shape of the whole file says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from profiler.plan import Field, Plan
+from profiler.points import LossKind
+from profiler.tokens import DEC, DUR, INT, PRIVATE, tokenise
+from profiler.words import Meaning, meaning, words_of
+
+_DELIMITERS = (",", ";", "\t", "|")
+_GAP = re.compile(r"\s{2,}|\t")
+_NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
+_CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(?:%|s|ms)?[\"']?$")
+_BLANK = frozenset(["", "-", "--", "---", "nan", "NaN", "None", "null", "n/a", "N/A", "inf", "✓", "+"])
+LONGEST_HEAD = 4000
+_RULE = "generic/table"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: str
+    delimiter: str  #: "" for runs of blanks, "  " for two and more
+    columns: tuple[Meaning | None, ...]
+    names: tuple[str, ...]
+
+    def cells(self, line: str) -> list[str]:
+        return _cells(line, self.delimiter)
+
+    def plan(self, text: str) -> Plan | None:
+        """The plan for a row of this table; None when the line is no row of it."""
+        canonical, numbers = tokenise(text)
+        if not numbers:
+            return None
+        cells = self.cells(canonical)
+        if len(cells) != len(self.columns):
+            return None
+        token = 0
+        fields: list[Field] = []
+        for cell, column, name in zip(cells, self.columns, self.names, strict=True):
+            count = sum(cell.count(c) for c in PRIVATE)
+            m = _CELL.match(cell)
+            if m is None and (count or cell not in _BLANK):
+                if count == 0 and column is None and len(cell) <= 12:
+                    continue  # a word in a column of no meaning
+                return None
+            if m is not None and column is not None and column.what != "skip":
+                fields.append(_field(column, name, token, m.group(1) == "-", m.group(2)))
+            elif m is None and column is not None and cell.lower() == "nan" and column.what == "loss":
+                fields.append(Field("loss", -1, name=name, constant=float("nan")))
+            token += count
+        what = {f.what for f in fields}
+        kind = _kind(what)
+        if not kind:
+            return None
+        plan = Plan(_RULE, kind, canonical, tuple(fields), series=f"{_RULE}:{kind}:{self.head[:60]}")
+        plan.total = "loss" in what
+        return plan.compile()
+
+
+def _kind(what: set[str]) -> str:
+    measured = what & {"loss", "part", "accuracy", "throughput", "step_time", "step_rate"}
+    held = what & {"validation_loss", "validation_accuracy"}
+    if "iteration" in what and measured:
+        return "train"
+    if "epoch" in what and (measured or held):
+        return "epoch" if measured else "validation"
+    return "validation" if held and "iteration" in what else ""
+
+
+def _field(column: Meaning, name: str, token: int, negative: bool, kind: str) -> Field:
+    scale = 1.0 if kind == DUR else column.scale
+    return Field(column.what, token, scale, negative, name=name, kind=column.kind, unit=column.unit)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    line = line.strip()
+    if delimiter == "|":
+        line = line.strip("|")
+    if not delimiter:
+        return line.split()
+    if delimiter == "  ":
+        return [c.strip() for c in _GAP.split(line)]
+    return [c.strip() for c in line.split(delimiter)]
+
+
+def head(line: str) -> Table | None:
+    """The table that a line is the head of; None for any other line."""
+    if len(line) > LONGEST_HEAD or "=" in line:
+        return None
+    line = line.strip()
+    for delimiter in (*_DELIMITERS, "  ", ""):
+        names = _cells(line, delimiter)
+        if len(names) < 2 or not all(_NAME.match(n) for n in names):
+            continue
+        columns = tuple(_column(n) for n in names)
+        what = {c.what for c in columns if c is not None}
+        if what & {"iteration", "epoch"} and _kind(what) and sum(c is not None for c in columns) * 4 >= len(columns):
+            return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
+    return None
+
+
+def _column(name: str) -> Meaning | None:
+    name = name.strip("\"'")
+    words = words_of(name)
+    if words in (["dur"], ["time"], ["epoch", "time"], ["seconds"]):
+        return Meaning("window_time")
+    if words in (["e"],):
+        return Meaning("epoch")
+    return meaning(name)
+
+
+def may_be_head(key: bytes) -> bool:
+    """The cheap test on a line without its digits."""
+    lower = key.lower()
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower) and (
+        b"loss" in lower or b"acc" in lower or b"top" in lower
+    )
+
+
+class Bare:
+    """A file of `index value` rows and nothing else, from its first line on."""
+
+    NEEDED = 5  #: rows before it is believed
+    _ROW = re.compile(r"\s*(\d+)[\s,;]+([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.last = -1
+        self.seen = 0
+        self.held: list[tuple[int, str]] = []
+
+    def take(self, number: int, text: str) -> list[tuple[int, str]]:
+        """The rows that may be read now that this line came."""
+        m = self._ROW.fullmatch(text) if number == self.seen + 1 else None
+        if m is None or int(m.group(1)) <= self.last:
+            self.alive = False
+            self.held = []
+            return []
+        self.last = int(m.group(1))
+        self.seen = number
+        self.held.append((number, text))
+        if self.seen < self.NEEDED:
+            return []
+        out, self.held = self.held, []
+        return out
+
+    @staticmethod
+    def plan(text: str) -> Plan | None:
+        canonical, numbers = tokenise(text)
+        if len(numbers) not in (1, 2):
+            return None
+        if len(numbers) == 2:
+            loss = Field("loss", 1, negative="-" in canonical, name="loss")
+        else:
+            loss = Field("loss", -1, name="loss", constant=float("nan"))
+        plan = Plan("generic/two-columns", "train", canonical, (Field("iteration", 0), loss), scope="run")
+        plan.series, plan.loss_kind = "generic/two-columns", LossKind.STEP
+        return plan.compile()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"alive": self.alive, "last": self.last, "seen": self.seen, "held": [list(h) for h in self.held]}
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Bare:
+        self = cls()
+        self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
+        self.held = [(n, t) for n, t in state["held"]]
+        return self

@@ -1,0 +1,52 @@
+"""What every test of the suite obeys.
+
+* A test marked `root` acts as several users: it is skipped, with that reason, unless root runs it.
+* A test marked `real` needs a daemon, a browser or a framework. Where it is missing the test is skipped; under
+  CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure.
+* A test marked `soak` runs only when soak tests are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    soak = "soak" in (config.getoption("-m") or "")
+    for item in items:
+        if item.get_closest_marker("root") and os.getuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)"))
+        if item.get_closest_marker("soak") and not soak:
+            item.add_marker(pytest.mark.skip(reason="soak: `make soak` runs it"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    soak = item.get_closest_marker("soak")
+    if REAL and report.skipped and item.get_closest_marker("real") and not soak and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"a `real` test was skipped where it must run: {_reason(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if REAL and report.skipped and "real" in collector.path.parts:
+        report.outcome = "failed"
+        report.longrepr = f"a module of `real` tests was skipped where it must run: {_reason(report.longrepr)}"
+    return report
+
+
+def _reason(longrepr: object) -> str:
+    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)

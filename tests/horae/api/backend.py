@@ -1,0 +1,121 @@
+"""A backend that keeps jobs in a dictionary: enough of an arbiter to judge the API in front of it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from horae.api.errors import no_such_job
+from horae.port import JobId, LogChunk
+from horae.spec import JobSpec
+from policy.model import Seconds
+
+
+@dataclass
+class Book:
+    """`fail`: raised by every method that changes something."""
+
+    specs: dict[JobId, JobSpec] = field(default_factory=dict)
+    cancelled: dict[JobId, tuple[str, str]] = field(default_factory=dict)
+    held: dict[JobId, str] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+    released: list[str] = field(default_factory=list)
+    logs: dict[JobId, bytes] = field(default_factory=dict)
+    fail: Exception | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def about(self) -> dict[str, Any]:
+        return {"cluster": "book", "version": "0", "pools": ["main"]}
+
+    def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
+        jobs = [self.job(j) for j in self.specs]
+        if not losses:
+            jobs = [{k: v for k, v in j.items() if k != "losses"} for j in jobs]
+        node = {"name": "n1", "gpu_type": "v100", "gpus": 4, "held": 1, "foreign": 1, "health": "up", "pool": "main"}
+        pool = {"name": "main", "policy": "fifo", "mode": "enforce", "decisions": 3}
+        tenants = [{"name": "ann", "weight": 1.0, "held": 1, "fair": 2.0, "gpu_s": 10.0, "running": 1, "waiting": 0}]
+        return {
+            "cluster": "book",
+            "now_s": 1000.0,
+            "jobs": jobs,
+            "nodes": [node],
+            "tenants": tenants,
+            "pools": [pool],
+            "alerts": [],
+        }
+
+    def job(self, job: JobId) -> dict[str, Any]:
+        if job not in self.specs:
+            raise no_such_job(job)
+        spec = self.specs[job]
+        return {
+            "id": job,
+            "name": spec.name,
+            "owner": spec.owner,
+            "tenant": spec.tenant,
+            "state": "cancelled" if job in self.cancelled else "queued",
+            "command": list(spec.command),
+            "losses": [[0, 2.3]],
+            "resizes": 0,
+        }
+
+    def explain(self, job: JobId) -> dict[str, Any]:
+        return {**self.job(job), "reason": {"code": "waits-turn", "text": "others are ahead"}}
+
+    def history(
+        self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
+    ) -> list[dict[str, Any]]:
+        found = [
+            {"seq": int(j), "job": j, "owner": s.owner, "text": "submitted", "data": {"command": list(s.command)}}
+            for j, s in self.specs.items()
+            if job in (None, j) and int(j) > (after or 0)
+        ]
+        return found[-limit:]
+
+    def log(self, job: JobId, offset: int) -> LogChunk:
+        self.job(job)
+        data = self.logs.get(job, b"")[offset : offset + 4]
+        return LogChunk(data, offset + len(data), eof=offset + len(data) >= len(self.logs.get(job, b"")))
+
+    def snapshot(self, pool: str | None) -> str:
+        return "schema: 1\n"
+
+    def config(self) -> dict[str, Any]:
+        return {"cluster": {"adapter": "book"}}
+
+    def submit(self, specs: Sequence[JobSpec]) -> list[JobId]:
+        self._maybe_fail()
+        with self.lock:
+            names = [str(next(self.numbers)) for _ in specs]
+            self.specs.update(zip(names, specs, strict=True))
+        return names
+
+    def cancel(self, job: JobId, *, by: str, why: str) -> str:
+        self._maybe_fail()
+        self.cancelled[job] = (by, why)
+        return "is being cancelled"
+
+    def hold(self, job: JobId, *, by: str, why: str) -> str:
+        self.held[job] = why
+        return "is held"
+
+    def unhold(self, job: JobId, *, by: str) -> str:
+        self.held.pop(job, None)
+        return "is not held"
+
+    def set_mode(self, pool: str, mode: str, *, by: str) -> str:
+        self.modes[pool] = mode
+        return f"mode is {mode}"
+
+    def release_all(self, *, by: str, why: str) -> str:
+        self._maybe_fail()
+        self.released.append(by)
+        return "everything was handed back"
+
+    def _maybe_fail(self) -> None:
+        if self.fail is not None:
+            raise self.fail

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.api import peers
+from horae.api.access import Site
+from horae.api.client import Client
+from horae.api.server import Server, create_app
+from tests.horae.api.backend import Book
+
+
+@dataclass
+class Caller:
+    """Who the kernel says is calling; tests that are not root change it here, under the socket's own code."""
+
+    monkeypatch: pytest.MonkeyPatch
+
+    def becomes(self, name: str, uid: int = 54321) -> None:
+        self.monkeypatch.setattr(peers, "peer_uid", lambda _: uid)
+        self.monkeypatch.setattr(peers, "user_name", lambda number: name if number == uid else str(number))
+
+
+@pytest.fixture
+def caller(monkeypatch: pytest.MonkeyPatch) -> Caller:
+    return Caller(monkeypatch)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path that every user can enter: unix sockets take 107 bytes, and other users must reach it."""
+    path = Path(tempfile.mkdtemp(prefix="horae-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+Serve = Callable[..., Client]
+
+
+@pytest.fixture
+def serve(folder: Path) -> Iterator[Serve]:
+    """Serve a backend on a real unix socket; returns a client of it."""
+    servers: list[Server] = []
+
+    def start(book: Book, **site: Any) -> Client:
+        path = folder / f"{len(servers)}.sock"
+        server = Server(create_app(book, Site(**site)), path)
+        server.start()
+        servers.append(server)
+        client = Client(path, timeout_s=20)
+        _ready(client)
+        return client
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def _ready(client: Client) -> None:
+    client.metrics()  # the socket listens before the thread answers: the first call waits for it
+
+
+@pytest.fixture
+def me() -> str:
+    return peers.user_name(os.getuid())

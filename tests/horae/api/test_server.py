@@ -1,0 +1,417 @@
+"""The API over a real unix socket: who may do and see what, what refusals look like, and what bad input gives."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from horae.api import forms
+from horae.api.access import Site
+from horae.api.client import Client, Unreachable, find_socket
+from horae.api.errors import ApiError, Code
+from horae.api.server import Server, SocketInUse, create_app, listen, openapi
+from horae.port import FixConfiguration, Never, TryLater
+from policy.model import BadInput
+from tests.horae.api.backend import Book
+from tests.horae.api.conftest import Caller, Serve
+
+JOB = {"name": "digits", "command": ["python", "train.py"], "gpus": {"min": 1, "max": 8}}
+
+
+def raw(client: Client, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
+    """One request as bytes, whatever they are; the status and the JSON of the answer."""
+    connection = http.client.HTTPConnection("x", timeout=20)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(20)
+    connection.sock.connect(str(client.socket))
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    assert b"Traceback" not in text
+    return response.status, json.loads(text) if response.headers["content-type"] == "application/json" else text
+
+
+def test_a_submitted_job_belongs_to_the_caller(serve: Serve, me: str) -> None:
+    book = Book()
+    client = serve(book)
+    assert client.submit([JOB, {**JOB, "gpus": 4}]) == ["1", "2"]
+    spec = book.specs["1"]
+    assert (spec.owner, spec.tenant, spec.app, spec.command) == (me, me, "digits", ("python", "train.py"))
+    assert (spec.gpus.min, spec.gpus.max, spec.gpus.requested) == (1, 8, 8)
+    assert book.specs["2"].gpus.rigid
+    assert client.about()["you"] == {"user": me, "uid": os.getuid(), "operator": True}
+
+
+def test_nobody_can_claim_to_be_another(serve: Serve) -> None:
+    client = serve(Book())
+    status, answer = raw(client, "POST", "/v1/jobs", json.dumps({**JOB, "owner": "root"}).encode())
+    assert status == 422
+    assert answer["error"]["code"] == "bad-input"
+    assert "owner" in answer["error"]["message"]
+
+
+def test_owners_act_on_their_own_jobs_only(serve: Serve, caller: Caller) -> None:
+    book = Book()
+    client = serve(book)
+    caller.becomes("ann")
+    [job] = client.submit([JOB])
+    caller.becomes("ben")
+    for act in (client.cancel, client.hold, client.unhold):
+        with pytest.raises(ApiError) as refused:
+            act(job)
+        assert refused.value.code is Code.NOT_ALLOWED
+        assert refused.value.remedy
+    assert not book.cancelled
+    assert not book.held
+    caller.becomes("ann")
+    client.cancel(job, "wrong data")
+    assert book.cancelled == {job: ("ann", "wrong data")}
+
+
+def test_operators_act_on_all_and_alone_on_the_cluster(serve: Serve, caller: Caller) -> None:
+    book = Book()
+    client = serve(book, operators=frozenset({"olga"}))
+    caller.becomes("ann")
+    [job] = client.submit([JOB])
+    for act in (client.release_all, client.snapshot, client.config, lambda: client.mode("main", "observe")):
+        with pytest.raises(ApiError) as refused:
+            act()
+        assert refused.value.code is Code.NOT_ALLOWED
+    assert not book.released
+    assert not book.modes
+    caller.becomes("olga")
+    client.cancel(job)
+    assert client.release_all()["text"]
+    assert client.mode("main", "observe")["text"] == "mode is observe"
+    assert client.snapshot() == "schema: 1\n"
+    assert client.config()["cluster"] == {"adapter": "book"}
+    assert (book.released, book.modes) == (["olga"], {"main": "observe"})
+
+
+def test_tenants_take_only_whom_they_list(serve: Serve, caller: Caller) -> None:
+    book = Book()
+    client = serve(book, submits=lambda user, tenant: (user, tenant) == ("ann", "vision"))
+    caller.becomes("ann")
+    assert client.submit([{**JOB, "tenant": "vision"}]) == ["1"]
+    with pytest.raises(ApiError) as refused:
+        client.submit([{**JOB, "tenant": "vision"}, {**JOB, "tenant": "speech"}])
+    assert refused.value.code is Code.NOT_ALLOWED
+    assert list(book.specs) == ["1"]
+
+
+def test_what_others_run_is_hidden_unless_the_site_shows_it(serve: Serve, caller: Caller) -> None:
+    book = Book(logs={"1": b"secret"})
+    client, glass = serve(book), serve(book, show_others=True)
+    caller.becomes("ann")
+    client.submit([JOB])
+    caller.becomes("ben")
+    for job in (client.job("1"), client.explain("1"), client.status(losses=True)["jobs"][0]):
+        assert job["name"] == "digits"
+        assert "command" not in job
+        assert "losses" not in job
+    assert "data" not in client.history()[0]
+    with pytest.raises(ApiError):
+        list(client.log("1"))
+    assert glass.job("1")["command"] == ["python", "train.py"]
+    assert b"".join(glass.log("1")) == b"secret"
+    caller.becomes("ann")
+    assert client.job("1")["command"] == ["python", "train.py"]
+    assert b"".join(client.log("1")) == b"secret"
+
+
+def test_unknown_jobs_and_paths_are_told_apart(serve: Serve) -> None:
+    client = serve(Book())
+    with pytest.raises(ApiError) as unknown:
+        client.job("77")
+    assert (unknown.value.code, unknown.value.status) == (Code.NO_SUCH_JOB, 404)
+    status, answer = raw(client, "GET", "/v1/nothing")
+    assert (status, answer["error"]["code"]) == (404, "not-found")
+    assert raw(client, "DELETE", "/v1/status")[0] == 405
+
+
+@pytest.mark.parametrize("job", ["", "..", "a/b", "%2e%2e", "\x00", "ü", "1" * 5000, "?", "#"])
+def test_odd_job_names_are_no_such_job(serve: Serve, job: str) -> None:
+    client = serve(Book())
+    for ask in (client.job, client.explain, client.cancel):
+        with pytest.raises(ApiError) as unknown:
+            ask(job)
+        assert unknown.value.code in (Code.NO_SUCH_JOB, Code.NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        (b"", "", "not JSON"),
+        (b"{", "", ""),
+        (b"\xff\xfe", "", ""),
+        (b"[]", "", "not a mapping"),
+        (b"null", "", ""),
+        (b'{"command": [], "gpus": 1}', "command", ""),
+        (b'{"command": ["a"], "gpus": 0}', "gpus", ""),
+        (b'{"command": ["a"], "gpus": {"min": 4, "max": 2}}', "gpus", ""),
+        (b'{"command": ["a"], "gpus": 1e400}', "gpus", ""),
+        (b'{"command": ["a"], "gpus": 1, "grace_s": -1}', "grace_s", "greater"),
+        (b'{"command": ["a"], "gpus": 1, "grace_s": NaN}', "", ""),
+        (b'{"command": ["a\\u0000b"], "gpus": 1}', "command[0]", ""),
+        (b'{"command": ["a"], "gpus": 1, "env": {"A=B": "x"}}', "env", ""),
+        (b'{"command": ["a"], "gpus": 1, "tennant": "x"}', "tennant", "unknown key"),
+        (b'{"command": ["a"], "gpus": 1, "gpus": 2}', "", ""),
+        (b'{"jobs": []}', "jobs", ""),
+        (b"{" * 100000, "", ""),
+        (b"&a [*a, *a]", "", ""),
+    ],
+)
+def test_bad_bodies_name_field_and_remedy(serve: Serve, body: bytes, field: str, words: str) -> None:
+    book = Book()
+    status, answer = raw(serve(book), "POST", "/v1/jobs", body)
+    assert status == 422
+    error = answer["error"]
+    assert error["code"] == "bad-input"
+    assert error.get("field", "").startswith(field)
+    assert words in error["message"]
+    assert not book.specs
+
+
+def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "LARGEST_BODY", 1000)
+    book = Book()
+    client = serve(book)
+    big = json.dumps({**JOB, "env": {"A": "x" * 2000}}).encode()
+    status, answer = raw(client, "POST", "/v1/jobs", big)
+    assert (status, answer["error"]["code"]) == (413, "too-large")
+    connection = http.client.HTTPConnection("x", timeout=20)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(client.socket))
+    connection.request("POST", "/v1/jobs", iter([big]), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert not book.specs
+
+
+def test_what_the_cluster_says_keeps_its_meaning(serve: Serve) -> None:
+    book = Book()
+    client = serve(book)
+    for error, code, status in (
+        (TryLater("slurmctld is busy", 7), Code.TRY_LATER, 503),
+        (Never("no such partition"), Code.REFUSED, 409),
+        (FixConfiguration("no right", "make it operator"), Code.CONFIGURATION, 503),
+        (BadInput("is wrong", field="gpus", value=3, remedy="write 2"), Code.BAD_INPUT, 422),
+    ):
+        book.fail = error
+        with pytest.raises(ApiError) as refused:
+            client.submit([JOB])
+        assert (refused.value.code, refused.value.status) == (code, status)
+        assert refused.value.message in str(error)
+
+
+def test_a_bug_is_told_by_number_alone(serve: Serve) -> None:
+    book = Book(fail=ZeroDivisionError("secret detail"))
+    status, answer = raw(serve(book), "POST", "/v1/jobs", json.dumps(JOB).encode())
+    assert (status, answer["error"]["code"]) == (500, "bug")
+    assert "secret" not in json.dumps(answer)
+
+
+def test_many_callers_at_once_lose_nothing(serve: Serve) -> None:
+    book = Book()
+    client = serve(book)
+    numbers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: numbers.extend(client.submit([JOB, JOB])), daemon=True) for _ in range(32)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(map(int, numbers)) == list(range(1, 65))
+
+
+def test_metrics_are_prometheus_text_with_our_prefix_only(serve: Serve) -> None:
+    client = serve(Book())
+    client.submit([JOB])
+    text = client.metrics()
+    names = {line.split("{")[0].split()[0] for line in text.splitlines() if line and not line.startswith("#")}
+    assert names
+    assert all(name.startswith("horae_") for name in names)
+    assert 'horae_gpus{gpu_type="v100",state="idle"} 2.0' in text
+    assert 'horae_jobs{state="queued"' in text
+
+
+def test_history_and_logs_are_read_in_pieces(serve: Serve) -> None:
+    book = Book(logs={"1": b"0123456789"})
+    client = serve(book)
+    client.submit([JOB] * 5)
+    assert [e["seq"] for e in client.history(after=2)] == [3, 4, 5]
+    assert [e["seq"] for e in client.history(limit=2)] == [4, 5]
+    assert b"".join(client.log("1")) == b"0123456789"
+    assert b"".join(client.log("1", offset=8)) == b"89"
+    assert list(client.log("2")) == []
+
+
+# --- the socket --------------------------------------------------------------------------------------------
+
+
+def test_a_dead_servers_socket_is_replaced_and_a_living_ones_is_not(folder: Path) -> None:
+    path = folder / "a.sock"
+    first = Server(create_app(Book(), Site()), path)
+    first.start()
+    Client(path).about()
+    with pytest.raises(SocketInUse):
+        listen(path)
+    assert Client(path).about()["cluster"] == "book"
+    first.stop()
+    assert not path.exists()
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    listen(path).close()
+    assert not list(folder.glob("*.sock.*"))
+
+
+def test_a_path_too_long_for_a_socket_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        listen(tmp_path / ("x" * 120))
+    assert "api.socket" in caught.value.field
+
+
+def test_unreachable_arbiters_say_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unreachable) as none:
+        Client(folder / "none.sock").about()
+    assert "horae serve" in none.value.remedy
+    monkeypatch.setenv("HORAE_SOCKET", str(folder / "named.sock"))
+    assert find_socket() == folder / "named.sock"
+    monkeypatch.delenv("HORAE_SOCKET")
+    monkeypatch.setattr("horae.api.client.PLACES", (str(folder / "nowhere"),))
+    with pytest.raises(Unreachable):
+        find_socket()
+
+
+def test_an_arbiter_that_hangs_or_babbles_is_unreachable(folder: Path) -> None:
+    path = folder / "odd.sock"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    with pytest.raises(Unreachable) as hangs:
+        Client(path, timeout_s=0.2).about()
+    assert "does not answer" in hangs.value.text
+
+    def babble() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(b"hello\r\n")
+            except ConnectionError:
+                continue  # the caller has left already
+            except OSError:
+                return  # the test is over
+
+    threading.Thread(target=babble, daemon=True).start()
+    with pytest.raises(Unreachable):
+        Client(path, timeout_s=5).about()
+    listener.close()
+
+
+# --- other users, really -----------------------------------------------------------------------------------
+
+AS_ANOTHER = """
+import os, sys, json
+sys.path[:0] = json.loads(sys.argv[2])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+from pathlib import Path
+from horae.api.client import Client
+from horae.api.errors import ApiError
+client = Client(Path(sys.argv[1]))
+out = {"you": client.about()["you"], "jobs": client.submit([{"command": ["true"], "gpus": 1}])}
+try:
+    client.cancel("1")
+except ApiError as error:
+    out["cancel"] = error.code
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.root
+def test_the_kernel_tells_users_apart(serve: Serve) -> None:
+    book = Book()
+    client = serve(book)
+    client.submit([JOB])
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER, str(client.socket), json.dumps(sys.path)],
+        capture_output=True, text=True, check=False, cwd="/", timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["you"]["uid"] == 65534
+    assert said["you"]["operator"] is False
+    assert book.specs["2"].owner == said["you"]["user"] != book.specs["1"].owner
+    assert said["cancel"] == "not-allowed"
+    assert not book.cancelled
+
+
+# --- properties --------------------------------------------------------------------------------------------
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _keys(schema: Mapping[str, Any]) -> list[str]:
+    return sorted(schema["properties"])
+
+
+ALMOST = st.dictionaries(st.sampled_from(_keys(forms.JobForm.model_json_schema())), JSON, max_size=6)
+PATHS = sorted((method.upper(), path) for path, ways in openapi()["paths"].items() for method in ways)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("s") / "a.sock"
+    server = Server(create_app(Book(), Site()), path)
+    server.start()
+    yield Client(path)
+    server.stop()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_request_of_the_openapi_form_breaks_the_server(standing: Client, data: st.DataObject) -> None:
+    """Any method and path the server knows, any body that is nearly right: an answer, never a 500."""
+    method, path = data.draw(st.sampled_from(PATHS))
+    path = path.replace("{job}", data.draw(st.sampled_from(["1", "0", "x", "%00"]))).replace("{pool}", "main")
+    body = data.draw(
+        st.none()
+        | st.binary(max_size=60)
+        | JSON.map(json.dumps).map(str.encode)
+        | ALMOST.map(json.dumps).map(str.encode)
+        | ALMOST.map(lambda j: json.dumps({"jobs": [j]}).encode())
+    )
+    query = data.draw(st.sampled_from(["", "?offset=-1", "?limit=x", "?after=1e9", "?ended=maybe", "?since_s=nan"]))
+    status, answer = raw(standing, method, path + query, body)
+    assert status < 500
+    if status >= 400:
+        assert set(answer) == {"error"}
+        assert answer["error"]["code"] in set(Code)
+        assert answer["error"]["message"]
+
+
+def test_the_openapi_document_describes_every_route() -> None:
+    document = openapi()
+    for path, ways in document["paths"].items():
+        for method, route in ways.items():
+            assert route["summary"], (method, path)
+            assert not (method == "post" and path == "/v1/jobs") or "requestBody" in route

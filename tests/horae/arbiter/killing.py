@@ -1,0 +1,206 @@
+"""Killing an arbiter at a chosen boundary, and what must be true afterwards whatever the boundary was.
+
+A boundary is the moment just before or just after something that outlives the process: a write to the journal, or a
+call that changes the cluster. `Kill` is no `Exception`: nothing in the arbiter may catch it, as nothing can catch
+SIGKILL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from horae.fake import FakePort, Program, World
+from horae.journal import Clock, Draft, Event, Journal
+from horae.journal.store import rebuilt
+from horae.port import JobState
+from horae.spec import JobSpec
+from policy.model import Allocation, Health
+from tests.contract.harness import starts_in, steps_in
+from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
+
+
+class Kill(BaseException):
+    """The process is gone."""
+
+
+class Boundaries:
+    """Counts them, and kills at the one that was chosen."""
+
+    def __init__(self, die_at: int | None = None, kill: Callable[[], None] | None = None) -> None:
+        self.count, self.die_at, self.names = 0, die_at, [""]
+        self._kill = kill
+
+    def at(self, name: str) -> None:
+        self.count += 1
+        self.names.append(name)
+        if self.count == self.die_at:
+            if self._kill is not None:
+                self._kill()
+            raise Kill(name)
+
+
+class MortalJournal(Journal):
+    def __init__(self, folder: Path, clock: Clock, boundaries: Boundaries) -> None:
+        super().__init__(folder, clock)
+        self._boundaries = boundaries
+
+    def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
+        drafts = list(drafts)
+        if not drafts:
+            return ()
+        what = "+".join(sorted({d.kind.value for d in drafts}))
+        self._boundaries.at(f"before {what}")
+        fresh = super().append(drafts, durable=durable)
+        self._boundaries.at(f"after {what}")
+        return fresh
+
+
+class MortalPort(FakePort):
+    """The fake's connection; every call that changes the cluster is two boundaries."""
+
+    def __init__(self, world: World, boundaries: Boundaries) -> None:
+        super().__init__(world)
+        self._boundaries = boundaries
+
+    def _around(self, what: str, call: Callable[[], None]) -> None:
+        self._boundaries.at(f"before {what}")
+        call()
+        self._boundaries.at(f"after {what}")
+
+    def claim(self, token: str) -> None:
+        self._around("claim", lambda: FakePort.claim(self, token))
+
+    def submit(self, job: str, spec: JobSpec) -> None:
+        self._around(f"submit {job}", lambda: FakePort.submit(self, job, spec))
+
+    def start(self, job: str, allocation: Allocation, epoch: int) -> None:
+        self._around(f"start {job} epoch {epoch}", lambda: FakePort.start(self, job, allocation, epoch))
+
+    def checkpoint_and_stop(self, job: str, grace_s: float) -> None:
+        self._around(f"stop {job}", lambda: FakePort.checkpoint_and_stop(self, job, grace_s))
+
+    def cancel(self, job: str) -> None:
+        self._around(f"cancel {job}", lambda: FakePort.cancel(self, job))
+
+    def release(self, job: str) -> None:
+        self._around(f"release {job}", lambda: FakePort.release(self, job))
+
+
+class MortalSite(Site):
+    """A site whose arbiter dies at a boundary; `open` starts its successor on the same folder and cluster."""
+
+    def __init__(self, folder: Path, boundaries: Boundaries, **changes: Any) -> None:
+        self.boundaries = boundaries
+        super().__init__(
+            folder,
+            policy=equal_shares,
+            program=Program(iteration_s=0.5, start_s=0.6, stop_s=0.4, checkpoint_every=10, log_every=1),
+            **changes,
+        )
+
+    def open(self) -> None:
+        self.port = MortalPort(self.world, self.boundaries)
+        try:
+            super().open()
+        except Kill:  # it did not even come up; the next one does
+            self.journal.close()
+            super().open()
+
+    def open_journal(self) -> Journal:
+        clock = Clock(self.time.wall, self.time.monotonic)
+        return MortalJournal(self.config.state_dir, clock, self.boundaries)
+
+
+#: What people and the world do, and when (seconds from the start).
+Deed = tuple[float, str, Callable[[MortalSite], None]]
+
+
+def submission(name: str, gpus: tuple[int, int], steps: int, who: Any = ANN) -> Callable[[MortalSite], None]:
+    def deed(site: MortalSite) -> None:
+        if all(record.spec.name != name for record in site.core.ledger.jobs.values()):  # it was not acknowledged
+            site.desk.submit([spec(name, gpus, steps=steps)], who)
+
+    return deed
+
+
+def named(site: Site, name: str) -> str:
+    return next(record.id for record in site.core.ledger.jobs.values() if record.spec.name == name)
+
+
+#: Arrivals that shrink others, a node that is lost with a job on it, a cancel, a hold and its end.
+STORY: Sequence[Deed] = (
+    (0.0, "a arrives", submission("a", (1, 8), 240)),
+    (4.0, "b arrives", submission("b", (2, 8), 200, BEN)),
+    (8.0, "c arrives", submission("c", (1, 8), 120)),
+    (12.0, "n4 is lost", lambda site: site.world.set_health("n4", Health.DOWN)),
+    (16.0, "d arrives", submission("d", (1, 4), 5000)),
+    (20.0, "n4 is back", lambda site: site.world.set_health("n4", Health.UP)),
+    (22.0, "b is held", lambda site: site.desk.hold(named(site, "b"), BEN)),
+    (26.0, "d is cancelled", lambda site: site.desk.cancel(named(site, "d"), ROOT)),
+    (30.0, "b may run", lambda site: site.desk.unhold(named(site, "b"), BEN)),
+)
+ENDS = {"a": JobState.COMPLETED, "b": JobState.COMPLETED, "c": JobState.COMPLETED, "d": JobState.CANCELLED}
+
+
+def play(site: MortalSite, story: Sequence[Deed] = STORY, *, patience_s: float = 400.0) -> None:
+    """The story to its end; an arbiter that is killed has a successor, which the caller's request is made to again."""
+    start, todo = site.time.now, list(story)
+    while todo or any(record.live for record in site.core.ledger.jobs.values()):
+        assert site.time.now - start < patience_s, [r for r in site.core.ledger.jobs.values() if r.live]
+        try:
+            while todo and site.time.now - start >= todo[0][0]:
+                todo[0][2](site)
+                todo.pop(0)
+            site.driver.tick()
+        except Kill:
+            site.close()
+            site.time.now += 0.3
+            site.open()
+            continue
+        site.time.now += 0.25
+
+
+def check(site: Site, ends: dict[str, JobState], *, lossless: Collection[str] = ()) -> None:
+    """What must hold after any story: nothing lost, doubled, over-allocated or restarted from older state.
+
+    `lossless`: jobs that were never lost with a node, so that no step of theirs may be done twice.
+    """
+    by_name: dict[str, list[Any]] = {}
+    for fake in site.world.jobs.values():
+        by_name.setdefault(fake.spec.name, []).append(fake)
+    for name, end in ends.items():
+        records = [r for r in site.core.ledger.jobs.values() if r.spec.name == name]
+        assert len(records) == 1, f"{name} is on record {len(records)} times"
+        assert records[0].ended is end, f"{name} is {records[0]}"
+        if name not in by_name:
+            assert end is JobState.CANCELLED, f"{name} never came to the cluster"
+            continue
+        assert len(by_name[name]) == 1, f"{name} is in the cluster {len(by_name[name])} times"
+        assert by_name[name][0].state is end
+        log = bytes(by_name[name][0].log)
+        starts, steps = starts_in(log), steps_in(log)
+        epochs = [s.epoch for s in starts]
+        assert epochs == sorted(set(epochs)), f"{name} was started with epochs {epochs}"
+        assert records[0].epoch >= max(epochs, default=0)
+        if end is JobState.COMPLETED:
+            assert steps[-1] == by_name[name][0].program.steps, f"{name} was completed at step {steps[-1]}"
+        if name in lossless:
+            assert steps == sorted(set(steps)), f"{name} did a step twice"
+        for before, after in pairwise(starts):
+            newest = _newest_checkpoint(log, after.epoch)
+            assert after.step >= newest, f"{name} restarted at {after.step}, its checkpoint was at {newest}"
+            assert after.step >= before.step
+    assert site.world.refusals == [], "the arbiter asked for GPUs that were in use"
+    assert site.world.violations == []
+    assert rebuilt(site.journal.path) == site.core.ledger
+
+
+def _newest_checkpoint(log: bytes, before_epoch: int, every: int = 10) -> int:
+    """The newest periodic checkpoint that the log of the starts before this one implies."""
+    head = log[: log.index(b"epoch=%d" % before_epoch)]
+    steps = [int(s) for s in re.findall(rb"\[horae\] step=(\d+)", head)]
+    return max(steps, default=0) // every * every

@@ -1,0 +1,48 @@
+"""A job's whole life under the arbiter, on the in-memory cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from horae.journal import Kind
+from horae.journal.store import rebuilt
+from horae.port import JobState
+from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
+
+
+def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("train", 2, steps=20)], ANN)
+    record = site.until(job, JobState.RUNNING)
+    assert (record.epoch, sum(record.allocation.values())) == (1, 2)
+    record = site.until(job, JobState.COMPLETED)
+    assert (record.ended, record.exit_code, record.live) == (JobState.COMPLETED, 0, False)
+    kinds = [e.kind for e in site.journal.history(job=job)]
+    assert kinds.index(Kind.SUBMITTED) < kinds.index(Kind.INTENT) < kinds.index(Kind.OUTCOME) < kinds.index(Kind.ENDED)
+    assert record.attained["k80"] > 0
+    assert site.world.refusals == []
+
+
+def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares)
+    (first,) = site.desk.submit([spec("first", (1, 16), steps=2000)], ANN)
+    assert sum(site.until(first, JobState.RUNNING).allocation.values()) == 16
+    site.run(5)
+    (second,) = site.desk.submit([spec("second", (1, 16), steps=2000)], BEN)
+    site.until(second, JobState.RUNNING)
+    record = site.until(first, JobState.RUNNING)
+    assert sum(record.allocation.values()) == sum(site.job(second).allocation.values()) == 8
+    assert record.epoch == 2
+    assert record.restart_cost_s is not None
+    assert 1.0 <= record.restart_cost_s <= 3.0
+    site.until(first, JobState.COMPLETED, patience_s=1000)
+    site.until(second, JobState.COMPLETED, patience_s=1000)
+    assert site.world.refusals == [] and site.world.violations == []
+
+
+def test_the_live_ledger_is_the_one_the_file_gives(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares)
+    site.desk.submit([spec(f"job{i}", (1, 4), steps=30) for i in range(8)], ANN)
+    for _ in range(20):
+        site.run(3)
+        assert rebuilt(site.journal.path) == site.core.ledger

@@ -1,0 +1,111 @@
+"""The arbiter as a running thing: threads, requests from outside, start and stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.arbiter.authority import NotAllowed
+from horae.arbiter.desk import NoSuchJob
+from horae.arbiter.judge import Inline
+from horae.arbiter.service import Arbiter
+from horae.fake import FakePort, Program, World
+from horae.journal import AlreadyRunning
+from horae.port import TryLater
+from policy.model import BadInput
+from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, config, first_come, spec
+
+QUICK = {"rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01}}
+
+
+def serve(folder: Path, world: World | None = None, **changes: Any) -> Arbiter:
+    world = world or World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
+    return Arbiter(config(folder, **{**QUICK, **changes}), FakePort(world), judge=Inline(first_come))
+
+
+@pytest.fixture
+def arbiter(tmp_path: Path) -> Iterator[Arbiter]:
+    running = serve(tmp_path)
+    running.start()
+    yield running
+    running.stop()
+
+
+def eventually(what: Callable[[], bool], patience_s: float = 20.0) -> None:
+    until = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < until, "not in time"
+        time.sleep(0.02)
+
+
+def test_a_job_runs_to_its_end(arbiter: Arbiter) -> None:
+    job = arbiter.submit(spec("train", 2, steps=20), ANN)
+    eventually(lambda: arbiter.job(job).state == "completed")
+    row = arbiter.job(job)
+    assert (row.exit_code, row.done, row.owner, row.epoch) == (0, 20, "ann", 1)
+    assert arbiter.explain(job).causes[0].what == "end"
+    assert [e.data.get("verb") for e in arbiter.history(job) if e.kind == "intent"] == ["submit", "start"]
+    assert arbiter.status().pools[0].decided["policy"] == "max-min"
+
+
+def test_only_owners_and_operators_act_on_a_job(arbiter: Arbiter) -> None:
+    job = arbiter.submit(spec("mine", steps=100_000), ANN)
+    for forbidden in (
+        lambda: arbiter.cancel(job, BEN),
+        lambda: arbiter.hold(job, BEN),
+        lambda: arbiter.unhold(job, BEN),
+        lambda: arbiter.release_all(ANN),
+        lambda: arbiter.read_log(job, 0, BEN),
+        lambda: arbiter.submit(spec("yours", owner="ann"), BEN),
+        lambda: arbiter.submit(spec("theirs", tenant="nobody"), BEN),
+    ):
+        with pytest.raises(NotAllowed):
+            forbidden()
+    assert arbiter.job(job).state not in ("cancelled", "held")
+    with pytest.raises(NoSuchJob):
+        arbiter.cancel("4711", ROOT)
+    arbiter.cancel(job, ROOT)
+    eventually(lambda: arbiter.job(job).state == "cancelled")
+
+
+def test_a_bad_specification_is_refused_in_words(arbiter: Arbiter) -> None:
+    with pytest.raises(BadInput, match="pool"):
+        arbiter.submit(spec("lost", extra={"pool": "nowhere"}), ANN)
+    with pytest.raises(BadInput, match="GPUs"):
+        arbiter.submit(spec("none", (4, 2)), ANN)
+    assert arbiter.jobs() == ()
+
+
+def test_the_log_can_be_read_by_its_owner(arbiter: Arbiter) -> None:
+    job = arbiter.submit(spec("talks", steps=20), ANN)
+    eventually(lambda: arbiter.job(job).state == "completed")
+    assert b"[horae] step=20/20" in arbiter.read_log(job, 0, ANN).data
+
+
+def test_a_second_arbiter_on_the_same_folder_is_stopped_in_words(arbiter: Arbiter, tmp_path: Path) -> None:
+    with pytest.raises(AlreadyRunning, match=r"another arbiter works on .* \(pid \d+"):
+        serve(tmp_path)
+
+
+def test_after_a_restart_everything_is_where_it_was(tmp_path: Path) -> None:
+    world = World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
+    first = serve(tmp_path, world)
+    first.start()
+    job = first.submit(spec("long", 2, steps=100_000), ANN)
+    eventually(lambda: first.job(job).state == "running")
+    first.stop()
+    with pytest.raises(TryLater):
+        first.jobs()
+    second = serve(tmp_path, world)
+    second.start()
+    try:
+        assert second.job(job).state == "running"
+        eventually(lambda: second.status().rounds > 3)
+        assert second.job(job).epoch == 1
+        assert len(world.jobs) == 1
+    finally:
+        second.stop()

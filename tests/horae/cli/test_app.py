@@ -1,0 +1,137 @@
+"""The frame of the command line: help, exit codes, and no traceback whatever happens."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horae.cli import COMMANDS, GROUPS, app, exits, main, overview, screen
+from horae.port import FixConfiguration, Never, TryLater
+from policy.model import BadInput
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """`horae WORDS` as a person starts it."""
+    command = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_overview_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    page = capsys.readouterr().out
+    for name, (_, line) in COMMANDS.items():
+        assert len(re.findall(rf"^  {re.escape(name)} +{re.escape(line)}$", page, re.MULTILINE)) == 1
+    assert max(map(len, page.splitlines())) <= 116
+    assert {name for _, names in GROUPS for name in names} <= set(COMMANDS)
+    assert "\x1b" in overview(colour=True)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys; from horae.cli import main; main(['--help']); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("typer", "rich", "pydantic", "numpy", "yaml", "fastapi", "textual"):
+        assert f"'{heavy}'" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example" in done.stdout
+    assert f"horae {name}" in re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion", "schema"}))
+def test_every_command_speaks_json(name: str) -> None:
+    assert "--json" in run(name, "--help").stdout or "--json" in run(name, "show", "--help").stdout
+
+
+def test_a_mistyped_command_is_a_usage_error_with_a_suggestion() -> None:
+    done = run("statsu")
+    assert done.returncode == exits.USAGE
+    assert "status" in done.stderr
+
+
+def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_HORAE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "horae st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    app.run([])
+    assert capsys.readouterr().out.split() == ["status"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (exits.Failure(exits.NO_SUCH_JOB, "no job 7", "horae status"), 4, "no job 7"),
+        (
+            BadInput("not a number", where="a.yaml", line=3, field="gpus", value="x", remedy="write 4"),
+            3,
+            "a.yaml:3",
+        ),
+        (TryLater("slurmctld is busy", 5), 6, "try again in 5 s"),
+        (FixConfiguration("no right to hold jobs", "make it operator"), 6, "make it operator"),
+        (Never("no such partition"), 1, "no such partition"),
+        (FileNotFoundError(2, "No such file or directory", "x.yaml"), 3, "x.yaml: No such file"),
+        (PermissionError(13, "Permission denied", "x.yaml"), 5, "x.yaml: Permission denied"),
+    ],
+)
+def test_foreseen_failures_have_codes_and_words(
+    error: Exception, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exits.explain(error, ["status"]) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_a_bug_leaves_a_report_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(app, "_invoke", lambda _: 1 // 0)
+    assert app.run(["status", "--json"]) == exits.BUG
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    [report] = tmp_path.glob("horae-bug-*.txt")
+    assert str(report) in said
+    text = report.read_text()
+    assert "horae status --json" in text
+    assert "ZeroDivisionError" in text
+    assert report.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_bug_on_a_full_disk_is_still_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(app, "_invoke", lambda _: 1 // 0)
+    assert app.run(["top"]) == exits.BUG
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_tables_are_plain_and_whole_away_from_a_terminal() -> None:
+    out = io.StringIO()
+    columns = [screen.Column("JOBID", right=True), screen.Column("NODELIST(REASON)")]
+    screen.table(columns, [["7", screen.state("running")], ["12", "x" * 300]], file=out)
+    assert out.getvalue().splitlines() == ["JOBID NODELIST(REASON)", "    7 running", "   12 " + "x" * 300]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_tables_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    screen.table([screen.Column("JOBID"), screen.Column("REASON")], [["7", "x" * 300]], file=out)
+    assert "\x1b[" in out.getvalue()
+    assert all(len(re.sub(r"\x1b\[[\d;]*m", "", line)) <= 40 for line in out.getvalue().splitlines())

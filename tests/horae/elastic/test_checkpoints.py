@@ -1,0 +1,180 @@
+"""Checkpoints: whole or not there, newest first, and never by a writer that is no longer the newest."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from horae.elastic import checkpoints
+from horae.elastic.checkpoints import Damaged, Mark, Superseded
+from horae.elastic.stores import FolderStore, open_store, register_store
+
+
+def fill(text: str = "weights") -> checkpoints.Callable[[str], None]:
+    def write(folder: str) -> None:
+        (Path(folder) / "model").write_text(text)
+        (Path(folder) / "shards").mkdir()
+        (Path(folder) / "shards" / "0").write_bytes(b"\0" * 3000)
+
+    return write
+
+
+def nothing() -> None:
+    return None
+
+
+def write(store: FolderStore, step: int, epoch: int = 1, text: str = "weights") -> Mark:
+    return checkpoints.write(store, step, epoch, {"position": step * 10}, fill(text), nothing)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(str(tmp_path / "ckpt"))
+
+
+def test_what_is_written_is_read_back(store: FolderStore) -> None:
+    mark = write(store, 120)
+    account = checkpoints.manifest(store, mark.name)
+    assert (account["step"], account["epoch"], account["position"]) == (120, 1, 1200)
+    folder = store.fetch(mark.name)
+    checkpoints.verify_files(folder, account)
+    assert (Path(folder) / "model").read_text() == "weights"
+    assert set(account["files"]) == {"model", "shards/0"}
+
+
+def test_newest_is_by_epoch_then_step(store: FolderStore) -> None:
+    for step, epoch in ((500, 1), (300, 2), (310, 2), (20, 1)):
+        write(store, step, epoch)
+    assert [(mark.epoch, mark.step) for mark in checkpoints.marks(store)] == [(2, 310), (2, 300), (1, 500), (1, 20)]
+    newest = checkpoints.newest_mark(store)
+    assert newest is not None
+    assert newest[0].step == 310
+
+
+def test_foreign_files_are_left_alone(store: FolderStore, tmp_path: Path) -> None:
+    write(store, 1)
+    (tmp_path / "ckpt" / "notes.txt").write_text("mine")
+    (tmp_path / "ckpt" / "step-1").mkdir()
+    assert len(checkpoints.marks(store)) == 1
+    checkpoints.prune(store, 1)
+    store.sweep()
+    assert (tmp_path / "ckpt" / "notes.txt").exists()
+    assert (tmp_path / "ckpt" / "step-1").exists()
+
+
+def test_no_folder_yet_means_no_checkpoints(store: FolderStore) -> None:
+    assert checkpoints.marks(store) == []
+    assert checkpoints.newest_mark(store) is None
+    assert store.sweep() == []
+
+
+def test_every_damaged_byte_of_every_file_is_noticed(store: FolderStore) -> None:
+    mark = write(store, 1)
+    folder = Path(store.fetch(mark.name))
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        good = path.read_bytes()
+        for position in {0, len(good) // 2, len(good) - 1}:
+            path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+            with pytest.raises(Damaged):
+                checkpoints.verify_files(str(folder), checkpoints.manifest(store, mark.name))
+        path.write_bytes(good)
+    checkpoints.verify_files(str(folder), checkpoints.manifest(store, mark.name))
+
+
+def test_complete_ones_are_found_behind_damaged_ones(store: FolderStore) -> None:
+    for step in (1, 2, 3, 4):
+        write(store, step)
+    names = [mark.name for mark in checkpoints.marks(store)]
+    (Path(store.path) / names[0] / "horae.json").write_text("{}")
+    (Path(store.path) / names[1] / "model").unlink()
+    (Path(store.path) / names[2] / "model").write_text("weightz")
+    said: list[str] = []
+    found = [mark.step for mark, _account, _folder in checkpoints.complete(store, said.append)]
+    assert found == [1]
+    assert [name in text for name, text in zip(names, said, strict=False)] == [True, True, True]
+
+
+def test_a_superseded_writer_publishes_nothing_and_leaves_nothing(store: FolderStore) -> None:
+    def newer() -> None:
+        raise Superseded("epoch 1 is not the newest")
+
+    with pytest.raises(Superseded):
+        checkpoints.write(store, 5, 1, {}, fill(), newer)
+    assert list(Path(store.path).iterdir()) == []
+
+
+def test_a_writer_that_fails_leaves_nothing(store: FolderStore) -> None:
+    def full(folder: str) -> None:
+        (Path(folder) / "model").write_text("half")
+        raise OSError(errno.ENOSPC, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        checkpoints.write(store, 5, 1, {}, full, nothing)
+    assert list(Path(store.path).iterdir()) == []
+
+
+def test_the_same_step_of_the_same_start_is_written_once_unless_it_is_damaged(store: FolderStore) -> None:
+    mark = write(store, 7, text="first")
+    write(store, 7, text="second")
+    assert (Path(store.path) / mark.name / "model").read_text() == "first"
+    (Path(store.path) / mark.name / "horae.json").unlink()
+    write(store, 7, text="third")
+    assert (Path(store.path) / mark.name / "model").read_text() == "third"
+    checkpoints.verify_files(store.fetch(mark.name), checkpoints.manifest(store, mark.name))
+
+
+def test_pruning_keeps_the_newest_and_at_least_one(store: FolderStore) -> None:
+    for step in range(1, 6):
+        write(store, step)
+    assert len(checkpoints.prune(store, 2)) == 3
+    assert [mark.step for mark in checkpoints.marks(store)] == [5, 4]
+    checkpoints.prune(store, 0)
+    assert [mark.step for mark in checkpoints.marks(store)] == [5]
+
+
+def test_deleting_never_leaves_half_an_entry_under_its_name(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = write(store, 1)
+    import shutil
+
+    monkeypatch.setattr(shutil, "rmtree", lambda *_args, **_options: None)  # the power fails here
+    store.delete(mark.name)
+    assert checkpoints.marks(store) == []
+    monkeypatch.undo()
+    assert len(store.sweep()) == 1
+    assert list(Path(store.path).iterdir()) == []
+
+
+def test_files_are_on_the_disk_before_the_name_is(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of system calls: every file and folder synced, then the rename, then the parent synced."""
+    calls: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def spy_fsync(fd: int) -> None:
+        calls.append("sync " + Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    def spy_rename(source: str, target: str) -> None:
+        calls.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    monkeypatch.setattr(os, "rename", spy_rename)
+    write(store, 1)
+    at = calls.index("rename")
+    assert {"sync model", "sync 0", "sync shards", "sync horae.json"} <= set(calls[:at])
+    assert any(call.startswith("sync .tmp-") for call in calls[:at])
+    assert calls[at + 1 :] == ["sync ckpt"]
+
+
+def test_urls_choose_the_store(tmp_path: Path) -> None:
+    assert isinstance(open_store(str(tmp_path)), FolderStore)
+    assert isinstance(open_store(f"file://{tmp_path}"), FolderStore)
+    with pytest.raises(ValueError, match="no checkpoint store for s3://"):
+        open_store("s3://bucket/path")
+    register_store("mem", lambda url: FolderStore(str(tmp_path / "mem")))
+    assert isinstance(open_store("mem://x"), FolderStore)

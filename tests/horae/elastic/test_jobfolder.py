@@ -1,0 +1,115 @@
+"""The job folder: what is written is whole, the lock tells life, and a full disk takes nothing back."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horae.elastic import files
+from horae.elastic.jobfolder import JobFolder
+from horae.elastic.stopping import stop_asked
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return JobFolder(str(tmp_path))
+
+
+def test_the_lock_is_held_by_whoever_inherits_it(folder: JobFolder) -> None:
+    assert not folder.lives()
+    lock = folder.take_lock()
+    assert lock is not None
+    assert folder.lives()
+    assert folder.take_lock() is None
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=(lock,)
+    )
+    os.close(lock)
+    assert folder.lives()
+    child.communicate()
+    assert not folder.lives()
+
+
+def test_epochs_are_numbers_and_rubbish_is_none(folder: JobFolder, tmp_path: Path) -> None:
+    assert folder.epoch() == 0
+    folder.write_epoch(12)
+    assert folder.epoch() == 12
+    for rubbish in (b"", b"12x", b"-3", b"\xff\xfe"):
+        (tmp_path / "epoch").write_bytes(rubbish)
+        assert folder.epoch() == 0
+
+
+def test_state_that_is_not_json_is_no_state(folder: JobFolder, tmp_path: Path) -> None:
+    assert folder.state() is None
+    for rubbish in (b"", b"{", b"[1]", b"\xff"):
+        (tmp_path / "state.json").write_bytes(rubbish)
+        assert folder.state() is None
+    folder.write_state({"state": "running"})
+    assert folder.state() == {"state": "running"}
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("", -1.0),
+        ("{}", -1.0),
+        ("rubbish", -1.0),
+        ("[]", -1.0),
+        ('{"epoch": 3, "grace_s": 2}', 2.0),
+        ('{"epoch": 2}', None),
+    ],
+)
+def test_stop_files(tmp_path: Path, text: str, asked: float | None) -> None:
+    (tmp_path / "stop").write_text(text)
+    assert stop_asked(str(tmp_path / "stop"), 3) == asked
+    assert stop_asked(str(tmp_path / "none"), 3) is None
+
+
+def test_a_full_disk_keeps_the_old_account_whole_or_takes_the_new_one_from_the_reserve(
+    folder: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_state({"state": "running"})
+    assert folder.reserve_room()
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        if os.lseek(fd, 0, os.SEEK_CUR) >= os.fstat(fd).st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    for word in ("stopping", "stopped"):
+        folder.write_state({"state": word})
+        assert folder.state() == {"state": word}
+    with pytest.raises(OSError, match="reserve is used up"):
+        folder.write_state({"state": "third"})
+    assert folder.state() == {"state": "stopped"}
+    monkeypatch.undo()
+    folder.write_state({"state": "third"})
+    assert {path.name for path in tmp_path.iterdir()} == {"state.json"}
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    files.write_atomic(str(path), b"old")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="the disk is gone"):
+        files.write_atomic(str(path), b"new")
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_links_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    assert files.read_bytes(str(tmp_path / "link")) is None
+    assert files.read_bytes(str(tmp_path)) is None

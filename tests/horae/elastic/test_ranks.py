@@ -1,0 +1,151 @@
+"""Ranks that talk by plain TCP."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horae.elastic.environment import Environment
+from horae.elastic.ranks import Alone, RankLost, Star, connect
+from horae.elastic.shape import free_ports
+
+
+def environment(rank: int, world: int, port: int, epoch: int = 1) -> Environment:
+    return Environment(
+        {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port), "HORAE_EPOCH": str(epoch)}
+    )
+
+
+def gang(world: int, body: Callable[[Star], Any]) -> list[Any]:
+    """`body` on every rank of a star, each in a thread; their results by rank. Raises what any of them raised."""
+    port = free_ports()
+    results: list[Any] = [None] * world
+    errors: list[BaseException] = []
+
+    def one(rank: int) -> None:
+        try:
+            star = Star(environment(rank, world, port), patience_s=20.0)
+            try:
+                results[rank] = body(star)
+            finally:
+                star.close()
+        except Exception as error:  # noqa: BLE001  (handed to the test)
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.mark.parametrize("world", [2, 5])
+def test_sums_and_maxima_are_the_same_everywhere(world: int) -> None:
+    def body(star: Star) -> Any:
+        array = star.all_sum(np.full((2, 3), star.rank + 1, dtype=np.float32))
+        return (
+            array.tolist(),
+            array.dtype.name,
+            star.all_max([star.rank, -star.rank]),
+            star.all_sum([0.5, star.rank]),
+        )
+
+    total = world * (world + 1) / 2
+    expected = ([[total] * 3] * 2, "float32", [world - 1, 0], [0.5 * world, total - world])
+    assert gang(world, body) == [expected] * world
+
+
+def test_sums_do_not_depend_on_who_is_faster() -> None:
+    """Floating-point sums in rank order: bit for bit the same each time."""
+    values = [np.random.RandomState(rank).randn(1000) for rank in range(4)]
+    expected = values[0] + values[1] + values[2] + values[3]
+    for result in gang(4, lambda star: star.all_sum(values[star.rank])):
+        assert (result == expected).all()
+
+
+def test_rank_zero_tells_the_others() -> None:
+    assert gang(3, lambda star: star.broadcast(b"x" * 100_000 if star.rank == 0 else b"")) == [b"x" * 100_000] * 3
+    assert gang(2, lambda star: star.barrier()) == [None, None]
+
+
+def test_a_rank_that_leaves_breaks_the_star_for_all() -> None:
+    with pytest.raises(RankLost):
+        gang(3, lambda star: None if star.rank == 1 else star.all_max([1.0]))
+
+
+def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
+    port = free_ports()
+    found: list[list[float]] = []
+
+    def one(rank: int) -> None:
+        star = Star(environment(rank, 2, port), patience_s=20.0)
+        found.append(star.all_max([float(rank)]))
+        star.close()
+
+    zero = threading.Thread(target=one, args=(0,))
+    zero.start()
+    for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8 + b"", b"\0" * 7 + b"\x05hello"):
+        with socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=10.0) as stranger:
+            stranger.sendall(greeting)
+    stale = Star(environment(1, 2, port, epoch=0), 20.0)
+    with pytest.raises(RankLost):
+        stale.all_max([9.0])
+    one(1)
+    zero.join(20.0)
+    assert found == [[1.0], [1.0]]
+
+
+def _listening(port: int) -> int:
+    """`port`, once somebody listens there."""
+    import time
+
+    deadline = time.monotonic() + 20.0
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            return port
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_a_gang_that_does_not_form_is_told() -> None:
+    port = free_ports()
+    with pytest.raises(RankLost, match=r"ranks \[1, 2\] did not come"):
+        Star(environment(0, 3, port), patience_s=0.1)
+    with pytest.raises(RankLost, match="rank 0 did not come"):
+        Star(environment(1, 3, port), patience_s=0.1)
+
+
+def test_alone_needs_nobody() -> None:
+    alone = connect(Environment({}))
+    assert isinstance(alone, Alone)
+    assert alone.all_max([1, 2]) == [1, 2]
+    assert alone.broadcast(b"x") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"RANK": "two"}, "RANK='two' is not a whole number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+    ],
+)
+def test_an_environment_that_cannot_be_is_refused(variables: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Environment(variables)
+
+
+def test_launchers_words_are_understood() -> None:
+    slurm = Environment({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"})
+    assert (slurm.rank, slurm.world, slurm.local_rank) == (3, 4, 1)
+    alone = Environment({})
+    assert (alone.rank, alone.world, alone.epoch, alone.checkpoint) == (0, 1, 0, None)

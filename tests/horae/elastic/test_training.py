@@ -1,0 +1,175 @@
+"""The loop's companion, in this process: positions, resuming, finishing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.elastic import Environment, Stopped, Training
+from tests.horae.elastic.exec_job import ROOT
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The SDK takes over two signals; the test runner gets them back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def save(self, folder: str) -> None:
+        (Path(folder) / "value").write_text(str(self.value))
+
+    def load(self, folder: str) -> None:
+        self.value = int((Path(folder) / "value").read_text())
+
+
+def training(model: Model, folder: Path | None, epoch: int = 1, **options: Any) -> Training:
+    environment = Environment({"HORAE_EPOCH": str(epoch)})
+    place = None if folder is None else str(folder)
+    return Training(save=model.save, load=model.load, checkpoint=place, environment=environment, **options)
+
+
+def test_steps_and_positions_go_on_over_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    with pytest.raises(Stopped) as left:
+        for step in training(model, tmp_path, steps=10, global_batch=4, samples=10, seed=3):
+            model.value += sum(step.batch)
+            if step.number == 3:
+                os.kill(os.getpid(), signal.SIGUSR1)
+    assert left.value.code == 86
+    straight = Model()
+    numbers = []
+    for step in training(straight, None, steps=10, global_batch=4, samples=10, seed=3):
+        straight.value += sum(step.batch)
+    again = Model()
+    for step in training(again, tmp_path, epoch=2, steps=10, global_batch=4, samples=10, seed=3):
+        numbers.append(step.number)
+        again.value += sum(step.batch)
+    assert numbers[-1] == 9
+    assert numbers[0] >= 4
+    assert again.value == straight.value
+    said = capsys.readouterr().out
+    assert "[horae] start step=0 world=1 epoch=1\n" in said
+    assert f"[horae] start step={numbers[0]} world=1 epoch=2 checkpoint=step-" in said
+
+
+def test_a_finished_run_is_finished_when_it_is_started_again(tmp_path: Path) -> None:
+    model = Model()
+    for _ in training(model, tmp_path, steps=3):
+        model.value += 1
+    again = Model()
+    assert list(training(again, tmp_path, epoch=2, steps=3)) == []
+    assert again.value == 3
+
+
+def test_an_ended_loop_ignores_late_requests(tmp_path: Path) -> None:
+    for _ in training(Model(), tmp_path, steps=2):
+        pass
+    os.kill(os.getpid(), signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+
+
+def test_a_request_during_the_last_step_lets_it_finish(tmp_path: Path) -> None:
+    for step in training(Model(), tmp_path, steps=2):
+        if step.number == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def test_a_loop_left_by_the_trainer_itself_writes_nothing(tmp_path: Path) -> None:
+    for step in training(Model(), tmp_path, steps=10):
+        if step.number == 2:
+            break
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_periodic_checkpoints_are_pruned(tmp_path: Path) -> None:
+    for _ in training(Model(), tmp_path, steps=9, checkpoint_every_steps=2, keep=3):
+        pass
+    assert sorted(path.name[5:17] for path in tmp_path.iterdir()) == [
+        "000000000006",
+        "000000000008",
+        "000000000009",
+    ]
+
+
+def test_another_global_batch_is_said_and_the_position_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in training(Model(), tmp_path, steps=2, global_batch=8, samples=100):
+        pass
+    again = training(Model(), tmp_path, epoch=2, steps=3, global_batch=4, samples=100)
+    for step in again:
+        assert len(step.batch) == 4
+    assert again.position == 20
+    assert "the global batch was 8 and is now 4" in capsys.readouterr().out
+
+
+def test_seeds_belong_to_steps_and_samples() -> None:
+    seeds = [(step.seed, step.sample_seed(5)) for step in training(Model(), None, steps=3, seed=1)]
+    assert len({each for pair in seeds for each in pair}) == 6
+    assert seeds == [(step.seed, step.sample_seed(5)) for step in training(Model(), None, steps=3, seed=1)]
+
+
+def test_save_without_load_is_refused() -> None:
+    with pytest.raises(ValueError, match="both save and load"):
+        Training(save=lambda folder: None, environment=Environment({}))
+
+
+def test_outside_the_main_thread_the_stop_file_has_to_do(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    codes: list[object] = []
+
+    def run() -> None:
+        environment = Environment({"HORAE_STOP_FILE": str(stop)})
+        model = Model()
+        try:
+            for step in Training(
+                steps=10_000_000,
+                save=model.save,
+                load=model.load,
+                checkpoint=str(tmp_path / "c"),
+                environment=environment,
+            ):
+                if step.number == 3:
+                    stop.touch()
+        except Stopped as left:
+            codes.append(left.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30.0)
+    assert codes == [86]
+
+
+def test_the_progress_line_is_the_documented_one(tmp_path: Path) -> None:
+    import re
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from horae import elastic\n"
+            "for step in elastic.Training(steps=3, global_batch=64, log_every_s=0.0): step.report(2.31)",
+        ],
+        env={"PYTHONPATH": str(ROOT), "HORAE_EPOCH": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    pattern = r"\[horae\] step=3/3 loss=2\.3100 iter_s=\d+\.\d{4} samples_s=\d+ world=1 epoch=2 t=\d+\.\d"
+    assert re.fullmatch(pattern, lines[-1])

@@ -1,0 +1,160 @@
+"""Gandiva-fair's parts against the paper's printed numbers and against what they promise on any instance."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.gandiva_fair.parts import parts
+from policy.gandiva_fair.stride import Entry, advance, gang_stride, join, split_stride, stride
+from policy.gandiva_fair.tickets import fair_shares, ticket_load_per_gpu, tickets_per_gpu
+from policy.gandiva_fair.trading import price_of, trade, undone
+
+
+def run_quanta(
+    sizes: dict[str, tuple[str, int]], tickets: dict[str, float], gpus: int, quanta: int
+) -> dict[str, float]:
+    """Fraction of quanta in which each job ran on one node; `sizes` maps a job to (tenant, gang)."""
+    homes = {job: {"node": size} for job, (_, size) in sizes.items()}
+    demand = Counter[str]()
+    for tenant, size in sizes.values():
+        demand[tenant] += size
+    entitled = fair_shares(tickets, {t: float(n) for t, n in demand.items()}, gpus)
+    part = parts(homes, {job: tenant for job, (tenant, _) in sizes.items()}, entitled, {"node": gpus})
+    passes = {job: join([], part[job]) for job in sizes}
+    ran = Counter[str]()
+    for _ in range(quanta):
+        entries = [Entry(job, size, passes[job], (0.0, job)) for job, (_, size) in sizes.items()]
+        for job in gang_stride(entries, gpus):
+            ran[job] += 1
+            passes[job] = advance(passes[job], part[job], 1)
+    return {job: ran[job] / quanta for job in sizes}
+
+
+TABLE_2 = {f"{user}{i}": (user, size) for user, size in (("A", 1), ("B", 2), ("C", 4)) for i in (1, 2)}
+
+
+def test_table_2_stride_is_exact_after_six_quanta() -> None:
+    got = run_quanta(TABLE_2, dict.fromkeys("ABC", 100.0), gpus=4, quanta=6)
+    assert got == pytest.approx({"A1": 2 / 3, "A2": 2 / 3, "B1": 1 / 3, "B2": 1 / 3, "C1": 1 / 6, "C2": 1 / 6})
+
+
+def test_section_5_1_gives_each_of_three_users_a_third_of_four_gpus() -> None:
+    jobs = {f"{user}{i}": (user, size) for user, size in (("1", 1), ("2", 2), ("3", 4)) for i in range(4)}
+    got = run_quanta(jobs, dict.fromkeys("123", 100.0), gpus=4, quanta=240)
+    for user, size in (("1", 1), ("2", 2), ("3", 4)):
+        assert sum(got[j] * size for j, (u, _) in jobs.items() if u == user) == pytest.approx(4 / 3, rel=0.03)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1, 2, 4])), min_size=1, max_size=8),
+    weights=st.tuples(*[st.integers(1, 5)] * 3),
+)
+def test_a_skipped_gang_runs_at_the_latest_once_all_of_smaller_pass_ran(
+    sizes: list[tuple[str, int]], weights: tuple[int, int, int]
+) -> None:
+    jobs = {f"j{i}": s for i, s in enumerate(sizes)}
+    got = run_quanta(jobs, dict(zip("abc", map(float, weights), strict=True)), gpus=4, quanta=200)
+    assert all(share > 0 for share in got.values())
+
+
+@given(passes=st.dictionaries(st.text("xyz", min_size=1, max_size=3), st.integers(0, 9), min_size=1, max_size=6))
+def test_the_smallest_pass_that_fits_always_runs(passes: dict[str, int]) -> None:
+    entries = [Entry(n, 1 + len(n) % 3, p, (0.0, n)) for n, p in passes.items()]
+    chosen = gang_stride(entries, 4)
+    first = min(entries, key=lambda e: e.order)
+    assert first.name in chosen
+    used = sum(e.size for e in entries if e.name in chosen)
+    assert used <= 4
+    assert all(e.size > 4 - used for e in entries if e.name not in chosen), "work conserving"
+
+
+def test_figure_2_split_stride_gives_the_large_job_one_quantum_in_three() -> None:
+    # Small jobs of 200 tickets a server, the 8-GPU job 100 (§3.1): two of three slots against one of three.
+    nodes = {"s1": 4, "s2": 4}
+    passes = {"s1-full": stride(2 / 3), "s2-full": stride(2 / 3), "big": stride(1 / 3)}
+    ran = Counter[str]()
+    for _ in range(30):
+        small = {n: [Entry(f"{n}-full", 4, passes[f"{n}-full"], (0.0, n))] for n in nodes}
+        big = Entry("big", 8, passes["big"], (0.0, "big"))
+        got = split_stride(nodes, small, [(big, {"s1": 4, "s2": 4})], {n: passes[f"{n}-full"] for n in nodes})
+        assert sorted(got) in (["big"], ["s1-full", "s2-full"])
+        for job in got:
+            ran[job] += 1
+            passes[job] += stride(1 / 3 if job == "big" else 2 / 3)
+    assert (ran["big"], ran["s1-full"], ran["s2-full"]) == (10, 20, 20)
+
+
+def test_table_3_trading_reaches_the_printed_allocation() -> None:
+    start = {t: {"k80": 20.0, "v100": 4.0} for t in "ABC"}
+    speed = {t: {"k80": 1.0, "v100": v} for t, v in zip("ABC", (1.25, 5.0, 6.25), strict=True)}
+    have, trades = trade(start, speed, ["k80", "v100"])
+    assert have == {
+        "A": {"k80": 40.0, "v100": 0.0},
+        "B": {"k80": 20.0, "v100": 4.0},
+        "C": {"k80": 0.0, "v100": 8.0},
+    }
+    assert [(t.high, t.low, t.fast_gpus, t.price) for t in trades] == [("C", "A", 4.0, 5.0)]
+    worth = {t: have[t]["k80"] + have[t]["v100"] * speed[t]["v100"] for t in "ABC"}
+    assert worth == {"A": 40.0, "B": 40.0, "C": 50.0}
+
+
+def test_without_a_second_bidder_the_surplus_is_halved() -> None:
+    assert price_of([5.0, 1.0]) == 3.0
+
+
+speeds = st.dictionaries(st.sampled_from("ABCDE"), st.tuples(st.floats(1, 8), st.floats(1, 8)), min_size=2, max_size=5)
+
+
+@given(speeds=speeds, gpus=st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(0, 20)), whole=st.booleans())
+def test_nobody_ends_below_its_fair_share_and_nothing_is_made_or_lost(
+    speeds: dict[str, tuple[float, float]], gpus: tuple[int, int, int], whole: bool
+) -> None:
+    types = ["k80", "p100", "v100"]
+    speed = {t: {"k80": 1.0, "p100": a, "v100": a * b} for t, (a, b) in speeds.items()}
+    start = {t: {g: k / len(speeds) for g, k in zip(types, gpus, strict=True)} for t in speeds}
+    have, _ = trade(start, speed, types, unit=1.0 if whole else 0.0)
+    for tenant in speeds:
+        before = sum(start[tenant][g] * speed[tenant][g] for g in types)
+        after = sum(have[tenant][g] * speed[tenant][g] for g in types)
+        assert after >= before * (1 - 1e-9)
+        assert min(have[tenant].values()) >= -1e-9
+    for g, k in zip(types, gpus, strict=True):
+        assert sum(share[g] for share in have.values()) == pytest.approx(k, abs=1e-6)
+
+
+def test_a_trade_that_an_arrival_makes_impossible_is_named_as_undone() -> None:
+    speed = {t: {"k80": 1.0, "v100": v} for t, v in zip("ABC", (1.25, 5.0, 6.25), strict=True)}
+    _, before = trade({t: {"k80": 20.0, "v100": 4.0} for t in "ABC"}, speed, ["k80", "v100"])
+    _, after = trade({t: {"k80": 10.0, "v100": 2.0} for t in "ABC"}, speed, ["k80", "v100"])
+    (back,) = undone(before, after)
+    assert (back.high, back.low, back.fast_gpus) == ("C", "A", 2.0)
+
+
+@given(
+    tickets=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1),
+    demand=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 12)),
+    gpus=st.integers(0, 30),
+)
+def test_fair_shares_are_capped_proportional_and_divide_everything(
+    tickets: dict[str, int], demand: dict[str, int], gpus: int
+) -> None:
+    weights, wants = {t: float(w) for t, w in tickets.items()}, {t: float(d) for t, d in demand.items()}
+    got = fair_shares(weights, wants, gpus)
+    total = sum(wants.get(t, 0.0) for t in weights)
+    assert sum(got.values()) == pytest.approx(min(gpus, total))
+    assert all(got[t] <= wants.get(t, 0.0) + 1e-9 for t in got)
+    hungry = {t: got[t] / weights[t] for t in got if got[t] < wants.get(t, 0.0) - 1e-9}
+    if hungry:
+        level = max(hungry.values())
+        assert min(hungry.values()) == pytest.approx(level)
+        assert all(got[t] / weights[t] <= level + 1e-9 for t in got)
+
+
+def test_ticket_load_of_a_node() -> None:
+    per_gpu = tickets_per_gpu({"a": 100.0, "b": 100.0}, {"a": 2, "b": 4})
+    assert per_gpu == {"a": 50.0, "b": 25.0}
+    assert ticket_load_per_gpu({"j1": ("a", 1), "j2": ("b", 4)}, per_gpu, 4) == (50.0 + 100.0) / 4

@@ -1,0 +1,146 @@
+"""The auction and the payments against brute force."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policy.contract import Context
+from policy.model import GpuRange, Job, Limits, Node, Slowdown, Snapshot
+from policy.themis.round import Round, run
+from policy.throughput import Throughput
+from tests.policy.themis import oracle
+from tests.policy.themis.worlds import job, node, world
+
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+OPTIONS = {"fairness_knob": 0.0}
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> list[Node]:
+    count = draw(st.integers(1, 3))
+    return [
+        node(f"n{i}", draw(st.integers(1, 3)), draw(st.sampled_from(["k80", "v100"])), draw(st.sampled_from("rs")))
+        for i in range(count)
+    ]
+
+
+@st.composite
+def jobs_on(draw: st.DrawFn, nodes: list[Node], now: float, held: bool) -> list[Job]:
+    types = sorted({n.gpu_type for n in nodes})
+    room = {n.name: n.gpus for n in nodes}
+    out = []
+    for i in range(draw(st.integers(1, 4))):
+        known = draw(st.lists(st.sampled_from(types), min_size=1, max_size=len(types), unique=True))
+        rate = {
+            t: dict(zip(range(1, 5), sorted(draw(st.lists(st.floats(0.5, 8), min_size=4, max_size=4))), strict=True))
+            for t in known
+        }
+        low = draw(st.integers(1, 3))
+        gpus = draw(st.sampled_from([low, (low, None), (low, low + 2), (1, 4)]))
+        s = sorted(draw(st.lists(st.floats(1, 2), min_size=2, max_size=2)))
+        allocation: dict[str, int] = {}
+        lease: dict[str, list[float]] = {}
+        if held and draw(st.booleans()):
+            able = [n for n in nodes if n.gpu_type in known and room[n.name] > 0]
+            if able:
+                n = draw(st.sampled_from(able))
+                size = GpuRange(1, *(gpus if isinstance(gpus, tuple) else (gpus, gpus))).at_most(room[n.name])
+                allocation = {n.name: size} if size else {}
+                room[n.name] -= size
+                ends = st.sampled_from([now - 1, now + 50])
+                lease = {n.name: sorted(draw(st.lists(ends, min_size=size, max_size=size)))} if size else {}
+        out.append(
+            job(
+                f"j{i}",
+                gpus,
+                total=draw(st.sampled_from([100.0, 1000.0])),
+                done=draw(st.sampled_from([0.0, 50.0])),
+                rate=rate,
+                slowdown=Slowdown(1.0, s[0], s[1]),
+                submitted=draw(st.sampled_from([0.0, now / 2, now])),
+                allocation=allocation,
+                lease=lease,
+            )
+        )
+    return out
+
+
+@st.composite
+def worlds(draw: st.DrawFn, held: bool = True, limits: Limits | None = None) -> Snapshot:
+    now = draw(st.sampled_from([0.0, 600.0]))
+    nodes = draw(machines())
+    return world(nodes, draw(jobs_on(nodes, now, held)), now=now, limits=limits)
+
+
+def rounds(snapshot: Snapshot, **options: object) -> Round:
+    full = {"fairness_knob": 0.0, **options}
+    return run(snapshot, full, Context(Throughput(snapshot.cluster)))
+
+
+def check(snapshot: Snapshot) -> None:
+    this = rounds(snapshot)
+    free = oracle.free_vector(snapshot)
+    if not any(free):
+        assert this.outcome is None
+        return
+    assert this.outcome is not None
+    stranded = [a for a, s in this.standings.items() if s.base and s.starving]
+    bids = oracle.bidders(snapshot, 600.0)
+    assert this.outcome.objective == pytest.approx(oracle.optimum(free, bids), abs=1e-6)
+    names = [n.name for n in snapshot.cluster.nodes]
+    by_app = {b.app: b for b in bids}
+    total = [0] * len(free)
+    for app, won in this.outcome.wins.items():
+        vector = tuple(won.get(n, 0) for n in names)
+        total = [a + b for a, b in zip(total, vector, strict=True)]
+        own = by_app[app].log_null - log(this.outcome.rows[app].rho)
+        assert by_app[app].rho[vector] <= this.outcome.rows[app].rho * (1 + 1e-9)
+        expected = oracle.fraction(free, bids, app, this.outcome.objective, own)
+        assert this.outcome.kept_fraction[app] == pytest.approx(expected, rel=1e-5), stranded
+    assert all(t <= f for t, f in zip(total, free, strict=True))
+
+
+@SLOW
+@given(worlds())
+def test_the_winners_are_optimal_and_pay_what_they_cost_others(snapshot: Snapshot) -> None:
+    check(snapshot)
+
+
+@SLOW
+@given(worlds(limits=Limits(equal_gpus_per_node=True), held=False))
+def test_also_with_equal_gpus_on_each_node(snapshot: Snapshot) -> None:
+    check(snapshot)
+
+
+@SLOW
+@given(worlds(limits=Limits(one_type_per_job=True)))
+def test_also_with_one_type_a_job(snapshot: Snapshot) -> None:
+    check(snapshot)
+
+
+@SLOW
+@given(worlds(), st.sampled_from(["randomised", "floor"]))
+def test_the_payment_is_c_of_the_value_in_expectation(snapshot: Snapshot, mode: str) -> None:
+    this = rounds(snapshot, payment=mode)
+    for app, payment in this.payments.items():
+        assert this.outcome is not None
+        won = this.outcome.wins[app]
+        c = this.outcome.kept_fraction[app]
+        assert all(0 < g <= won[n] for n, g in payment.kept.items())
+        assert sum(p for _, p in payment.choices) == pytest.approx(1)
+        if mode == "floor":
+            assert sum(payment.kept.values()) <= c * sum(won.values()) + 1e-9
+            continue
+        agent, base = this.standings[app].agent, this.standings[app].base
+        whole = {n: base.get(n, 0) + won.get(n, 0) for n in {*base, *won}}
+        value = 1 / agent.rho(whole)
+        assert payment.due == pytest.approx(c * value) or agent.rho(whole) == inf
+        if payment.exact:
+            assert payment.expected == pytest.approx(c * value)
+        else:  # what the app has anyway is worth more than it would be left
+            assert not payment.kept
+            assert payment.expected > payment.due

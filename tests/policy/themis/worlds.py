@@ -1,0 +1,80 @@
+"""Small worlds for the tests of Themis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from policy import decide as deciding
+from policy.model import Allocation, App, Cluster, GpuRange, Job, Limits, Node, Slowdown, Snapshot, Tenant, Work
+
+
+def node(name: str, gpus: int, gpu_type: str = "v100", rack: str | None = None, **more: Any) -> Node:
+    return Node(name, gpu_type, gpus, rack, **more)
+
+
+def nodes(count: int, gpus: int, gpu_type: str = "v100", racks: int = 1, prefix: str = "n") -> list[Node]:
+    return [node(f"{prefix}{i}", gpus, gpu_type, f"r{i * racks // count}") for i in range(count)]
+
+
+def job(
+    name: str,
+    gpus: int | tuple[int, int | None] = (1, None),
+    *,
+    total: float | None = 1000.0,
+    done: float = 0.0,
+    rate: float | Mapping[str, Mapping[int, float]] = 1.0,
+    allocation: Allocation | None = None,
+    lease: Mapping[str, Sequence[float]] | None = None,
+    allowed: Sequence[int] | None = None,
+    slowdown: Slowdown | None = None,
+    **more: Any,
+) -> Job:
+    if allowed is not None:
+        span = GpuRange(max(allowed), min(allowed), max(allowed), tuple(allowed))
+    elif isinstance(gpus, int):
+        span = GpuRange(gpus, gpus, gpus)
+    else:
+        span = GpuRange(gpus[1] or gpus[0], gpus[0], gpus[1])
+    table = {"v100": {1: rate}} if isinstance(rate, int | float) else rate
+    return Job(
+        name=name,
+        tenant=more.pop("tenant", name),
+        app=more.pop("app", name),
+        gpus=span,
+        submitted_s=more.pop("submitted", 0.0),
+        work=Work(total, done),
+        throughput=table,
+        slowdown=slowdown or Slowdown(),
+        allocation=allocation or {},
+        lease_until={n: tuple(t) for n, t in (lease or {}).items()},
+        **more,
+    )
+
+
+def world(
+    machines: Sequence[Node],
+    jobs: Sequence[Job],
+    *,
+    now: float = 0.0,
+    apps: Sequence[App] = (),
+    active: Sequence[tuple[float, int]] = (),
+    tenants: Sequence[Tenant] | None = None,
+    limits: Limits | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> Snapshot:
+    types = tuple(dict.fromkeys(n.gpu_type for n in machines))
+    owners = [Tenant(t) for t in dict.fromkeys(j.tenant for j in jobs)]
+    return Snapshot(
+        cluster=Cluster(tuple(machines), limits or Limits(), types),
+        jobs=tuple(jobs),
+        tenants=tuple(tenants if tenants is not None else owners),
+        now_s=now,
+        apps=tuple(apps),
+        active_apps=tuple(active),
+        state=state or {},
+    )
+
+
+def decide(snapshot: Snapshot, seed: int = 0, **options: Any) -> Any:
+    return deciding.decide(snapshot, "themis", options, seed=seed)

@@ -1,0 +1,298 @@
+"""Found against labelled, log by log.
+
+    python -m tests.profiler.score LOGDIR                    the profiler as it is
+    python -m tests.profiler.score LOGDIR --without-family   the rules of each log's own family switched off
+    python -m tests.profiler.score LOGDIR --generic          no rules at all
+    ... --markdown docs/profiler-table.md                    all three, as the page of the documentation
+    ... --json FILE --log NAME --verbose
+
+Labels (`labels/NAME.yaml`) were made by reading the logs. A value there is exact text, a number (tolerances below),
+null (the log does not tell), `{any: [..]}` (each is right) or `{between: [low, high]}`.
+
+What is counted: every field that the label tells, and every field that the profiler claims where the label says
+that the log does not tell. Fields that are null in both are right and not counted: they would flatter. A group
+(loss, iteration_time, ...) that the label does not have counts once. A run that was not found, or is one too many,
+has all its fields wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LABELS = Path(__file__).parent / "labels"
+
+#: relative tolerance by the field's last word; everything else must be equal
+TOLERANCE = {"median": 0.03, "value": 0.002, "n": 0.01}
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "iterations": ("first", "last", "total", "scope", "unit"),
+    "epochs": ("last", "total", "iterations_per_epoch"),
+    "iteration_time": ("median", "source"),
+    "epoch_time": ("median",),
+    "throughput": ("median", "unit"),
+    "loss": ("name", "kind", "axis", "n", "first", "last", "parts"),
+    "accuracy": ("n", "last"),
+    "validation.loss": ("n", "last"),
+    "validation.accuracy": ("n", "last"),
+}
+SINGLE = ("ranks", "gpus")
+
+
+@dataclass
+class Tally:
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def told(self) -> int:
+        return self.right + len(self.wrong)
+
+    def judge(self, name: str, ok: bool, want: Any, got: Any) -> None:
+        if ok and want is None and got is None:
+            return
+        if ok:
+            self.right += 1
+        else:
+            self.wrong.append(f"{name}: found {_short(got)}, labelled {_short(want)}")
+
+    def add(self, other: Tally) -> None:
+        self.right += other.right
+        self.wrong += other.wrong
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 90 else text[:87] + "..."
+
+
+def matches(want: Any, got: Any, name: str = "") -> bool:
+    """True if a found value is what the label says."""
+    if isinstance(want, dict) and "any" in want:
+        return any(matches(w, got, name) for w in want["any"])
+    if isinstance(want, dict) and "between" in want:
+        low, high = want["between"]
+        return isinstance(got, int | float) and low <= got <= high
+    if want is None or got is None:
+        return want is got
+    if isinstance(want, list):
+        return isinstance(got, list) and sorted(map(str, want)) == sorted(map(str, got))
+    if isinstance(want, int | float) and isinstance(got, int | float):
+        slack = TOLERANCE.get(name, 1e-6)
+        return abs(got - want) <= slack * abs(want) + (1e-9 if name != "n" else 0)
+    return str(want).casefold() == str(got).casefold()
+
+
+def _point(want: Any, got: Any) -> bool:
+    """{at, value, line} against [position, value]; the position only where the label has one."""
+    if isinstance(want, dict) and "any" in want:
+        return any(_point(w, got) for w in want["any"])
+    if want is None or got is None:
+        return want is got
+    return matches(want.get("value"), got[1], "value") and ("at" not in want or matches(want["at"], got[0], "at"))
+
+
+def _group(name: str, want: Any, got: Any) -> Tally:
+    if isinstance(want, dict) and "any" in want:
+        tallies = [_group(name, w, got) for w in want["any"]]
+        return min(tallies, key=lambda t: (len(t.wrong), -t.right))
+    tally = Tally()
+    if want is None or got is None:
+        if want is None:
+            tally.judge(name, got is None, None, got)
+        else:
+            for key in GROUPS[name]:
+                if want.get(key) is not None and not _open(want[key]):
+                    tally.wrong.append(f"{name}.{key}: found nothing, labelled {_short(want[key])}")
+        return tally
+    for key in GROUPS[name]:
+        if key == "name" and want.get("name") is None:
+            continue
+        if key == "parts" and not want.get("parts"):
+            tally.judge(f"{name}.parts", not got.get("parts"), None, got.get("parts") or None)
+            continue
+        wanted, found = want.get(key), got.get(key)
+        if key not in want:  # the label leaves it open
+            continue
+        pairs = key in ("first", "last") and name not in ("iterations", "epochs")
+        ok = _point(wanted, found) if pairs else matches(wanted, found, key)
+        tally.judge(f"{name}.{key}", ok, wanted, found)
+    return tally
+
+
+def _open(want: Any) -> bool:
+    """A label that allows nothing to be found."""
+    return isinstance(want, dict) and None in want.get("any", ())
+
+
+def judge_run(want: Mapping[str, Any], got: Mapping[str, Any] | None) -> Tally:
+    tally = Tally()
+    got = got or {}
+    for name in GROUPS:
+        tally.add(_group(name, _get(want, name), _get(got, name)))
+    for name in SINGLE:
+        tally.judge(name, matches(want.get(name), got.get(name)), want.get(name), got.get(name))
+    failure = want.get("failure") or {}
+    found = got.get("failure") or {}
+    kind = failure.get("kind")
+    tally.judge("failure.kind", matches(kind, found.get("kind")), kind, found.get("kind"))
+    if kind is not None:
+        tally.judge("failure.line", matches(failure["line"], found.get("line")), failure["line"], found.get("line"))
+    return tally
+
+
+def _get(run: Mapping[str, Any], name: str) -> Any:
+    """ "validation.loss" of a run; an alternative of the whole group is passed down."""
+    value: Any = run
+    for key in name.split("."):
+        if isinstance(value, dict) and "any" in value and key not in value:
+            inner = [None if v is None else v.get(key) for v in value["any"]]
+            return {"any": inner}
+        value = None if value is None else value.get(key)
+    return value
+
+
+def judge_log(label: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Tally:
+    tally = Tally()
+    counts = label.get("runs_any", [len(label["runs"])])
+    if not runs and 0 in counts:
+        return Tally(right=1)
+    tally.judge("runs", len(runs) in counts, len(label["runs"]), len(runs))
+    free = list(runs)
+    for want in label["runs"]:
+        best = max(free, key=lambda r: _overlap(want["lines"], r["lines"]), default=None)
+        if best is not None and _overlap(want["lines"], best["lines"]) > 0:
+            free.remove(best)
+        else:
+            best = None
+        tally.add(judge_run(want, best))
+    if len(runs) not in counts:
+        for extra in free:
+            for name in (*GROUPS, *SINGLE):
+                if _get(extra, name) is not None:
+                    tally.wrong.append(f"{name}: of a run that is none (lines {extra['lines']})")
+    return tally
+
+
+def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    return min(a[1], b[1]) - max(a[0], b[0]) + 1
+
+
+# --- running ----------------------------------------------------------------------------------------------
+
+
+def profile(path: Path, mode: str, label: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The runs found in a log and the formats that read it; `mode`: full, family, generic."""
+    from profiler.reader import LogReader
+    from profiler.rules import load
+    from profiler.summary import summarise
+
+    book = load()
+    if mode == "family":
+        book = book.without(_family(book.formats, label["family"]))
+    elif mode == "generic":
+        book = book.without(book.formats)
+    reader = LogReader(book)
+    with path.open("rb") as f:
+        while piece := f.read(1 << 16):
+            reader.feed(piece)
+    runs = [summarise(run).to_json() for run in reader.runs()]
+    return runs, ", ".join(dict.fromkeys(str(r["format"]) for r in runs))
+
+
+def _family(formats: Iterable[str], words: Sequence[str]) -> list[str]:
+    """All formats of a family: its words, and names that begin with one of them."""
+    return [f for f in formats if any(f == w or f.startswith((w + "-", w + "_", w + "/")) for w in words)]
+
+
+MODES = {"full": "all rules", "family": "without its family", "generic": "generic reader alone"}
+
+
+def score(logs: Path, mode: str, only: str = "") -> dict[str, tuple[Tally, str]]:
+    found: dict[str, tuple[Tally, str]] = {}
+    for path in sorted(LABELS.glob("*.yaml")):
+        name = path.name.removesuffix(".yaml")
+        if only not in name:
+            continue
+        label = yaml.safe_load(path.read_text(encoding="utf-8"))
+        runs, formats = profile(logs / name, mode, label)
+        found[name] = (judge_log(label, runs), formats)
+    return found
+
+
+def share(found: Mapping[str, tuple[Tally, str]]) -> tuple[int, int, float]:
+    right = sum(t.right for t, _ in found.values())
+    told = sum(t.told for t, _ in found.values())
+    return right, told, right / max(told, 1)
+
+
+def markdown(by_mode: Mapping[str, Mapping[str, tuple[Tally, str]]]) -> str:
+    lines = [
+        "# What the profiler reads of 52 real logs",
+        "",
+        "Made by `python -m tests.profiler.score LOGDIR --markdown FILE`. The labels in `tests/profiler/labels`",
+        "were made by reading, before any rule was written. A cell is right fields / fields told. *Without its",
+        "family* switches off the rules of each log's own family; *generic* switches off all of them.",
+        "",
+        "| log | read by | " + " | ".join(MODES[m] for m in by_mode) + " |",
+        "|---|---|" + "---|" * len(by_mode),
+    ]
+    for name, (_, formats) in by_mode["full"].items():
+        cells = [f"{found[name][0].right}/{found[name][0].told}" for found in by_mode.values()]
+        lines.append(f"| {name} | {formats} | " + " | ".join(cells) + " |")
+    total = [share(found) for found in by_mode.values()]
+    lines.append("| **all** | | " + " | ".join(f"**{r}/{t} = {s:.3f}**" for r, t, s in total) + " |")
+    lines += ["", "## What is not right with all rules", ""]
+    for name, (tally, _) in by_mode["full"].items():
+        lines += [f"- `{name}`: {wrong}" for wrong in tally.wrong]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.profiler.score", description="found against labelled")
+    parser.add_argument("logs", type=Path, help="folder that holds the labelled logs")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--without-family", dest="mode", action="store_const", const="family", default="full")
+    group.add_argument("--generic", dest="mode", action="store_const", const="generic")
+    parser.add_argument("--markdown", type=Path, help="write all three modes as a page")
+    parser.add_argument("--json", type=Path, help="write the shares and every wrong field")
+    parser.add_argument("--log", default="", help="only logs whose name contains this")
+    parser.add_argument("--verbose", action="store_true", help="print every wrong field")
+    options = parser.parse_args(arguments)
+    if not options.logs.is_dir():
+        print(f"{options.logs}: not a folder", file=sys.stderr)
+        return 2
+    modes = list(MODES) if options.markdown or options.json else [options.mode]
+    by_mode = {mode: score(options.logs, mode, options.log) for mode in modes}
+    for mode, found in by_mode.items():
+        for name, (tally, formats) in found.items():
+            print(f"{tally.right:4}/{tally.told:<4} {name:60} {formats}")
+            if options.verbose:
+                for wrong in tally.wrong:
+                    print(f"             {wrong}")
+        right, told, part = share(found)
+        print(f"{right:4}/{told:<4} = {part:.3f}  {MODES[mode]}, {len(found)} logs")
+    if options.markdown:
+        options.markdown.write_text(markdown(by_mode), encoding="utf-8")
+    if options.json:
+        body = {
+            mode: {
+                "share": share(found)[2],
+                "right": share(found)[0],
+                "told": share(found)[1],
+                "wrong": {name: tally.wrong for name, (tally, _) in found.items() if tally.wrong},
+            }
+            for mode, found in by_mode.items()
+        }
+        options.json.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

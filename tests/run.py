@@ -1,0 +1,133 @@
+"""`make test`: all checks, then all tests, then a summary that says what ran, how long and what was skipped.
+
+Root hides the permission errors that sites have. So when root runs this, every test that needs no daemon runs
+as the user `nobody`, in a copy of the checkout with an environment of its own; the tests marked `real` and
+`root` follow as root. Anybody else runs everything in one go, in place. Each test runs once either way.
+
+`tests/real/setup` works beside the first part. Arguments are passed on to pytest. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parent.parent
+BIN = TREE / ".venv" / "bin"
+WORKERS = "2"
+
+
+@dataclass
+class Step:
+    name: str
+    ok: bool
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  #: reason -> tests
+
+
+def main(arguments: Sequence[str]) -> int:
+    setup = subprocess.Popen([str(TREE / "tests/real/setup")], stdin=subprocess.DEVNULL)
+    steps = [_timed("checks", ["make", "--no-print-directory", "check"])]
+    if os.getuid() == 0:
+        with tempfile.TemporaryDirectory(prefix="horae-user-") as folder:
+            copy = _copy_for_user(Path(folder))
+            steps.append(_pytest("tests, as nobody", copy, ["-m", "not real and not root and not soak"], arguments))
+        wanted = "(real or root) and not soak"
+        name = "tests, as root"
+    else:
+        wanted = "not soak"
+        name = "tests"
+    steps.append(Step("tests/real/setup", setup.wait() == 0, 0.0))
+    steps.append(_pytest(name, TREE, ["-m", wanted], arguments))
+    return _summary(steps)
+
+
+def _timed(name: str, command: Sequence[str], **options: object) -> Step:
+    start = time.monotonic()
+    print(f"\n== {name}", flush=True)
+    code = subprocess.run(command, cwd=TREE, stdin=subprocess.DEVNULL, check=False).returncode
+    return Step(name, code == 0, time.monotonic() - start)
+
+
+def _copy_for_user(folder: Path) -> Path:
+    """A copy of the checkout that `nobody` owns, with its own environment, built from the cache without network."""
+    copy = folder / "checkout"
+    copy.mkdir()
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=TREE, check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
+    for name in filter(None, names):
+        source, target = TREE / name, copy / name
+        if source.is_file():  # a deleted file is still listed
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+    uv = [str(BIN / "uv"), "--quiet"]
+    subprocess.run([*uv, "venv", "--python", str(BIN / "python"), str(copy / ".venv")], check=True)
+    install = ["pip", "install", "--python", str(copy / ".venv/bin/python"), "--offline", "--link-mode", "copy"]
+    subprocess.run([*uv, *install, "--compile-bytecode", "--editable", ".[dev]"], cwd=copy, check=True)
+    subprocess.run(["chown", "--recursive", "nobody:", str(folder)], check=True)
+    return copy
+
+
+def _pytest(name: str, tree: Path, selection: Sequence[str], arguments: Sequence[str]) -> Step:
+    start = time.monotonic()
+    print(f"\n== {name}", flush=True)
+    report = tree / ".cache" / "junit.xml"
+    command = [str(tree / ".venv/bin/python"), "-m", "pytest", "-n", WORKERS, "--junitxml", str(report)]
+    environment = dict(os.environ)
+    if tree != TREE:
+        command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", *command]
+        environment |= _home(tree.parent)
+    report.unlink(missing_ok=True)
+    run = [*command, "--dist", "loadgroup", *selection, *arguments]
+    code = subprocess.run(run, cwd=tree, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    step = Step(name, code in (0, 5), time.monotonic() - start)  # 5: nothing was selected
+    if report.exists():
+        _count(step, report)
+    return step
+
+
+def _home(folder: Path) -> Mapping[str, str]:
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    shutil.chown(temporary, "nobody")
+    return {"HOME": str(folder), "TMPDIR": str(temporary), "USER": "nobody", "LOGNAME": "nobody"}
+
+
+def _count(step: Step, report: Path) -> None:
+    for case in ET.parse(report).iter("testcase"):
+        skip = case.find("skipped")
+        if skip is not None:
+            reason = skip.get("message") or "no reason"
+            step.skipped[reason] = step.skipped.get(reason, 0) + 1
+        elif case.find("failure") is not None or case.find("error") is not None:
+            step.failed += 1
+        else:
+            step.passed += 1
+
+
+def _summary(steps: Sequence[Step]) -> int:
+    print("\n== summary")
+    for step in steps:
+        counts = f"{step.passed} passed, {step.failed} failed" if step.passed or step.failed else ""
+        print(f"{'ok' if step.ok else 'FAILED':7}{step.name:20}{step.seconds:7.0f} s  {counts}")
+        for reason, number in sorted(step.skipped.items()):
+            print(f"{'':7}skipped {number}: {reason}")
+    print(f"{'':27}{sum(step.seconds for step in steps):7.0f} s  in all")
+    skipped = sum(sum(step.skipped.values()) for step in steps)
+    failed = sum(step.failed for step in steps) or sum(not step.ok for step in steps)
+    print(f"{sum(step.passed for step in steps)} passed, {failed} failed, {skipped} skipped")
+    return 0 if all(step.ok for step in steps) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
