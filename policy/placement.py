@@ -125,11 +125,15 @@ class Placer:
         """What the job holds, if all of it can be held on; None when a part is gone or not free any more."""
         if not job.allocation:
             return None
+        return dict(job.allocation) if self.could_take(job, job.allocation) else None
+
+    def could_take(self, job: Job, allocation: Allocation) -> bool:
+        """True if these GPUs are free for the job and the limits allow them (its tenant's cap apart)."""
         try:
-            self._check(job, job.allocation)
+            self._check(job, allocation)
         except ValueError:
-            return None
-        return dict(job.allocation)
+            return False
+        return True
 
     def why_not(self, job: Job, gpus: Gpus) -> Code:
         """Why `best(job, gpus)` finds nothing."""

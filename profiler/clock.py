@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from profiler.tokens import DEC, DUR, INT, PRIVATE, duration
 
-_MONTHS = {m: i + 1 for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])}
+_MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
 _I, _D, _N = INT, DUR, DEC
 _DATE = f"(?:(?P<a>{_I})(?P<sep>[-/.])(?P<b>{_I})(?:(?P=sep)(?P<c>{_I}))?)"
 _NAMED = rf"(?:(?:[A-Z][a-z]{{2}},?\s+)?(?:(?P<month>[A-Z][a-z]{{2}})\s+(?P<day>{_I})|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"

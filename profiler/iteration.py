@@ -26,7 +26,6 @@ from statistics import fmean, median
 
 import numpy as np
 
-from profiler.curves import Positions
 from profiler.points import (
     EpochTime,
     IterationTime,
@@ -38,6 +37,7 @@ from profiler.points import (
     TimeSource,
     WarmUp,
 )
+from profiler.curves import Positions
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
 WALL_FACTOR = 1.5  #: printed times this much below the fastest clocked intervals are not an iteration's

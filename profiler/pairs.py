@@ -212,7 +212,9 @@ def _meaning(key: str, mark: Mark) -> Meaning | None:
     found = meaning(key, unit)
     if found is None and len(pieces) > 1:
         found = meaning(pieces[-1], unit)
-        if excluded(key) or (found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr")):
+        if excluded(key):
+            found = None
+        elif found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr"):
             found = None
     if found is None and unit:
         found = rate_of(unit)

@@ -61,6 +61,8 @@ class Plan:
     iteration: Field | None = None
     epoch: Field | None = None
     loss: Field | None = None
+    sample: str = ""  #: a line of this shape, from which the plan can be made again
+    origin: str = ""  #: "": the rule book; "bare"; else the head of the table
 
     def compile(self) -> Plan:
         """Make the regular expression for the numbers that the fields use."""
@@ -109,7 +111,7 @@ class Row:
     """One line read by a plan, with what only its place in the text tells."""
 
     __slots__ = (
-        "epoch", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
+        "epoch", "epoch_s", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +126,7 @@ class Row:
         self.iteration: float | None = None
         self.epoch: float | None = None
         self.epochs: float | None = None
+        self.epoch_s: float | None = None  #: how long its epoch took, by the stamps of its start and stop lines
         self.order = 0  #: among the rows of the log
         self.ordinal = 0  #: of its position in the series
         self.kind = plan.kind  #: the plan's, unless its place in the text says otherwise
@@ -187,7 +190,7 @@ class Row:
             step_s=values.get("step_time"),
             step_s_average=values.get("step_time_average"),
             from_bar=plan.bar,
-            epoch_s=values.get("epoch_time"),
+            epoch_s=values.get("epoch_time", self.epoch_s),
             elapsed_s=values.get("elapsed"),
             elapsed_of=values.get("elapsed_of"),
             throughput=values.get("throughput"),

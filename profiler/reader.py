@@ -10,6 +10,7 @@ The answer does not depend on how the text was cut into pieces. The plans of lin
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from profiler import failures, tables
 from profiler.plan import Plan

@@ -53,7 +53,8 @@ _TYPES = {
 }
 _DEFAULT_TYPES = {
     **dict.fromkeys(
-        ["iteration", "iterations", "iterations_per_epoch", "epochs", "world", "gpus", "nodes", "rank", "accumulation", "samples"], "int"
+        "iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples epoch_count".split(),
+        "int",
     ),
 }
 _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
@@ -111,6 +112,7 @@ class Rule:
     examples: tuple[Example, ...]
     at: int
     where: str
+    title: str = ""
 
     @property
     def full_name(self) -> str:
@@ -238,6 +240,11 @@ class RuleBook:
         lower = key.lower()
         return any(t in lower for t in generic.TRIGGERS)
 
+    def plan_of(self, text: str) -> Plan | None:
+        """The plan for the shape of `text`, found from the beginning."""
+        key = text.encode("utf-8", "replace").translate(None, _DIGITS)
+        return self.plan(text, self.candidates(key), self.triggers(key))
+
     def plan(self, text: str, candidates: Iterable[Rule], generic_too: bool = True) -> Plan | None:
         """The plan for the shape of `text`; None when nothing reads it. Not compiled when it is to be ignored."""
         canonical, numbers = tokenise(text)
@@ -248,19 +255,22 @@ class RuleBook:
             plan = rule.plan(canonical, prefix.start)
             if plan is not None:
                 if rule.kind != "ignore":
-                    return _placed(plan, prefix)
+                    return _placed(plan, prefix, text)
                 if prefix.rank is None and prefix.fixed_rank is None:
                     return None
-                return _placed(Plan(rule.full_name, "setup", canonical), prefix)  # a rank wrote it: there are ranks
+                return _placed(
+                    Plan(rule.full_name, "setup", canonical), prefix, text
+                )  # a rank wrote it: there are ranks
         if not (self.generic and generic_too) or not numbers:
             return None
         if prefix is None:
             prefix = ranks.strip(canonical, numbers)
         plan = generic.assemble(canonical, prefix.start, "generic/pairs")
-        return None if plan is None else _placed(plan, prefix)
+        return None if plan is None else _placed(plan, prefix, text)
 
 
-def _placed(plan: Plan, prefix: ranks.Prefix) -> Plan:
+def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
+    plan.sample = text
     if plan.clock is None:
         plan.clock = prefix.clock
     if plan.rank is None:
@@ -321,7 +331,7 @@ def load_text(text: str, where: str) -> list[Rule]:
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
         raise BadRules("needs at least one rule", where=where, line=data["__lines__"].get("rules", 1), field="rules")
-    return [_rule(r, name, where) for r in rules]
+    return [_rule(r, name, where, str(data.get("title", ""))) for r in rules]
 
 
 def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: str) -> None:
@@ -336,7 +346,7 @@ def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: s
             )
 
 
-def _rule(data: Any, format_name: str, where: str) -> Rule:
+def _rule(data: Any, format_name: str, where: str, title: str) -> Rule:
     if not isinstance(data, dict):
         raise BadRules("a rule is a mapping", where=where, field="rules")
     at, lines = data["__line__"], data["__lines__"]
@@ -407,6 +417,7 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         examples=examples,
         at=at,
         where=where,
+        title=title,
     )
 
 
@@ -488,12 +499,11 @@ def builtin_rules() -> list[Rule]:
 
 def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     """One line as the book reads it: the plan and the values of its fields."""
-    line = without_bar(line.encode()).decode("utf-8", "replace")
-    key = line.encode().translate(None, _DIGITS)
-    plan = book.plan(line, book.candidates(key), book.triggers(key))
+    line = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    plan = book.plan_of(line)
     if plan is None:
         return None
-    groups = plan.regex.fullmatch(_scrubbed(line)).groups()
+    groups = groups_of(plan, line)
     values: dict[str, Any] = {}
     for f in plan.fields:
         name = f.name if f.what == "part" else f.what
@@ -503,6 +513,13 @@ def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     elif plan.fixed_rank is not None:
         values["rank"] = plan.fixed_rank
     return plan, values
+
+
+def groups_of(plan: Plan, line: str) -> tuple[str, ...]:
+    """The numbers that a plan takes from a line of its shape."""
+    bare = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    groups: tuple[str, ...] = plan.regex.fullmatch(_scrubbed(bare)).groups()
+    return groups
 
 
 def _scrubbed(line: str) -> str:

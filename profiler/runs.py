@@ -54,6 +54,8 @@ class Start:
     facts: Facts = field(default_factory=Facts)
     failure: Failure | None = None
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
+    epoch_time: float | None = None  #: the stamp of that header
+    epoch_rule: str = ""
 
 
 class Open:
@@ -68,6 +70,8 @@ class Open:
         "failure",
         "first_line",
         "header_line",
+        "header_rule",
+        "header_time",
         "last_line",
         "position",
         "position_line",
@@ -82,6 +86,8 @@ class Open:
         self.counts: Counter[str] = Counter()
         self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
         self.header_line = 0
+        self.header_time: float | None = None
+        self.header_rule = ""
         self.done_epoch = 0  #: line of the newest bar that was complete
         self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
         self.position_line = 0
@@ -125,11 +131,7 @@ class Runs:
             self._loose(plan, groups, line, redrawn)
 
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
-        time_s = None
-        if plan.clock is not None:
-            read = plan.clock.read(groups)
-            if read is not None:
-                time_s = self.days.place(*read)
+        time_s = self._time(plan, groups)
         rank = plan.fixed_rank
         if plan.rank is not None:
             rank = _rank(groups[plan.slots[plan.rank]])
@@ -137,6 +139,10 @@ class Runs:
         row.order = self.order
         self.order += 1
         return row
+
+    def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
+        read = plan.clock.read(groups) if plan.clock is not None else None
+        return None if read is None else self.days.place(*read)
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         f = plan.iteration
@@ -338,6 +344,9 @@ class Runs:
         elif epoch is None:
             epoch = run.position[0]
         row.epoch = epoch
+        if plan.rule == run.header_rule + "-stop" and row.time_s is not None and run.header_time is not None:
+            lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
+            row.epoch_s = lasted if lasted > 0 else None
         self._advance(run, series, row, groups, plan, epoch, row.iteration)
 
     def _validation(
@@ -441,9 +450,10 @@ class Runs:
             self._stretch(line, new=at is None or not at.banner or at.epoch is not None or at.failure is not None)
         stretch = self._stretch(line)
         stretch.epoch = (epoch, total, line)
-        per_epoch = values.get("iterations_per_epoch")
-        if per_epoch is not None:
-            stretch.facts.numbers["iterations_per_epoch"] = per_epoch
+        stretch.epoch_time, stretch.epoch_rule = self._time(plan, groups), plan.rule
+        stretch.facts.numbers["epoch_count"] = values.get("epoch_count", 1)
+        if "iterations_per_epoch" in values:
+            stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
         facts = self._stretch(line).facts
@@ -527,6 +537,7 @@ class Runs:
         if s.epoch is not None:
             run.context = (s.epoch[0], s.epoch[1])
             run.header_line = s.epoch[2]
+            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
             run.last_line = max(run.last_line, s.epoch[2])
 
     def _restarted(self, starts: list[Start], run: Open) -> bool:
@@ -577,14 +588,18 @@ class Runs:
         if not run.has_points:
             return out + [_dead(s) for s in starts if s.failure is not None]
         tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line, run.header_line)
+        held = (run.facts, run.context, run.failure, run.last_line)
+        header = (run.header_line, run.header_time, run.header_rule)
         if tail is not None:
             run.failure = tail.failure
             if tail.epoch is not None:
                 self._header(run, tail)
         built = build(run, self.limit)
-        run.facts, run.context, run.failure, run.last_line, run.header_line = held
-        if built.points or built.failure is not None:
+        run.facts, run.context, run.failure, run.last_line = held
+        run.header_line, run.header_time, run.header_rule = header
+        if built.points:
+            out.append(built)
+        elif built.failure is not None:
             out.append(built)
         return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
 

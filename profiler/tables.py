@@ -63,6 +63,7 @@ class Table:
             return None
         plan = Plan(_RULE, kind, canonical, tuple(fields), series=f"{_RULE}:{kind}:{self.head[:60]}")
         plan.total = "loss" in what
+        plan.sample, plan.origin = text, self.head
         return plan.compile()
 
 
@@ -164,6 +165,7 @@ class Bare:
             loss = Field("loss", -1, name="loss", constant=float("nan"))
         plan = Plan("generic/two-columns", "train", canonical, (Field("iteration", 0), loss), scope="run")
         plan.series, plan.loss_kind = "generic/two-columns", LossKind.STEP
+        plan.sample, plan.origin = text, "bare"
         return plan.compile()
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from profiler.points import LossKind
 
 #: What a number can be. The names are the vocabulary of the rule files too (see `docs`: formats).
 FIELDS = frozenset(
-    ["iteration", "iterations", "iterations_per_epoch", "epoch", "epochs", "loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time", "step_time_average", "step_rate", "step_rate_average", "epoch_time", "window_time", "elapsed", "time", "throughput", "throughput_average", "lr", "batch_size", "rank_batch_size", "accumulation", "samples", "world", "gpus", "gpus_per_node", "gpus_used", "nodes", "rank", "skip"]
+    "iteration iterations iterations_per_epoch epoch epochs loss part accuracy validation_loss validation_accuracy "
+    "step_time step_time_average step_rate step_rate_average epoch_time window_time elapsed time throughput "
+    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus epoch_count gpus_per_node gpus_used nodes rank skip".split()
 )
 
 
@@ -39,14 +41,16 @@ TIME_UNITS = {
     "hour": 3600.0, "hours": 3600.0,
 }  # fmt: skip
 STEP_NOUNS = frozenset(
-    ["it", "its", "iter", "iters", "iteration", "iterations", "step", "steps", "batch", "batches", "update", "updates", "global_step", "minibatch", "minibatches", "mb", "ba", "call"]
+    "it its iter iters iteration iterations step steps batch batches update updates global_step minibatch "
+    "minibatches mb ba call".split()
 )
 SAMPLE_NOUNS = {
     **dict.fromkeys(
-        ["sample", "samples", "image", "images", "img", "imgs", "example", "examples", "ex", "exs", "sequence", "sequences", "seq", "seqs", "sentence", "sentences", "sents", "record", "records", "clip", "clips", "video", "videos", "utt", "utts", "items", "item", "rows", "data", "ims", "im"],
+        "sample samples image images img imgs example examples ex exs sequence sequences seq seqs sentence sentences "
+        "sents record records clip clips video videos utt utts items item rows data ims im".split(),
         "samples/s",
     ),
-    **dict.fromkeys(["token", "tokens", "tok", "toks", "word", "words"], "tokens/s"),
+    **dict.fromkeys("token tokens tok toks word words".split(), "tokens/s"),
 }
 _RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
@@ -55,39 +59,50 @@ _RATE_ABBREVIATIONS = {
 }  # fmt: skip
 
 _VALIDATION = frozenset(
-    ["val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "evaluate", "test", "testing", "dev", "heldout", "held", "tst"]
+    "val valid validation validating eval evaluation evaluating evaluate test testing dev heldout held tst".split()
 )
-_TRAINING = frozenset(["train", "training", "tr", "trn", "trained"])
-_LOSS = frozenset(["loss", "losses", "nll", "xent", "cost", "objective", "crossentropy", "ce", "criterion", "elbo"])
+_TRAINING = frozenset("train training tr trn trained".split())
+_LOSS = frozenset("loss losses nll xent cost objective crossentropy ce criterion elbo".split())
 _NOT_LOSS = frozenset(
-    ["scale", "scaler", "scaling", "weight", "weights", "coef", "coeff", "coefficient", "lambda", "type", "name", "function_name", "curve", "best", "min", "minimum", "lowest", "prev", "previous", "delta", "tol", "tolerance", "threshold", "patience", "improved", "improvement", "diff", "ratio", "mask", "rate", "std", "var", "norm", "time", "freq", "interval", "step_size", "limit", "target"]
+    "scale scaler scaling weight weights coef coeff coefficient lambda type name function_name curve best min minimum "
+    "lowest prev previous delta tol tolerance threshold patience improved improvement diff ratio mask rate std var "
+    "norm time freq interval step_size limit target".split()
 )
-_NOT_ANY_LOSS = frozenset(["best", "min", "minimum", "lowest", "prev", "previous", "delta", "improved", "improvement", "patience", "target"])
-_TOTAL = frozenset(["total", "sum", "overall", "all", "full", "final", "combined", "joint", "main"])
-_AVERAGE = frozenset(["avg", "average", "averaged", "mean", "running", "smoothed", "smooth", "ema", "moving", "smth", "cumulative"])
+_NOT_ANY_LOSS = frozenset("best min minimum lowest prev previous delta improved improvement patience target".split())
+_TOTAL = frozenset("total sum overall all full final combined joint main".split())
+_AVERAGE = frozenset("avg average averaged mean running smoothed smooth ema moving smth cumulative".split())
 _AVERAGE_PREFIX = re.compile(r"^(?:avg|average|mean|running)\b[ ._-]*", re.IGNORECASE)
 _PLAIN = frozenset(
-    ["batch", "minibatch", "mini", "current", "cur", "curr", "step", "iter", "iteration", "epoch", "lm", "the", "of", "per", "model", "per_batch", "this", "now", "value", "is", "at", "for", "on", "one", "over", "fn", "function", "so", "far", "last", "point", "tok", "token", "sample", "instantaneous", "window", "per_token", "log", "every", "reduced", "masked", "self"]
+    "batch minibatch mini current cur curr step iter iteration epoch lm the of per model per_batch this now value is "
+    "at for on one over fn function so far last point tok token sample instantaneous window per_token log every "
+    "reduced masked self".split()
 )
-_ACCURACY = frozenset(["acc", "accuracy", "accu", "top1", "acc1", "prec1", "precision1", "accuracies", "accuracy1", "categorical_accuracy"])
+_ACCURACY = frozenset("acc accuracy accu top1 acc1 prec1 precision1 accuracies accuracy1 categorical_accuracy".split())
 _NOT_TIME = frozenset(
-    ["data", "load", "loading", "loader", "reader", "read", "fetch", "eta", "remaining", "remain", "left", "forward", "fwd", "backward", "bwd", "comm", "communication", "optimizer", "optim", "optimiser", "opt", "allreduce", "reduce", "generate", "generation", "gather", "h2d", "sync", "eval", "checkpoint", "ckpt", "save", "saving", "input", "io", "infer", "inference", "preprocess", "compile", "compilation", "decode", "prepare", "init", "start", "started", "end", "date", "stamp", "idle", "wait", "waiting", "free", "zero", "grad", "limit", "limits", "until", "reward", "overhead", "bubble", "prefetch", "model", "wasted"]
+    "data load loading loader reader read fetch eta remaining remain left forward fwd backward bwd comm communication "
+    "optimizer optim optimiser opt allreduce reduce generate generation gather h2d sync eval checkpoint ckpt save "
+    "saving input io infer inference preprocess compile compilation decode prepare init start started end date stamp "
+    "idle wait waiting free zero grad limit limits until reward overhead bubble prefetch model wasted".split()
 )
-_DONE = frozenset(["took", "takes", "finished", "completed", "done", "complete", "in"])
+_DONE = frozenset("took takes finished completed done complete in".split())
 _TIME = frozenset(
-    ["dur", "time", "elapsed", "duration", "dt", "sec", "secs", "seconds", "ms", "latency", "wall", "walltime", "wallclock", "runtime", "took", "takes", "timing", "t", "time_s"]
+    "dur time elapsed duration dt sec secs seconds ms latency wall walltime wallclock runtime took takes timing t "
+    "time_s".split()
 )
-_ELAPSED = frozenset(["elapsed", "wall", "walltime", "wallclock", "runtime", "since", "total", "used", "cumulative"])
+_ELAPSED = frozenset("elapsed wall walltime wallclock runtime since total used cumulative".split())
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
-_EPOCH = frozenset(["epoch", "epochs", "ep", "epoc"])
+_EPOCH = frozenset("epoch epochs ep epoc".split())
 _ITERATION = frozenset(
-    ["step", "steps", "iter", "iters", "iteration", "iterations", "it", "itr", "its", "batch", "batches", "minibatch", "mb", "update", "updates", "updt", "globalstep", "gstep", "niter", "niters", "miniter", "nbatch", "idx_batch"]
+    "step steps iter iters iteration iterations it itr its batch batches minibatch mb update updates updt globalstep "
+    "gstep niter niters miniter nbatch idx_batch".split()
 )
 _NOT_INDEX = frozenset(
-    ["size", "skipped", "skip", "nan", "consumed", "accumulation", "accum", "acc", "grad", "warmup", "warm", "per", "every", "log", "save", "eval", "freq", "frequency", "interval", "lr", "decay", "micro_batch", "min", "best", "time", "since", "remaining", "left", "after", "before", "inner", "tok", "ema", "burnin", "patience", "ago", "cycle", "restart", "cooldown", "drop", "nonzero", "zero", "bad"]
+    "size skipped skip nan consumed accumulation accum acc grad warmup warm per every log save eval freq frequency "
+    "interval lr decay micro_batch min best time since remaining left after before inner tok ema burnin patience ago "
+    "cycle restart cooldown drop nonzero zero bad".split()
 )
-_MAXIMUM = frozenset(["max", "maximum", "total", "num", "number", "all", "train", "nb", "optimization"])
-_INDEX_SUFFIX = frozenset(["idx", "index", "no", "num", "number", "id", "i", "count"])
+_MAXIMUM = frozenset("max maximum total num number all train nb optimization".split())
+_INDEX_SUFFIX = frozenset("idx index no num number id i count".split())
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _PER = re.compile(
@@ -176,7 +191,7 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
     present = set(plain)
     averaged = bool(present & _AVERAGE)
     bare = _AVERAGE_PREFIX.sub("", key)
-    rate = rate_of(unit) or rate_of(bare) or rate_of(key.rsplit(maxsplit=1)[-1] if key.split() else "")
+    rate = rate_of(unit) or rate_of(bare) or rate_of(key.split()[-1] if key.split() else "")
     if rate is None and "per" in plain[1:-1]:
         at = plain.index("per", 1)
         rate = rate_of(f"{plain[at - 1]}/{plain[at + 1]}")

@@ -78,7 +78,7 @@ def gpu_range(gpus: GpuRange) -> str:
 
 
 def _rho(record: JobRecord, ledger: Ledger) -> float | None:
-    found = ledger.pool(record.pool).decided.get("certificate", {}).get("rho", {}).get(record.app)
+    found = ledger.pool(record.pool).decided.get("certificate", {}).get("rho", {}).get(record.app_key)
     return None if found is None or not record.live else float(found)
 
 

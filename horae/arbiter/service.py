@@ -111,10 +111,11 @@ class Arbiter:
         profiles: Profiles | None = None,
         apps: Apps = no_apps,
         clock: Clock | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        """Takes up the journal. Raises AlreadyRunning, JournalStopped, BadInput."""
+        """Takes up the journal (or one that is open already). Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
-        self._journal = Journal(config.state_dir, clock)
+        self._journal = journal or Journal(config.state_dir, clock)
         profiles = profiles or SdkProfiles()
         profiles.restore({
             r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured

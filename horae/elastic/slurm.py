@@ -16,7 +16,6 @@ task's exit codes and signals need care:
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -26,6 +25,7 @@ from .files import read_bytes, write_atomic
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import exit_code, send
+from .shape import free_ports
 
 #: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
 STALE = (
@@ -43,16 +43,10 @@ STALE = (
     "SLURM_CPUS_PER_TASK",
     "SLURM_CPUS_PER_GPU",
     "SLURM_TRES_PER_TASK",
-    "SLURM_MEM_PER_NODE",
-    "SLURM_MEM_PER_CPU",
-    "SLURM_MEM_PER_GPU",
     "SLURM_DISTRIBUTION",
 )
 #: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
 _GRANT_FILE = "slurm.json"
-#: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
-_EXEC_FILE = "slurm.exec"
-_STOPPED_FILE = "stopped"
 
 
 class Shape:
@@ -67,8 +61,6 @@ class Shape:
         self.node_list = _needed(env, "SLURM_JOB_NODELIST")
         self.gpus_per_node = int(env.get("SLURM_GPUS_ON_NODE") or 1)
         self.restarts = int(env.get("SLURM_RESTART_COUNT") or 0)
-        number = int("".join(c for c in self.job if c.isdigit()) or 0)
-        self.port = 20000 + 2 * ((number * 7 + self.restarts) % 6000)
 
     @property
     def world(self) -> int:
@@ -104,21 +96,6 @@ def epoch_of(folder: JobFolder, shape: Shape) -> int:
     return epoch
 
 
-def is_batch_shell() -> bool:
-    """Whether this process is what Slurm signals: `exec horae-exec ...`. Asked before the keeper comes between."""
-    try:
-        with open("/proc/%d/comm" % os.getppid()) as file:
-            return file.read().startswith("slurmstepd")
-    except OSError:
-        return False
-
-
-def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: Optional[str]) -> None:
-    """A signal to a batch shell without a trap for it would end the job: the arbiter sends none where not `direct`."""
-    words = {"epoch": epoch, "direct": direct, "checkpoint": checkpoint, "host": socket.gethostname()}
-    write_atomic(folder.file(_EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
-
-
 def host_names(node_list: str) -> "List[str]":
     """Raises OSError when scontrol cannot be run."""
     answer = subprocess.run(
@@ -133,19 +110,19 @@ def host_names(node_list: str) -> "List[str]":
 def members(
     command: Sequence[str], env: Mapping[str, str], cwd: str, shape: Shape, hosts: Sequence[str]
 ) -> "List[Member]":
-    """One srun for the whole gang."""
+    """One srun for the whole gang. The batch script runs on its first node, so a port free here is rank 0's."""
+    port = free_ports("")
     fresh = {key: value for key, value in env.items() if key not in STALE}
     fresh.update(
         {
             "MASTER_ADDR": hosts[0],
-            "MASTER_PORT": str(shape.port),
-            protocol.ENV_PORT: str(shape.port + 1),
+            "MASTER_PORT": str(port),
+            protocol.ENV_PORT: str(port + 1),
             protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )
     argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
     argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
-    argv += ["--gres", "gpu:%d" % shape.gpus_per_node, "--mem", "0", "--cpu-bind=none", "--distribution=block"]
     if shape.world > 1:
         argv.append("--label")
     argv += [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--slurm-task", "--"]
@@ -153,9 +130,14 @@ def members(
 
 
 def translate(folder: JobFolder, epoch: int, code: int) -> int:
-    """srun's exit code as the gang's: 0 is 86 when the tasks said so."""
-    said = read_bytes(folder.file(_STOPPED_FILE), 64) or b""
-    return protocol.EXIT_STOPPED if code == 0 and said.strip() == b"%d" % epoch else code
+    """srun's exit code as the gang's: 0 is 86 when the tasks said so, and of several failures the first counts.
+
+    (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
+    """
+    said = (read_bytes(folder.file(_note(epoch)), 64) or b"").strip()
+    if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
+        return code
+    return int(said)
 
 
 # --- one task ---------------------------------------------------------------------------------------------
@@ -181,14 +163,25 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     _pid, status = os.waitpid(child, 0)
-    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
-        # On the way out Python restores the default actions, and a late request would kill us.
-        signal.signal(number, signal.SIG_IGN)
     code = exit_code(status)
-    if code != protocol.EXIT_STOPPED:
-        return code
-    write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], _STOPPED_FILE), env[protocol.ENV_EPOCH].encode() + b"\n")
-    return 0
+    if code:
+        _leave_note(os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code)
+    return 0 if code == protocol.EXIT_STOPPED else code
+
+
+def _note(epoch: int) -> str:
+    """Where the tasks of an epoch say how they ended, where that was not 0: a failure, else 86."""
+    return ".ended-%d" % epoch
+
+
+def _leave_note(path: str, code: int) -> None:
+    said = (read_bytes(path, 64) or b"").strip()
+    if said and said != b"%d" % protocol.EXIT_STOPPED:
+        return  # another task failed before this one
+    try:
+        write_atomic(path, b"%d\n" % code)
+    except OSError as error:
+        os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
 
 
 def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
@@ -197,11 +190,6 @@ def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
         "WORLD_SIZE": env["SLURM_NTASKS"],
         "LOCAL_RANK": env["SLURM_LOCALID"],
     }
-    try:
-        socket.getaddrinfo(env["MASTER_ADDR"], None)
-    except (OSError, KeyError):
-        # Node names need not mean anything to the resolver; srun runs on the first node, where rank 0 is.
-        words["MASTER_ADDR"] = env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
     nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
     words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
     return words

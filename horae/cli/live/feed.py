@@ -31,10 +31,19 @@ def view(
         nodes=tuple(NodeView(n["name"], n["gpu_type"], n["gpus"], n["health"], n["foreign"]) for n in status["nodes"]),
         tenants=tuple(_tenant(t, owed) for t in status["tenants"]),
         jobs=tuple(_job(j) for j in status["jobs"]),
-        events=tuple(_event(e) for e in events if e["kind"] in TOLD),
+        events=tuple(_event(e) for e in events if _told(e)),
         alerts=tuple(a["text"] for a in status["alerts"]),
         since_s=since_s,
     )
+
+
+def _told(event: Mapping[str, Any]) -> bool:
+    data = event.get("data") or {}
+    if event["kind"] == "intent":
+        return data.get("verb") != "submit"
+    if event["kind"] == "guarded":
+        return data.get("guard") is not None
+    return event["kind"] in TOLD
 
 
 def _tenant(tenant: Mapping[str, Any], owed: Mapping[str, GpuSeconds] | None) -> TenantView:
