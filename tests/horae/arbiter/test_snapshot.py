@@ -186,3 +186,12 @@ def test_leases_of_what_is_held_are_in_it(tmp_path: Path) -> None:
     assert len(times) == 2 and all(t > site.core.now_s() for t in times)
     site.reopen()
     assert job(site, name).lease_until != {}
+
+
+def test_a_job_past_its_stated_length_is_let_end_by_itself(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (name,) = running(site, spec("longer", 2, steps=10**6, iterations=10.0, throughput={"k80": {1: 1.0, 2: 2.0}}))
+    site.run(30)
+    shown = job(site, name)
+    assert shown.work.total == shown.work.done + 1
+    assert sum(decide(picture(site), "srtf").allocation[name].values()) == 2
