@@ -84,7 +84,7 @@ def _python_for_user() -> str:
     tried = [str((BIN / "python").resolve()), "/usr/bin/python3", "/usr/local/bin/python3"]
     for python in tried:
         ask = [*_AS_NOBODY, python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
-        if os.path.exists(python) and subprocess.run(ask, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+        if Path(python).exists() and subprocess.run(ask, check=False, stderr=subprocess.DEVNULL).returncode == 0:
             return python
     raise SystemExit(f"the user nobody can run none of {', '.join(tried)} as Python 3.11 or newer; install python3")
 
