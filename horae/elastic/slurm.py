@@ -189,6 +189,7 @@ def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
         "RANK": env["SLURM_PROCID"],
         "WORLD_SIZE": env["SLURM_NTASKS"],
         "LOCAL_RANK": env["SLURM_LOCALID"],
+        "NODE_RANK": env.get("SLURM_NODEID") or "0",
     }
     nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
     words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
