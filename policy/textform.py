@@ -265,7 +265,7 @@ def _check_nesting(document: Document) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MOST_LEVELS:
-                line = event.start_mark.line + document.first_line
+                line = event.start_mark.line + document.first_line if event.start_mark else None
                 raise BadInput("is nested too deeply", where=document.where, line=line, remedy="flatten it")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
