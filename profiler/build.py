@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from profiler.points import Failure, FailureKind, Kind, Point, Run
@@ -136,9 +138,12 @@ def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Seri
         return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
     out = []
     for s in run.series.values():
-        if s is main or s is counter or s.kind in ("validation", "epoch"):
-            out.append(s)
-        elif s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None):
+        if (
+            s is main
+            or s is counter
+            or s.kind in ("validation", "epoch")
+            or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None))
+        ):
             out.append(s)
     return out
 
@@ -159,17 +164,25 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
         scope = s.scope
         time_is = s.time_is()
         curve = s is main and _one_bar(s)
+        interval = _interval(s) if time_is == "window" else 0.0
         for row in s.kept():
             p = row.point(scope, None, time_is)
             if curve and p.redrawn:
                 p = replace(p, redrawn=False)  # one bar is all there is of this run: its states are the curve
             if s is not main and p.kind is Kind.TRAIN and p.losses:
                 p = replace(p, losses=())
-            if time_is == "window" and p.step_s is not None and s.interval:
-                p = replace(p, step_s=p.step_s / s.interval)
+            if time_is == "window" and p.step_s is not None and interval:
+                p = replace(p, step_s=p.step_s / interval)
             points.append((row.line, row.order, p))
     points.sort(key=lambda t: t[:2])
     return [p for _, _, p in points]
+
+
+def _interval(s: Series) -> float:
+    """Iterations between two of its lines. The newest distance is not it: the last line may come early."""
+    at = [row.iteration for row in s.kept() if row.iteration is not None]
+    steps = [b - a for a, b in pairwise(at) if b > a]
+    return median(steps) if steps and s.stride == 1 else s.interval
 
 
 def _unit(s: Series | None, numbers: dict[str, float]) -> Any:

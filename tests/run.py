@@ -23,6 +23,7 @@ from pathlib import Path
 TREE = Path(__file__).resolve().parent.parent
 BIN = TREE / ".venv" / "bin"
 WORKERS = "2"
+_AS_NOBODY = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]
 
 
 @dataclass
@@ -71,11 +72,21 @@ def _copy_for_user(folder: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
     uv = [str(BIN / "uv"), "--quiet"]
-    subprocess.run([*uv, "venv", "--python", str(BIN / "python"), str(copy / ".venv")], check=True)
+    subprocess.run([*uv, "venv", "--python", _python_for_user(), str(copy / ".venv")], check=True)
     install = ["pip", "install", "--python", str(copy / ".venv/bin/python"), "--offline", "--link-mode", "copy"]
     subprocess.run([*uv, *install, "--compile-bytecode", "--editable", ".[dev]"], cwd=copy, check=True)
     subprocess.run(["chown", "--recursive", "nobody:", str(folder)], check=True)
     return copy
+
+
+def _python_for_user() -> str:
+    """A Python that `nobody` can run: root's own may live in root's home."""
+    tried = [str((BIN / "python").resolve()), "/usr/bin/python3", "/usr/local/bin/python3"]
+    for python in tried:
+        ask = [*_AS_NOBODY, python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+        if Path(python).exists() and subprocess.run(ask, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return python
+    raise SystemExit(f"the user nobody can run none of {', '.join(tried)} as Python 3.11 or newer; install python3")
 
 
 def _pytest(name: str, tree: Path, selection: Sequence[str], arguments: Sequence[str]) -> Step:
@@ -85,7 +96,7 @@ def _pytest(name: str, tree: Path, selection: Sequence[str], arguments: Sequence
     command = [str(tree / ".venv/bin/python"), "-m", "pytest", "-n", WORKERS, "--junitxml", str(report)]
     environment = dict(os.environ)
     if tree != TREE:
-        command = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", *command]
+        command = [*_AS_NOBODY, *command]
         environment |= _home(tree.parent)
     report.unlink(missing_ok=True)
     run = [*command, "--dist", "loadgroup", *selection, *arguments]
