@@ -129,7 +129,9 @@ def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Seri
         return validation
     out = []
     for s in run.series.values():
-        if s is main or s is counter or s.kind in ("validation", "epoch") or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None)):
+        if s is main or s is counter or s.kind in ("validation", "epoch"):
+            out.append(s)
+        elif s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None):
             out.append(s)
     return out
 
