@@ -63,7 +63,9 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
-    without a bound; `values` by variable index, empty without a solution; `rows` lazily added."""
+    without a bound; `values` by variable index, empty without a solution; `rows` lazily
+    added; `prices` by row (an LP's duals: what one more unit of the row's bound is worth, in the objective's own
+    sense), empty for a MILP."""
 
     termination: Termination
     has_solution: bool
@@ -74,6 +76,7 @@ class Result:
     backend: Backend
     values: tuple[float, ...] = ()
     rows: int = 0
+    prices: tuple[float, ...] = ()
 
     @property
     def optimal(self) -> bool:
@@ -169,8 +172,14 @@ class Program:
         gap: float = 0.0,
         separate: Separate | None = None,
         first: Iterable[Row] = (),
+        start: Mapping[Variable, float] | None = None,
+        heuristics: bool = True,
     ) -> Result:
         """Solve within `time_limit_s` of wall clock.
+
+        `start` is a point to begin the search of a MILP from (integer variables suffice; HiGHS uses it when it solves
+        the same program again). `heuristics` False: HiGHS spends nothing on sub-programs that look for solutions,
+        which is faster for many small programs whose start is good. Neither changes what the optimum is.
 
         `separate(value_of)` returns the rows that the current optimum violates; it is called until it returns none or
         the time is over (`has_solution` is then False: the point violates rows). `first` are rows of the same kind to
@@ -187,7 +196,7 @@ class Program:
             if left <= 0:
                 elapsed = time.perf_counter() - started
                 return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
-            result = self._run(backend, left, seed, gap)
+            result = self._run(backend, left, seed, gap, start or {}, heuristics)
             new = list(separate(result.__getitem__)) if separate is not None and result.optimal else []
             if not new:
                 return replace(result, seconds=time.perf_counter() - started, rows=added)
@@ -210,10 +219,14 @@ class Program:
         if self._live is not None and dead:
             self._live.deleteRows(len(dead), np.array(dead, dtype=np.int32))
 
-    def _run(self, backend: Backend, limit: float, seed: int, gap: float) -> Result:
+    def _run(
+        self, backend: Backend, limit: float, seed: int, gap: float, start: Mapping[Variable, float], heuristics: bool
+    ) -> Result:
         if not self._variables:
             return Result(Termination.OPTIMAL, True, 0.0, 0.0, 0.0, 0.0, backend)
-        return self._highs(limit, seed, gap) if backend is Backend.HIGHS else self._cbc(limit, seed, gap)
+        if backend is Backend.CBC:
+            return self._cbc(limit, seed, gap)
+        return self._highs(limit, seed, gap, start, heuristics)
 
     def _extend(self, rows: Sequence[Row]) -> None:
         self._rows.extend(rows)
@@ -242,14 +255,20 @@ class Program:
                 problem += expression >= row.low
         self._problem, self._made = problem, made
 
-    def _highs(self, limit: float, seed: int, gap: float) -> Result:
+    def _highs(self, limit: float, seed: int, gap: float, start: Mapping[Variable, float], heuristics: bool) -> Result:
+        options = dict.fromkeys(_SEARCH, heuristics)
         if self._live is None:
             self._build()
-            solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed)
+            solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed, **options)
             self._problem.solve(solver)
             self._live = self._problem.solverModel
         else:
             self._live.setOptionValue("time_limit", limit)
+            for option, value in options.items():
+                self._live.setOptionValue(option, value)
+            if start:
+                index = np.array([v.index for v in start], dtype=np.int32)
+                self._live.setSolution(len(start), index, np.array(list(start.values()), dtype=np.float64))
             self._live.run()
         model = self._live
         info, status = model.getInfo(), model.getModelStatus()
@@ -262,15 +281,19 @@ class Program:
         has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
         sign = -1.0 if self._sense == pulp.LpMaximize else 1.0
         objective = sign * float(info.objective_function_value) if has else None
-        bound = sign * float(info.mip_dual_bound) if self._integer and has else objective
+        proven = objective if termination is Termination.OPTIMAL else None
+        bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
         column = model.getSolution().col_value if has else ()
         values = tuple(map(float, column)) if has else ()
-        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values)
+        dual = model.getSolution().row_dual if has and not self._integer else ()
+        prices = tuple(sign * float(p) for p in dual)
+        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
         self._live = None
-        solver = pulp.PULP_CBC_CMD(
+        command = getattr(pulp, "PULP_CBC_CMD", None) or pulp.COIN_CMD  # PuLP 4 has the latter only
+        solver = command(
             msg=False, threads=1, timeLimit=limit, gapRel=gap, options=[f"randomSeed {seed}", f"randomCbcSeed {seed}"]
         )
         started = time.perf_counter()
@@ -288,7 +311,18 @@ class Program:
         values = tuple(float(v.varValue or 0.0) for v in self._made) if has else ()
         objective = sum(c * values[v.index] for v, c in self._goal.items()) if has else None
         bound = objective if kind is Termination.OPTIMAL else None
-        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values)
+        duals = [c.pi for c in self._problem.constraints.values()] if has and not self._integer else []
+        prices = tuple(float(p or 0.0) for p in duals)
+        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values, 0, prices)
+
+
+#: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.
+_SEARCH = (
+    "mip_heuristic_run_rins",
+    "mip_heuristic_run_rens",
+    "mip_heuristic_run_root_reduced_cost",
+    "mip_allow_restart",
+)
 
 
 def _low(value: float | None) -> float:

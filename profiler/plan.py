@@ -33,7 +33,7 @@ class Field:
     unit: str = ""
     of_rank: bool = False
     constant: float = 0.0  #: a value that is no number on the page: nan, inf
-    days: int | None = None  #: token that holds the days of a duration
+    more: tuple[tuple[int, float], ...] = ()  #: tokens that add to a duration, with their seconds: days, minutes
     over: int | None = None  #: token that it is divided by: 9832/10000
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
 
@@ -62,18 +62,19 @@ class Plan:
     epoch: Field | None = None
     loss: Field | None = None
     sample: str = ""  #: a line of this shape, from which the plan can be made again
+    thousands: bool = True  #: commas may stand inside numbers
     origin: str = ""  #: "": the rule book; "bare"; else the head of the table
 
     def compile(self) -> Plan:
         """Make the regular expression for the numbers that the fields use."""
         wanted = {f.token for f in self.fields if f.token >= 0}
-        wanted |= {t for f in self.fields for t in (f.days, f.over) if t is not None}
+        wanted |= {t for f in self.fields for t in (f.over, *(t for t, _ in f.more)) if t is not None}
         if self.rank is not None:
             wanted.add(self.rank)
         if self.clock is not None:
             wanted |= set(self.clock.tokens)
         self.slots = {token: i for i, token in enumerate(sorted(wanted))}
-        self.regex = matcher(self.canonical, wanted)
+        self.regex = matcher(self.canonical, wanted, self.thousands)
         if self.clock is not None:
             self.clock = self.clock.at(self.slots)
         for f in self.fields:
@@ -90,8 +91,8 @@ class Plan:
             return f.constant
         text = groups[self.slots[f.token]]
         value = duration(text) if ":" in text else number(text)
-        if f.days is not None:
-            value += 86400 * number(groups[self.slots[f.days]])
+        for token, seconds in f.more:
+            value += seconds * number(groups[self.slots[token]])
         value *= f.scale
         if f.negative:
             value = -value

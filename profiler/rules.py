@@ -113,6 +113,7 @@ class Rule:
     at: int
     where: str
     title: str = ""
+    late: bool = False  #: its format reads what others read better, so it is asked after them
 
     @property
     def full_name(self) -> str:
@@ -194,7 +195,7 @@ def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, 
     if options.get("of") == "error":
         return Field(what, first, error=True, **common)
     if len(tokens) == 2:
-        return Field(what, first + 1, days=first, **common)
+        return Field(what, first + 1, more=((first, 86400.0),), **common)
     if tokens[0] == DUR:
         return Field(what, first, **common)
     return Field(what, first, scale=scale, negative=text.startswith("-"), **common)
@@ -319,7 +320,7 @@ def load_text(text: str, where: str) -> list[Rule]:
     data = _plain(root)
     if not isinstance(data, dict):
         raise BadRules("not a mapping", where=where, line=1, remedy="give `format:` and `rules:`")
-    _known(data, {"format", "title", "rules", "about"}, where, "")
+    _known(data, {"format", "title", "rules", "late"}, where, "")
     name = data.get("format")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
         raise BadRules(
@@ -331,7 +332,7 @@ def load_text(text: str, where: str) -> list[Rule]:
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
         raise BadRules("needs at least one rule", where=where, line=data["__lines__"].get("rules", 1), field="rules")
-    return [_rule(r, name, where, str(data.get("title", ""))) for r in rules]
+    return [_rule(r, name, where, str(data.get("title", "")), bool(data.get("late"))) for r in rules]
 
 
 def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: str) -> None:
@@ -346,7 +347,7 @@ def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: s
             )
 
 
-def _rule(data: Any, format_name: str, where: str, title: str) -> Rule:
+def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Rule:
     if not isinstance(data, dict):
         raise BadRules("a rule is a mapping", where=where, field="rules")
     at, lines = data["__line__"], data["__lines__"]
@@ -418,6 +419,7 @@ def _rule(data: Any, format_name: str, where: str, title: str) -> Rule:
         at=at,
         where=where,
         title=title,
+        late=late,
     )
 
 
@@ -493,7 +495,7 @@ def builtin_rules() -> list[Rule]:
         folder = Path(__file__).with_name("formats")
         for path in sorted(folder.glob("*.yaml")):
             _BUILTIN.extend(load_text(path.read_text(encoding="utf-8"), path.name))
-        # a format may ask to be asked late (it reads what others read better): its file name begins with z-
+        _BUILTIN.sort(key=lambda r: r.late)
     return _BUILTIN
 
 

@@ -214,17 +214,23 @@ class Runs:
                         series.interval = step
                     if epoch is not None and before_epoch is not None and epoch > before_epoch:
                         series.runs_on += 1
-                elif step < 0 and epoch is not None and before_epoch is not None and epoch > before_epoch:
+                elif epoch is not None and before_epoch is not None and epoch > before_epoch:
                     series.epoch_restarts += 1
             series.last_iteration = iteration
             series.positions_of_rank[rank] = (epoch, iteration)
         if epoch is not None:
             series.last_epoch = epoch
-        ordinal = series.place(epoch, iteration)
+        series.unit = plan.unit or series.unit
         loss = plan.loss
-        if loss is not None and not row.redrawn:
+        whole = plan.bar and epoch is not None  # a bar is one position, its epoch, however often it is drawn
+        if whole and series.tail and series.tail[-1].epoch == epoch and before_epoch == epoch:
+            series.replace_last(self.limit)
+        row.redrawn = row.redrawn and not whole  # until the same bar is drawn again
+        ordinal = series.place(epoch, None if whole else iteration)
+        if loss is not None:
             series.has_loss = True
-            series.loss_positions = ordinal + 1
+            if not row.redrawn:
+                series.loss_positions = ordinal + 1
             if loss.token < 0:
                 if series.nan_line is None:
                     series.nan_line = line
@@ -288,9 +294,9 @@ class Runs:
             and series.first_iteration is not None
         ):
             return "pass"
-        if row.rank is None and not self._banner():
+        if row.rank is None and not self._banner() and not self._broken():
             drop = last - iteration
-            if drop <= 2 * series.interval and iteration > (series.first_iteration or 0):
+            if drop <= 2 * series.interval and (iteration > (series.first_iteration or 0) or series.ordinal < 2):
                 return "late"
             world = self.open.facts.numbers.get("world", 1)
             if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
@@ -306,6 +312,9 @@ class Runs:
 
     def _banner(self) -> bool:
         return any(s.banner for s in self.starts)
+
+    def _broken(self) -> bool:
+        return any(s.failure is not None and s.failure.kind in _FATAL for s in self.starts)
 
     def _header_pending(self) -> tuple[float, float | None, int] | None:
         for s in reversed(self.starts):
@@ -344,6 +353,9 @@ class Runs:
         elif epoch is None:
             epoch = run.position[0]
         row.epoch = epoch
+        if own is not None:
+            run.context = (own, run.context[1] if run.context else None)
+            run.header_line = line
         if plan.rule == run.header_rule + "-stop" and row.time_s is not None and run.header_time is not None:
             lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
             row.epoch_s = lasted if lasted > 0 else None
@@ -357,7 +369,10 @@ class Runs:
         total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
+        series.advances = progress
         if progress or row.iteration is None:
+            if not progress:
+                self._summed_up(run, series, own if own is not None else epoch, iteration)
             previous = series.tail[-1] if series.tail else None
             if (
                 previous is not None
@@ -376,7 +391,18 @@ class Runs:
         series.last_iteration = row.iteration
         if series.first_epoch is None:
             series.first_epoch = row.epoch
+        if series.first_iteration is None:
+            series.first_iteration = row.iteration
         series.add(row, ordinal, self.limit)
+
+    @staticmethod
+    def _summed_up(run: Open, series: Series, epoch: float | None, iteration: float | None) -> None:
+        """The lines of an evaluation under way are replaced by its summary."""
+        for other in run.series.values():
+            if other.kind == "validation" and other is not series and other.tail and other.advances:
+                last = other.tail[-1]
+                if last.epoch == epoch and last.iteration == iteration:
+                    last.redrawn = True
 
     def _evaluation(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         if plan.loss is None:
@@ -456,6 +482,10 @@ class Runs:
             stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
+        if self._broken() and any(f.what in ("world", "gpus", "gpus_per_node") for f in plan.fields):
+            at = self.starts[-1]
+            if at.failure is not None:
+                self._stretch(line, new=True).banner = True  # after a failure ranks are counted again: a restart
         facts = self._stretch(line).facts
         for f in plan.fields:
             value = plan.value(f, groups)

@@ -178,7 +178,7 @@ def _row(saved: list[Any], plans: list[Plan]) -> Row:
 
 
 _PLAIN = [
-    s for s in Series.__slots__ if s not in ("name", "plan", "rows", "tail", "first_row", "recent", "positions_of_rank")
+    s for s in Series.__slots__ if s not in ("name", "plan", "rows", "states", "tail", "first_row", "recent", "positions_of_rank")
 ]
 
 
@@ -187,6 +187,7 @@ def _series(s: Series, number: Any, plans: _Plans) -> dict[str, Any]:
         **{slot: getattr(s, slot) for slot in _PLAIN},
         "plan": plans.number(s.plan),
         "rows": [number(r) for r in s.rows],
+        "states": [number(r) for r in s.states],
         "tail": [number(r) for r in s.tail],
         "first_row": number(s.first_row),
         "recent": [[*k, v] for k, v in s.recent.items()],
@@ -199,6 +200,7 @@ def _load_series(name: str, saved: Mapping[str, Any], rows: list[Row], plans: li
     for slot in _PLAIN:
         setattr(s, slot, saved[slot])
     s.rows = [rows[i] for i in saved["rows"]]
+    s.states = [rows[i] for i in saved["states"]]
     s.tail = deque((rows[i] for i in saved["tail"]), maxlen=TAIL)
     s.first_row = None if saved["first_row"] is None else rows[saved["first_row"]]
     s.recent = {(a, b): v for a, b, v in saved["recent"]}

@@ -52,6 +52,17 @@ class View:
     config: Config
     now_s: Seconds
     fresh: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)  #: newer than what is on record
+    strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
+
+
+def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
+    """GPUs that the cluster shows in the hands of jobs that the ledger has as ended: nobody else's yet."""
+    held: Counter[NodeName] = Counter()
+    for job in observation.jobs:
+        record = ledger.jobs.get(job.id)
+        if job.allocation and record is not None and not record.live:
+            held.update(job.allocation)
+    return held
 
 
 def grant_stands(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> bool:
@@ -106,7 +117,7 @@ def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ())
         (r for r in ledger.live(pool.name) if decidable(r, config, now_s)), key=lambda r: (r.submitted_s, r.id)
     )
     decided = {r.id for r in records}
-    taken: Counter[NodeName] = Counter()
+    taken: Counter[NodeName] = Counter(view.strays)
     for record in ledger.live():
         if record.id not in decided:
             taken.update(occupies(record, now_s, settle_s))

@@ -21,16 +21,20 @@ The factor D of the cap (see `policy.themis.valuation`) is set here, in logarith
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import exp, log
 
-from policy.model import Gpus, Seconds, Termination
+from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Variable
 from policy.solver import Row as SolverRow
 from policy.themis.offer import NodeClass, Offer
-from policy.themis.realise import Order, Wins, realise
+from policy.themis.realise import Order, Quotas, Wins, goes, realise
 from policy.themis.rows import Bid, Demand, Need, Row
+
+Value = Callable[[Variable], float]
+Parts = Sequence[tuple[dict[Variable, float], Demand, Need]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,10 @@ def auction(
         for part in _apart([b for b in bids if b.rows], caps)
     ]
     rows = {app: row for o in done for app, row in o.rows.items()}
-    orders = [Order(b.app, rows[b.app].demands, b.need) for b in bids if b.app in rows]
-    wins = realise(orders, classes, offered) or {a: n for o in done for a, n in o.wins.items()}
     gaps = [o.gap for o in done if o.gap is not None]
     return Outcome(
         rows=rows,
-        wins=wins,
+        wins={a: n for o in done for a, n in o.wins.items()},
         kept_fraction={a: c for o in done for a, c in o.kept_fraction.items()},
         log_null=log_null,
         objective=sum(o.objective for o in done),
@@ -119,6 +121,8 @@ class _Market:
     backend: Backend
     program: Program = field(default_factory=Program)
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
+    spread: dict[tuple[tuple[int, ...], Gpus, Need], dict[int, Variable]] = field(default_factory=dict)
+    cuts: list[SolverRow] = field(default_factory=list)
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
@@ -126,7 +130,7 @@ class _Market:
     def run(self) -> Outcome:
         self._build()
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
-        chosen, result_gap, termination = self._solve(None)
+        chosen, result_gap, termination, quotas = self._solve(None)
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction = {}
@@ -135,13 +139,12 @@ class _Market:
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
                 fraction[app] = 1.0
                 continue
-            rows, _, how = self._solve(app)
+            rows, _, how, _ = self._solve(app, chosen)
             without = sum(self.gain(b, rows[b.app]) for b in self.bids if b.app in rows)
             if how is not Termination.OPTIMAL:
                 self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
             fraction[app] = min(exp(others - max(without, others)), 1.0)
-        orders = [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
-        wins = realise(orders, self.classes, self.offered) or {}
+        wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
         return Outcome(
             chosen,
             wins,
@@ -192,6 +195,8 @@ class _Market:
                 top = len(c.nodes) * (1 if demand.apart else c.free // demand.chunk)
                 z = program.variable(0, top, integer=demand.chunk > 1)
                 balance[z] = 1.0
+                if not demand.apart:
+                    self.spread.setdefault((demand.domain, demand.chunk, need), {})[i] = z
                 placed.setdefault(i, []).append(({z: 1.0}, demand, need))
             program.equal(balance, 0)
         for i, parts in sorted(placed.items()):
@@ -207,12 +212,12 @@ class _Market:
                 program.at_most(taken, cap.room)
         program.maximise(objective)
 
-    def _capacity(self, c: NodeClass, parts: Sequence[tuple[dict[Variable, float], Demand, Need]]) -> None:
+    def _capacity(self, c: NodeClass, parts: Parts) -> None:
         """Necessary conditions for the chunks to fit `len(c.nodes)` nodes of `c.free` GPUs."""
         nodes = len(c.nodes)
         self._weigh(parts, lambda d, n: d.chunk, nodes * c.free)
         for size in range(2, c.free // 2 + 1):
-            self._weigh(parts, lambda d, n, s=size: _displaced(d.chunk, s, c.free), nodes * (c.free // size))
+            self._weigh(parts, partial(_displaced, free=c.free, size=size), nodes * (c.free // size))
         if c.free > 1:  # what is above half a node needs a node of its own
             self._weigh(parts, lambda d, n: (d.chunk * 2 > c.free) + 0.5 * (d.chunk * 2 == c.free), nodes)
         if c.cpus is not None:
@@ -220,7 +225,7 @@ class _Market:
         if c.memory is not None:
             self._weigh(parts, lambda d, n: n.memory * d.chunk / 2**30, nodes * c.memory / 2**30)
 
-    def _weigh(self, parts, weight, up: float) -> None:  # type: ignore[no-untyped-def]
+    def _weigh(self, parts: Parts, weight: Callable[[Demand, Need], float], up: float) -> None:
         row: dict[Variable, float] = {}
         for variables, demand, need in parts:
             w = float(weight(demand, need))
@@ -232,8 +237,13 @@ class _Market:
 
     # --- solving ---
 
-    def _solve(self, without: str | None) -> tuple[dict[str, Row], float | None, Termination]:
-        """Rows by app, gap and termination of the optimum without one bidder (None: with all)."""
+    def _solve(
+        self, without: str | None, known: Mapping[str, Row] = EMPTY
+    ) -> tuple[dict[str, Row], float | None, Termination, Quotas]:
+        """Rows by app, gap, termination and quotas of the optimum without one bidder (None: with all).
+
+        `known`: an answer to begin from.
+        """
         fixed = [v for (app, _), v in self.x.items() if app == without]
         for v in fixed:
             self.program.set_bounds(v, 0, 0)
@@ -243,6 +253,15 @@ class _Market:
             time_limit_s=left / 2 if without is None else left,
             seed=self.seed,
             separate=self._separate,
+            first=self.cuts,
+            start={
+                self.x[b.app, r]: float(b.app != without and known.get(b.app) == row)
+                for b in self.bids
+                for r, row in enumerate(b.rows)
+            }
+            if known
+            else None,
+            heuristics=False,
         )
         for v in fixed:
             self.program.set_bounds(v, 0, 1)
@@ -251,19 +270,19 @@ class _Market:
         chosen = self._chosen(result.__getitem__) if result.has_solution else {}
         if not result.optimal:
             chosen = self._fitting(chosen)
-        return chosen, result.gap, result.termination
+        quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
+        return chosen, result.gap, result.termination, quotas
 
-    def _chosen(self, value: object) -> dict[str, Row]:
-        return {
-            bid.app: row
-            for bid in self.bids
-            for r, row in enumerate(bid.rows)
-            if value(self.x[bid.app, r]) > 0.5  # type: ignore[operator]
-        }
+    def _chosen(self, value: Value) -> dict[str, Row]:
+        return {bid.app: row for bid in self.bids for r, row in enumerate(bid.rows) if value(self.x[bid.app, r]) > 0.5}
 
-    def _separate(self, value: object) -> Iterable[SolverRow]:
+    def _quotas(self, value: Value) -> Quotas:
+        return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
+
+    def _separate(self, value: Value) -> Iterable[SolverRow]:
+        """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
         chosen = self._chosen(value)
-        if self._goes(chosen):
+        if self._goes(chosen, self._quotas(value)):
             return []
         for app in list(chosen):  # as few rows as cause it: a stronger cut
             fewer = {a: r for a, r in chosen.items() if a != app}
@@ -271,12 +290,14 @@ class _Market:
                 chosen = fewer
         index = {b.app: b for b in self.bids}
         cut = {self.x[a, index[a].rows.index(r)]: 1.0 for a, r in chosen.items()}
-        return [SolverRow(cut, up=len(cut) - 1)]
+        self.cuts.append(SolverRow(cut, up=len(cut) - 1))
+        return list(self.cuts)  # all: the solver drops slack ones, and they must not come back one by one for ever
 
-    def _goes(self, chosen: Mapping[str, Row]) -> bool:
-        need = {b.app: b.need for b in self.bids}
-        orders = [Order(a, r.demands, need[a]) for a, r in chosen.items()]
-        return realise(orders, self.classes, self.offered) is not None
+    def _orders(self, chosen: Mapping[str, Row]) -> list[Order]:
+        return [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
+
+    def _goes(self, chosen: Mapping[str, Row], quotas: Quotas = EMPTY) -> bool:
+        return goes(self._orders(chosen), self.classes, self.offered, quotas)
 
     def _fitting(self, chosen: dict[str, Row]) -> dict[str, Row]:
         """An incumbent, less the rows (least gain first) that keep it off the nodes."""
@@ -300,11 +321,12 @@ class _Market:
         return {b.app: out[b.app] for b in self.bids if b.app in out}
 
 
-def _displaced(chunk: Gpus, size: Gpus, free: Gpus) -> float:
-    """How many chunks of `size` one `chunk` displaces on a node of `free` GPUs: of the most it holds, at least this.
+def _displaced(demand: Demand, need: Need, *, free: Gpus, size: Gpus) -> float:
+    """How many chunks of `size` one chunk displaces on a node of `free` GPUs: of the most it holds, at least this.
 
     A dual feasible function for bin packing (Carlier, Clautiaux and Moukrim 2007).
     """
+    chunk = demand.chunk
     if chunk * 2 > free:
         return free // size - (free - chunk) // size
     return free // size / 2 if chunk * 2 == free else chunk // size

@@ -1,8 +1,9 @@
 """From rows (chunks on classes of nodes) to GPUs on named nodes.
 
-Chunks go largest first; a chunk prefers nodes on which its app already runs (no restart), then the tightest fit.
-Single GPUs fill what is left. Where this order fails, the small integer program over named nodes decides: it either
-places the rows or proves that they do not go together, which the auction then learns as a row.
+Chunks go largest first. A chunk prefers racks that have GPUs beyond what rows bound to them need, then nodes on
+which its app already runs (no restart), then the tightest fit. Single GPUs fill what is left. Where this order fails,
+the solver's own split over classes (`Quotas`) is followed; where that fails too, the small integer program over named
+nodes decides: it either places the rows or proves that they do not go together, which the auction learns as a row.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policy.model import Gpus, NodeName
+from policy.model import EMPTY, Gpus, NodeName
 from policy.solver import Program, Variable
 from policy.themis.offer import NodeClass, Offer
 from policy.themis.rows import Demand, Need
@@ -26,6 +27,10 @@ class Order:
     app: str
     demands: tuple[Demand, ...]
     need: Need
+
+
+#: (domain, chunk, need) -> class -> chunks: how the auction's program spread them
+Quotas = Mapping[tuple[tuple[int, ...], Gpus, Need], Mapping[int, int]]
 
 
 @dataclass(slots=True)
@@ -63,13 +68,22 @@ class _Room:
 
 
 def realise(
-    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, exact: bool = True
+    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY
 ) -> Wins | None:
-    """GPUs on nodes for every order, or None where they do not go together (`exact`: proven)."""
-    for sticky in (True, False):
-        if (wins := _greedy(orders, classes, offered, sticky=sticky)) is not None:
-            return wins
-    return _program(orders, classes, offered) if exact else None
+    """GPUs on nodes for every order, or None where they provably do not go together."""
+    return (
+        _greedy(orders, classes, offered, sticky=True)
+        or (_greedy(orders, classes, offered, sticky=False, quotas=quotas) if quotas else None)
+        or _greedy(orders, classes, offered, sticky=False)
+        or _program(orders, classes, offered)
+    )
+
+
+def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY) -> bool:
+    """True if the orders fit together."""
+    if quotas and _greedy(orders, classes, offered, sticky=False, quotas=quotas) is not None:
+        return True
+    return realise(orders, classes, offered) is not None
 
 
 def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
@@ -81,40 +95,94 @@ def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
     )
 
 
-def _greedy(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, sticky: bool) -> Wins | None:
+def _greedy(
+    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, sticky: bool, quotas: Quotas = EMPTY
+) -> Wins | None:
     room = _room(classes, offered)
     position = {n: i for i, n in enumerate(offered.free)}
     held: Mapping[str, Mapping[NodeName, Gpus]] = offered.held if sticky else {}
+    left_in = {key: dict(by_class) for key, by_class in quotas.items()}
     parts = sorted(
         ((o, d) for o in orders for d in o.demands),
         key=lambda p: (-p[1].chunk, len(p[1].domain), -p[1].times),
     )
+    spare = _spare(parts, classes, offered)
     for order, demand in parts:
         runs = held.get(order.app, {})
-        nodes = [n for i in demand.domain for n in classes[i].nodes]
+        allowed = left_in.get((demand.domain, demand.chunk, order.need)) if not demand.apart else None
         if demand.chunk == 1 and not demand.apart:
-            left = demand.times
-            mine = room.taken.get(order.app, {})
-            for node in sorted(nodes, key=lambda n: (n not in mine, -runs.get(n, 0), -room.free[n], position[n])):
-                gpus = min(room.most(node, order.need), left)
-                if gpus > 0:
-                    room.take(order.app, node, gpus, order.need)
-                    left -= gpus
-                if not left:
-                    break
-            if left:
+            if not _fill(room, order, demand, classes, runs, allowed, position):
                 return None
             continue
         used: set[NodeName] = set()
         for _ in range(demand.times):
-            able = [n for n in nodes if n not in used and room.fits(n, demand.chunk, order.need)]
+            able = [
+                (n, i)
+                for i in demand.domain
+                if allowed is None or allowed.get(i, 0) > 0
+                for n in classes[i].nodes
+                if n not in used and room.fits(n, demand.chunk, order.need)
+            ]
             if not able:
                 return None
-            node = min(able, key=lambda n: (-min(runs.get(n, 0), demand.chunk), room.free[n], position[n]))
+            node, i = min(
+                able,
+                key=lambda p: (
+                    spare[classes[p[1]].rack] < demand.chunk and len(demand.domain) > 1,
+                    -min(runs.get(p[0], 0), demand.chunk),
+                    room.free[p[0]],
+                    position[p[0]],
+                ),
+            )
             room.take(order.app, node, demand.chunk, order.need)
+            if allowed is not None:
+                allowed[i] -= 1
+            if len({classes[k].rack for k in demand.domain}) > 1:
+                spare[classes[i].rack] -= demand.chunk
             if demand.apart:
                 used.add(node)
     return room.taken
+
+
+def _spare(parts: Sequence[tuple[Order, Demand]], classes: Sequence[NodeClass], offered: Offer) -> dict[str, Gpus]:
+    """GPUs of each rack beyond those that demands bound to it will take."""
+    spare: dict[str, Gpus] = {}
+    for c in classes:
+        spare[c.rack] = spare.get(c.rack, 0) + sum(offered.free[n] for n in c.nodes)
+    for _, demand in parts:
+        racks = {classes[i].rack for i in demand.domain}
+        if len(racks) == 1:
+            spare[racks.pop()] -= demand.chunk * demand.times
+    return spare
+
+
+def _fill(
+    room: _Room,
+    order: Order,
+    demand: Demand,
+    classes: Sequence[NodeClass],
+    runs: Mapping[NodeName, Gpus],
+    allowed: dict[int, int] | None,
+    position: Mapping[NodeName, int],
+) -> bool:
+    """Single GPUs: where the app already is, where it runs now, then the emptiest nodes. False: too few."""
+    left = demand.times
+    mine = room.taken.get(order.app, {})
+    nodes = [(n, i) for i in demand.domain for n in classes[i].nodes]
+    for node, i in sorted(
+        nodes, key=lambda p: (p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
+    ):
+        gpus = min(room.most(node, order.need), left)
+        if allowed is not None:
+            gpus = min(gpus, allowed.get(i, 0))
+        if gpus > 0:
+            room.take(order.app, node, gpus, order.need)
+            left -= gpus
+            if allowed is not None:
+                allowed[i] -= gpus
+        if not left:
+            return True
+    return False
 
 
 def _program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
