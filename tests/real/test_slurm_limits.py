@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from horae.port import BlockKind, JobState
+from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_site, wait_for  # noqa: F401 - a fixture
 from tests.real.slurm_harness import SlurmHarness
@@ -89,22 +89,34 @@ def test_a_preempted_job_comes_back_held_and_is_lost_not_stopped(site: Driver) -
         clusters(site).run("scancel", urgent)
 
 
-def test_order_is_a_site_factor_and_goes_with_the_job(site: Driver) -> None:
-    jobs = [submit(site), submit(site), submit(site)]
-    assert site.port.capabilities().order_lever == "SiteFactor"
-    site.port.set_order(list(reversed(jobs)))
+def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_path: Path) -> None:
+    """Mode `order`: nothing is held; the jobs are Slurm's own, and it starts them in our order."""
+    cluster = clusters(site)
+    cluster.run("rm", "-f", "/shared/horae/spool/heartbeat")
+    full = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
+    wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", full))
+    jobs = [cluster.submit(PLAIN, "--partition=dl", "--gres=gpu:4", "--nodes=4", "--time=60") for _ in range(3)]
+    port = connect({**cluster.options("dl"), "hold": False, "state": str(tmp_path / "order")})
+    try:
+        assert port.capabilities().order_lever == "SiteFactor"
 
-    def factor(job: str) -> int:
-        shown = clusters(site).run("scontrol", "show", "job", number(job))
-        found = re.search(r"SiteFactor=(-?\d+)", shown)
-        return int(found.group(1)) if found else 0
+        def priority(job: str) -> int:
+            return int(cluster.run("squeue", "-h", "-j", job, "-o", "%Q"))
 
-    factors = [factor(job) for job in jobs]
-    assert factors == sorted(factors)
-    assert len(set(factors)) == 3
-    assert all(site.job(job).state is JobState.QUEUED for job in jobs)
-    site.port.release(jobs[2])
-    assert factor(jobs[2]) == 0
+        seen = [job.id for job in port.observe().jobs if job.state is JobState.QUEUED]
+        assert sorted(seen) == sorted(jobs)
+        before = {job: priority(job) for job in jobs}
+        port.set_order(list(reversed(jobs)))
+        moved = [priority(job) for job in jobs]
+        assert moved[0] + 10 <= moved[1] <= moved[2] - 10
+        port.set_order(list(reversed(jobs)))
+        port.observe()
+        for job in jobs:
+            port.release(job)
+        assert all(abs(priority(job) - before[job]) < 5 for job in jobs), "the factor is gone with the job"
+    finally:
+        port.close()
+        cluster.run("scancel", full, *jobs)
 
 
 def test_a_maintenance_reservation_blocks_its_nodes(site: Driver) -> None:
