@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from policy.model import Bytes, Gpus, NodeName
+from policy.model import EMPTY, Bytes, Gpus, NodeName
 from policy.themis.agent import Agent
 from policy.themis.auction import Cap
 from policy.themis.offer import Offer
@@ -46,6 +46,11 @@ class Pool:
         if need.memory > 0 and node in self.memory:
             most = min(most, self.memory[node] // need.memory)
         return most
+
+    def usable(self, agent: Agent, mine: Mapping[NodeName, Gpus] = EMPTY) -> list[NodeName]:
+        """Nodes with idle GPUs (or the app's own) of a type on which the app can run."""
+        types = self.offered.gpu_type
+        return [n for n, g in self.free.items() if (g > 0 or n in mine) and types[n] in agent.types]
 
     def give(self, app: str, extra: Mapping[NodeName, Gpus], need: Need) -> None:
         """Move `extra` to the app."""
@@ -110,7 +115,7 @@ def _elsewhere(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None
     """The best bundle among idle GPUs and the app's own, if it beats what the app has."""
     mine = pool.bundles[app]
     held = sum(mine.values())
-    usable = {n: most for n in pool.free if (most := pool.most(n, need) + mine.get(n, 0)) > 0}
+    usable = {n: most for n in pool.usable(agent, mine) if (most := pool.most(n, need) + mine.get(n, 0)) > 0}
     top = sum(usable.values())
     if agent.value.most is not None:
         top = min(top, agent.value.most)
@@ -133,7 +138,7 @@ def _step(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> 
     """The smallest addition, on the best place for it, that makes the app's rho fall; None: there is none."""
     mine = pool.bundles.get(app, {})
     held = sum(mine.values())
-    usable = {n: most for n in pool.free if pool.free[n] and (most := pool.most(n, need)) > 0}
+    usable = {n: most for n in pool.usable(agent) if (most := pool.most(n, need)) > 0}
     top = sum(usable.values())
     if agent.value.most is not None:
         top = min(top, agent.value.most - held)
@@ -166,9 +171,8 @@ def _places(
     app: str, pool: Pool, agent: Agent, mine: Mapping[NodeName, Gpus], usable: Mapping[NodeName, Gpus], gpus: Gpus
 ) -> Iterator[dict[NodeName, Gpus]]:
     runs = pool.offered.held.get(app, {})
-    types = set(agent.value.gangs.types)
     rigid = all(t.job.gpus.rigid for phase in agent.value.phases[:1] for t in phase)
-    fits = [n for n in usable if usable[n] >= gpus and pool.offered.gpu_type[n] in types]
+    fits = [n for n in usable if usable[n] >= gpus]
     order = {n: i for i, n in enumerate(usable)}
     racks = {pool.offered.rack[n] for n in mine}
     ranked = sorted(

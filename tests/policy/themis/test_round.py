@@ -321,7 +321,7 @@ def test_every_round_is_feasible_and_work_conserving(snapshot: Snapshot, knob: f
 def test_an_app_leaves_its_lease_for_idle_gpus_where_it_is_better_off() -> None:
     """One GPU under lease; two idle ones on another rack, a network that halves the speed: it moves."""
     curve = {"v100": {1: 2.0, 2: 3.0}}
-    a = job("a", (1, None), rate=curve, slowdown=Slowdown(1.0, 2.0, 2.0), allocation={"n1": 1}, lease={"n1": [50.0]})
+    a = job("a", (1, 2), rate=curve, slowdown=Slowdown(1.0, 2.0, 2.0), allocation={"n1": 1}, lease={"n1": [50.0]})
     decision = decide(world([node("n0", 2, rack="r"), node("n1", 1, rack="s")], [a]))
     assert decision.allocation == {"a": {"n0": 2}}
     assert "better off" in decision.reasons["a"].text
