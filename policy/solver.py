@@ -63,7 +63,9 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
-    without a bound; `values` by variable index, empty without a solution; `rows` lazily added."""
+    without a bound; `values` by variable index, empty without a solution; `rows` lazily
+    added; `prices` by row (an LP's duals: what one more unit of the row's bound is worth, in the objective's own
+    sense), empty for a MILP."""
 
     termination: Termination
     has_solution: bool
@@ -74,6 +76,7 @@ class Result:
     backend: Backend
     values: tuple[float, ...] = ()
     rows: int = 0
+    prices: tuple[float, ...] = ()
 
     @property
     def optimal(self) -> bool:
@@ -278,15 +281,19 @@ class Program:
         has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
         sign = -1.0 if self._sense == pulp.LpMaximize else 1.0
         objective = sign * float(info.objective_function_value) if has else None
-        bound = sign * float(info.mip_dual_bound) if self._integer and has else objective
+        proven = objective if termination is Termination.OPTIMAL else None
+        bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
         column = model.getSolution().col_value if has else ()
         values = tuple(map(float, column)) if has else ()
-        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values)
+        dual = model.getSolution().row_dual if has and not self._integer else ()
+        prices = tuple(sign * float(p) for p in dual)
+        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
         self._live = None
-        solver = pulp.PULP_CBC_CMD(
+        command = getattr(pulp, "PULP_CBC_CMD", None) or pulp.COIN_CMD  # PuLP 4 has the latter only
+        solver = command(
             msg=False, threads=1, timeLimit=limit, gapRel=gap, options=[f"randomSeed {seed}", f"randomCbcSeed {seed}"]
         )
         started = time.perf_counter()
@@ -304,7 +311,9 @@ class Program:
         values = tuple(float(v.varValue or 0.0) for v in self._made) if has else ()
         objective = sum(c * values[v.index] for v, c in self._goal.items()) if has else None
         bound = objective if kind is Termination.OPTIMAL else None
-        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values)
+        duals = [c.pi for c in self._problem.constraints.values()] if has and not self._integer else []
+        prices = tuple(float(p or 0.0) for p in duals)
+        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values, 0, prices)
 
 
 #: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.

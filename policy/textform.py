@@ -35,6 +35,8 @@ Place = tuple[str | int, ...]
 
 #: Values that aliases may expand to before the text is refused.
 MOST_VALUES = 20_000_000
+#: Lists and mappings within one another. PyYAML's C parser does not survive unlimited nesting.
+MOST_LEVELS = 200
 
 
 # --- YAML 1.2 ----------------------------------------------------------------------------------------------
@@ -227,6 +229,7 @@ def _load_json(document: Document) -> Any:
 
 def _load_yaml(document: Document) -> Any:
     try:
+        _check_nesting(document)
         value = yaml.load(document.text, Loader=_Loader)
         if "*" in document.text:
             _check_aliases(value, document.where)
@@ -244,6 +247,28 @@ def _load_yaml(document: Document) -> Any:
         raise BadInput("is nested too deeply", where=document.where, remedy="flatten it") from error
     except ValueError as error:
         raise BadInput(f"holds a value that cannot be read: {error}", where=document.where) from error
+
+
+def _check_nesting(document: Document) -> None:
+    """Refuse text that nests deeper than MOST_LEVELS. A bound that costs little settles nearly every text."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[\]{}]", document.text):
+        depth += 1 if bracket[0] in "[{" else -1
+        deepest = max(deepest, depth)
+        depth = max(depth, 0)
+    # A block level needs a column more than the one around it (a list may share its key's).
+    columns = max((len(m[0]) for m in re.finditer(r"^[ \-?:]+", document.text, re.MULTILINE)), default=0)
+    if deepest + 2 * columns < MOST_LEVELS:
+        return
+    depth = 0
+    for event in yaml.parse(document.text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MOST_LEVELS:
+                line = event.start_mark.line + document.first_line if event.start_mark else None
+                raise BadInput("is nested too deeply", where=document.where, line=line, remedy="flatten it")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _check_aliases(value: Any, where: str) -> None:

@@ -17,9 +17,7 @@ from profiler.tokens import DEC, DUR, INT, PRIVATE, duration
 _MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
 _I, _D, _N = INT, DUR, DEC
 _DATE = f"(?:(?P<a>{_I})(?P<sep>[-/.])(?P<b>{_I})(?:(?P=sep)(?P<c>{_I}))?)"
-_NAMED = (
-    rf"(?:(?:[A-Z][a-z]{{2}},?\s+)?(?:(?P<month>[A-Z][a-z]{{2}})\s+(?P<day>{_I})|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"
-)
+_NAMED = rf"(?:(?:[A-Z][a-z]{{2}},?\s+)?(?:(?P<month>[A-Z][a-z]{{2}})\s+(?P<day>{_I})|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"
 _STAMP = re.compile(
     rf"(?:{_DATE}|{_NAMED}(?:[ -,]+(?P<year>{_I}))?|(?P<compact>{_I})|\b[IWEF]\d{{4}})?"
     rf"(?:[T ,_-]|\s{{1,2}}|:)?(?P<clock>{_D})(?:\s?(?P<half>[AaPp][Mm])\b)?(?:\s(?P<lateyear>{_I}))?"
@@ -96,7 +94,9 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
         before = head[: m.start()]
         if before and (before[-1].isalnum() or before[-1] in "<=") and not before.endswith(("T",)):
             continue
-        if head[m.end() : m.end() + 1] == "<" or re.search(r"(?i)(?:eta|time|elapsed|remaining|in|took)[\s:=]*$", before):
+        if head[m.end() : m.end() + 1] == "<" or re.search(
+            r"(?i)(?:eta|time|elapsed|remaining|in|took)[\s:=]*$", before
+        ):
             continue
         first = sum(c in PRIVATE for c in before)
         count = sum(c in PRIVATE for c in m.group())

@@ -112,8 +112,7 @@ def plan(
             left_out[c.job] = "no other place that it could have now is unknown"
         elif best.net <= 0:
             left_out[c.job] = (
-                f"the best probe ({best.gpus} {best.gpu_type}) is worth {best.gain:.0f} GPU-s and costs "
-                f"{best.cost:.0f}"
+                f"the best probe ({best.gpus} {best.gpu_type}) is worth {best.gain:.0f} GPU-s and costs {best.cost:.0f}"
             )
         else:
             offers.append(best)

@@ -58,9 +58,7 @@ LAWS: Mapping[str, Law] = {
         Law("power", ("p",), ((0.05, 2.5),), lambda x, p: x**-p),
         Law("shifted-power", ("s", "p"), ((1e-4, 3.0), (0.05, 3.0)), lambda x, s, p: (1 + x / s) ** -p),
         Law("log-power", ("s", "p"), ((1e-4, 1e1), (0.1, 4.0)), lambda x, s, p: 1 / (1 + (x / s) ** p)),
-        Law(
-            "stretched-exponential", ("s", "p"), ((1e-4, 1e1), (0.1, 1.5)), lambda x, s, p: np.exp(-((x / s) ** p))
-        ),
+        Law("stretched-exponential", ("s", "p"), ((1e-4, 1e1), (0.1, 1.5)), lambda x, s, p: np.exp(-((x / s) ** p))),
         Law("inverse-log", (), (), lambda x: 1 / np.log(x + np.e)),
         Law("constant", (), (), np.zeros_like),
     )

@@ -33,7 +33,7 @@ class Field:
     unit: str = ""
     of_rank: bool = False
     constant: float = 0.0  #: a value that is no number on the page: nan, inf
-    days: int | None = None  #: token that holds the days of a duration
+    more: tuple[tuple[int, float], ...] = ()  #: tokens that add to a duration, with their seconds: days, minutes
     over: int | None = None  #: token that it is divided by: 9832/10000
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
 
@@ -61,17 +61,20 @@ class Plan:
     iteration: Field | None = None
     epoch: Field | None = None
     loss: Field | None = None
+    sample: str = ""  #: a line of this shape, from which the plan can be made again
+    thousands: bool = True  #: commas may stand inside numbers
+    origin: str = ""  #: "": the rule book; "bare"; else the head of the table
 
     def compile(self) -> Plan:
         """Make the regular expression for the numbers that the fields use."""
         wanted = {f.token for f in self.fields if f.token >= 0}
-        wanted |= {t for f in self.fields for t in (f.days, f.over) if t is not None}
+        wanted |= {t for f in self.fields for t in (f.over, *(t for t, _ in f.more)) if t is not None}
         if self.rank is not None:
             wanted.add(self.rank)
         if self.clock is not None:
             wanted |= set(self.clock.tokens)
         self.slots = {token: i for i, token in enumerate(sorted(wanted))}
-        self.regex = matcher(self.canonical, wanted)
+        self.regex = matcher(self.canonical, wanted, self.thousands)
         if self.clock is not None:
             self.clock = self.clock.at(self.slots)
         for f in self.fields:
@@ -88,8 +91,8 @@ class Plan:
             return f.constant
         text = groups[self.slots[f.token]]
         value = duration(text) if ":" in text else number(text)
-        if f.days is not None:
-            value += 86400 * number(groups[self.slots[f.days]])
+        for token, seconds in f.more:
+            value += seconds * number(groups[self.slots[token]])
         value *= f.scale
         if f.negative:
             value = -value
@@ -109,7 +112,7 @@ class Row:
     """One line read by a plan, with what only its place in the text tells."""
 
     __slots__ = (
-        "epoch", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
+        "epoch", "epoch_s", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +127,7 @@ class Row:
         self.iteration: float | None = None
         self.epoch: float | None = None
         self.epochs: float | None = None
+        self.epoch_s: float | None = None  #: how long its epoch took, by the stamps of its start and stop lines
         self.order = 0  #: among the rows of the log
         self.ordinal = 0  #: of its position in the series
         self.kind = plan.kind  #: the plan's, unless its place in the text says otherwise
@@ -187,7 +191,7 @@ class Row:
             step_s=values.get("step_time"),
             step_s_average=values.get("step_time_average"),
             from_bar=plan.bar,
-            epoch_s=values.get("epoch_time"),
+            epoch_s=values.get("epoch_time", self.epoch_s),
             elapsed_s=values.get("elapsed"),
             elapsed_of=values.get("elapsed_of"),
             throughput=values.get("throughput"),
@@ -198,9 +202,7 @@ class Row:
         )
 
 
-def _take(
-    values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str
-) -> None:
+def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str) -> None:
     """Times need a sign and a meaning; the first number of a kind on a line is the one."""
     if what in ("step_rate", "step_rate_average"):
         if value <= 0:

@@ -136,9 +136,7 @@ class Run:
     unit: Unit | None = None
     first_iteration: float | None = None
     last_iteration: float | None = None
-    total_iterations: float | None = (
-        None  #: in the unit and scope of `iterations` as printed, of the run; else None
-    )
+    total_iterations: float | None = None  #: in the unit and scope of `iterations` as printed, of the run; else None
     iterations_per_epoch: float | None = None
     last_epoch: float | None = None
     total_epochs: float | None = None

@@ -18,7 +18,9 @@ _RANKS = (
     re.compile(rf"\[{_N},(?P<rank>{_N})\]\s?<?(?:stdout|stderr|stddiag)>?:?\s?"),
     re.compile(rf"\[(?P<rank>{_N})\]<(?:stdout|stderr)>:?\s?"),
     re.compile(rf"(?P<rank>{_N}): "),
-    re.compile(rf"[\[(]?(?:[Rr]ank|RANK|[Pp]roc(?:ess)?|[Ww]orker|global_rank|[Tt]ask)[ :=#-]*(?P<rank>{_N})[\])]?(?:\s*[:|]\s*|\]\s*|\)\s*|\s+-\s+)"),
+    re.compile(
+        rf"[\[(]?(?:[Rr]ank|RANK|[Pp]roc(?:ess)?|[Ww]orker|global_rank|[Tt]ask)[ :=#-]*(?P<rank>{_N})[\])]?(?:\s*[:|]\s*|\]\s*|\)\s*|\s+-\s+)"
+    ),
     re.compile(r"\[(?:[a-z]+)?rank(?P<fixed>\d+)\]:?\s*"),
     re.compile(r"\[(?:default|trainer|worker|train)(?P<fixed>\d+)\]:\s?"),
     re.compile(rf"\[default{_N}\]:\s?"),
@@ -29,9 +31,7 @@ _SOURCES = (
     re.compile(rf"[\w.{INT}{DEC}-]+\s*\|\s(?=\S)(?!.*\|\s*$)"),
     re.compile(rf"(?=[\w.-]*[a-z])[a-z][\w.{INT}-]*[-\d{INT}]:\s"),
 )
-_LEVEL = (
-    r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
-)
+_LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
 _LEVELS = (
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:(?:[\w./<>-]+(?::{_N})?:)+\s*(?:-\s+|>>\s+)?"),
@@ -123,7 +123,7 @@ def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool
 
 
 def _after_stamp(canonical: str, at: int) -> int:
-    m = re.compile(rf"(?:Z|[+-]{_N}(?::?{_N})?|[+-]{DUR}|\s?UTC|\s?GMT|\s[A-Z]{{3,4}}(?=[\s\]])|,{_N})?[\])>]?\s*(?:[-|:]\s+)?:?\s*").match(
-        canonical, at
-    )
+    m = re.compile(
+        rf"(?:Z|[+-]{_N}(?::?{_N})?|[+-]{DUR}|\s?UTC|\s?GMT|\s[A-Z]{{3,4}}(?=[\s\]])|,{_N})?[\])>]?\s*(?:[-|:]\s+)?:?\s*"
+    ).match(canonical, at)
     return m.end() if m else at

@@ -89,7 +89,7 @@ class LogReader:
         take = runs.row
         bare = self.bare
         for number, raw, redrawn in states:
-            if b"\xe2" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw or b"|" in raw:
+            if b"\xe2" in raw or b"%|" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw:
                 raw = without_bar(raw)
             if bare.alive:
                 self._bare(number, raw, runs)

@@ -52,7 +52,10 @@ _TYPES = {
     "any": rf"(?:{INT} days?,? )?{DUR}|[-+]?(?:[{INT}{DEC}]|{_NAN})",
 }
 _DEFAULT_TYPES = {
-    **dict.fromkeys("iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples".split(), "int"),
+    **dict.fromkeys(
+        "iteration iterations iterations_per_epoch epochs world gpus nodes rank accumulation samples epoch_count".split(),
+        "int",
+    ),
 }
 _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\d)?(?::([a-z]+))?\}")
 _KEYS = {
@@ -68,7 +71,9 @@ LONGEST = 4096  #: characters of a canonical line that patterns look at
 class BadRules(ValueError):
     """A rule file that a person can mend: file, line, what is wrong, what to do."""
 
-    def __init__(self, message: str, *, where: str = "", line: int | None = None, field: str = "", remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, where: str = "", line: int | None = None, field: str = "", remedy: str = ""
+    ) -> None:
         self.message, self.where, self.line, self.field, self.remedy = message, where, line, field, remedy
         place = where + (f":{line}" if line is not None else "")
         parts = [place and f"{place}:", field and f"{field}:", message, remedy and f"({remedy})"]
@@ -107,6 +112,8 @@ class Rule:
     examples: tuple[Example, ...]
     at: int
     where: str
+    title: str = ""
+    late: bool = False  #: its format reads what others read better, so it is asked after them
 
     @property
     def full_name(self) -> str:
@@ -151,7 +158,11 @@ class Rule:
                     return None
                 return self._finish(plan)
             have = {f.what for f in fields}
-            more = [f for mark in scan(canonical, at, self.words) for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
+            more = [
+                f
+                for mark in scan(canonical, at, self.words)
+                for f in generic.fields_of(mark, self.bar, self.kind == "validation")
+            ]
             fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
         plan = Plan(self.full_name, self.kind, canonical, tuple(fields), clock=clock, rank=rank)
@@ -166,9 +177,7 @@ class Rule:
         return plan
 
 
-def _field(
-    name: str, text: str, canonical: str, at: int, options: Mapping[str, Any], lists: frozenset[str]
-) -> Field:
+def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, Any], lists: frozenset[str]) -> Field:
     first = sum(canonical.count(c, 0, at) for c in PRIVATE)
     tokens = [c for c in text if c in PRIVATE]
     what = str(options.get("is", name))
@@ -186,7 +195,7 @@ def _field(
     if options.get("of") == "error":
         return Field(what, first, error=True, **common)
     if len(tokens) == 2:
-        return Field(what, first + 1, days=first, **common)
+        return Field(what, first + 1, more=((first, 86400.0),), **common)
     if tokens[0] == DUR:
         return Field(what, first, **common)
     return Field(what, first, scale=scale, negative=text.startswith("-"), **common)
@@ -232,6 +241,11 @@ class RuleBook:
         lower = key.lower()
         return any(t in lower for t in generic.TRIGGERS)
 
+    def plan_of(self, text: str) -> Plan | None:
+        """The plan for the shape of `text`, found from the beginning."""
+        key = text.encode("utf-8", "replace").translate(None, _DIGITS)
+        return self.plan(text, self.candidates(key), self.triggers(key))
+
     def plan(self, text: str, candidates: Iterable[Rule], generic_too: bool = True) -> Plan | None:
         """The plan for the shape of `text`; None when nothing reads it. Not compiled when it is to be ignored."""
         canonical, numbers = tokenise(text)
@@ -242,19 +256,22 @@ class RuleBook:
             plan = rule.plan(canonical, prefix.start)
             if plan is not None:
                 if rule.kind != "ignore":
-                    return _placed(plan, prefix)
+                    return _placed(plan, prefix, text)
                 if prefix.rank is None and prefix.fixed_rank is None:
                     return None
-                return _placed(Plan(rule.full_name, "setup", canonical), prefix)  # a rank wrote it: there are ranks
+                return _placed(
+                    Plan(rule.full_name, "setup", canonical), prefix, text
+                )  # a rank wrote it: there are ranks
         if not (self.generic and generic_too) or not numbers:
             return None
         if prefix is None:
             prefix = ranks.strip(canonical, numbers)
         plan = generic.assemble(canonical, prefix.start, "generic/pairs")
-        return None if plan is None else _placed(plan, prefix)
+        return None if plan is None else _placed(plan, prefix, text)
 
 
-def _placed(plan: Plan, prefix: ranks.Prefix) -> Plan:
+def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:
+    plan.sample = text
     if plan.clock is None:
         plan.clock = prefix.clock
     if plan.rank is None:
@@ -303,16 +320,19 @@ def load_text(text: str, where: str) -> list[Rule]:
     data = _plain(root)
     if not isinstance(data, dict):
         raise BadRules("not a mapping", where=where, line=1, remedy="give `format:` and `rules:`")
-    _known(data, {"format", "title", "rules", "about"}, where, "")
+    _known(data, {"format", "title", "rules", "late"}, where, "")
     name = data.get("format")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):
         raise BadRules(
-            "needs a name of lower-case letters, digits and dashes", where=where, line=data["__lines__"].get("format", 1), field="format"
+            "needs a name of lower-case letters, digits and dashes",
+            where=where,
+            line=data["__lines__"].get("format", 1),
+            field="format",
         )
     rules = data.get("rules")
     if not isinstance(rules, list) or not rules:
         raise BadRules("needs at least one rule", where=where, line=data["__lines__"].get("rules", 1), field="rules")
-    return [_rule(r, name, where) for r in rules]
+    return [_rule(r, name, where, str(data.get("title", "")), bool(data.get("late"))) for r in rules]
 
 
 def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: str) -> None:
@@ -327,7 +347,7 @@ def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: s
             )
 
 
-def _rule(data: Any, format_name: str, where: str) -> Rule:
+def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Rule:
     if not isinstance(data, dict):
         raise BadRules("a rule is a mapping", where=where, field="rules")
     at, lines = data["__line__"], data["__lines__"]
@@ -347,13 +367,15 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         raise bad("kind", "kind auto reads pairs only", "add `pairs: true`")
     needs = data.get("needs", [])
     if not isinstance(needs, list) or not all(isinstance(n, str) and n for n in needs):
-        raise bad("needs", "a list of texts", "for example [\"loss\"]")
+        raise bad("needs", "a list of texts", 'for example ["loss"]')
     fields = _clean(data.get("fields", {}))
     for key, options in fields.items():
         if not isinstance(options, dict) or set(options) - _FIELD_KEYS:
             raise bad("fields", f"{key}: a mapping of {', '.join(sorted(_FIELD_KEYS))}")
         if options.get("is", key) not in FIELDS | _SPECIAL:
-            raise bad("fields", f"{key}: not a field: {options.get('is', key)!r}", "fields: " + ", ".join(sorted(FIELDS)))
+            raise bad(
+                "fields", f"{key}: not a field: {options.get('is', key)!r}", "fields: " + ", ".join(sorted(FIELDS))
+            )
         if options.get("kind") is not None and options["kind"] not in list(LossKind):
             raise bad("fields", f"{key}: unknown kind {options['kind']!r}", "one of " + ", ".join(LossKind))
     pattern = None
@@ -361,7 +383,11 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         pattern = _pattern(str(data["pattern"]), fields, lambda message, remedy="": bad("pattern", message, remedy))
     elif not data.get("pairs"):
         raise bad("pattern", "a rule needs a pattern or `pairs: true`")
-    for key, allowed in (("scope", ("run", "epoch")), ("unit", ("iteration", "micro-batch", "sample")), ("time_is", ("step", "window", "elapsed"))):
+    for key, allowed in (
+        ("scope", ("run", "epoch")),
+        ("unit", ("iteration", "micro-batch", "sample")),
+        ("time_is", ("step", "window", "elapsed")),
+    ):
         if data.get(key) is not None and data[key] not in allowed:
             raise bad(key, f"unknown {key} {data[key]!r}", "one of " + ", ".join(allowed))
     if data.get("loss_kind") is not None and data["loss_kind"] not in list(LossKind):
@@ -392,6 +418,8 @@ def _rule(data: Any, format_name: str, where: str) -> Rule:
         examples=examples,
         at=at,
         where=where,
+        title=title,
+        late=late,
     )
 
 
@@ -431,7 +459,9 @@ def _pattern(source: str, fields: Mapping[str, Any], bad: Any) -> re.Pattern[str
         if not name:
             return f"(?:{_TYPES[kind]})"
         if name not in FIELDS | _SPECIAL and name not in fields:
-            raise bad(f"{{{name}}} is no field", "fields: " + ", ".join(sorted(FIELDS)) + "; or say `fields: {…: {is: …}}`")
+            raise bad(
+                f"{{{name}}} is no field", "fields: " + ", ".join(sorted(FIELDS)) + "; or say `fields: {…: {is: …}}`"
+            )
         return f"(?P<{name}{'__' + again[1:] if again else ''}>{_TYPES[kind]})"
 
     text = _PLACE.sub(place, source)
@@ -465,18 +495,17 @@ def builtin_rules() -> list[Rule]:
         folder = Path(__file__).with_name("formats")
         for path in sorted(folder.glob("*.yaml")):
             _BUILTIN.extend(load_text(path.read_text(encoding="utf-8"), path.name))
-        # a format may ask to be asked late (it reads what others read better): its file name begins with z-
+        _BUILTIN.sort(key=lambda r: r.late)
     return _BUILTIN
 
 
 def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     """One line as the book reads it: the plan and the values of its fields."""
-    line = without_bar(line.encode()).decode("utf-8", "replace")
-    key = line.encode().translate(None, _DIGITS)
-    plan = book.plan(line, book.candidates(key), book.triggers(key))
+    line = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    plan = book.plan_of(line)
     if plan is None:
         return None
-    groups = plan.regex.fullmatch(_scrubbed(line)).groups()
+    groups = groups_of(plan, line)
     values: dict[str, Any] = {}
     for f in plan.fields:
         name = f.name if f.what == "part" else f.what
@@ -486,6 +515,13 @@ def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     elif plan.fixed_rank is not None:
         values["rank"] = plan.fixed_rank
     return plan, values
+
+
+def groups_of(plan: Plan, line: str) -> tuple[str, ...]:
+    """The numbers that a plan takes from a line of its shape."""
+    bare = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    groups: tuple[str, ...] = plan.regex.fullmatch(_scrubbed(bare)).groups()
+    return groups
 
 
 def _scrubbed(line: str) -> str:
@@ -516,7 +552,8 @@ def _check_example(book: RuleBook, rule: Rule, example: Example) -> None:
     for name, wanted in example.gives.items():
         got = values.get(name)
         wrong = got is None or (
-            got != wanted and not (wanted == ".nan" or abs(float(got) - float(wanted)) <= 1e-9 * max(1, abs(float(wanted))))
+            got != wanted
+            and not (wanted == ".nan" or abs(float(got) - float(wanted)) <= 1e-9 * max(1, abs(float(wanted))))
         )
         if wanted != wanted:  # noqa: PLR0124 - nan
             wrong = got is None or got == got  # noqa: PLR0124

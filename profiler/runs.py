@@ -54,12 +54,29 @@ class Start:
     facts: Facts = field(default_factory=Facts)
     failure: Failure | None = None
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
+    epoch_time: float | None = None  #: the stamp of that header
+    epoch_rule: str = ""
 
 
 class Open:
     """The run being read."""
 
-    __slots__ = ("announced", "context", "counts", "done_epoch", "facts", "failure", "first_line", "header_line", "last_line", "position", "position_line", "series")
+    __slots__ = (
+        "announced",
+        "context",
+        "counts",
+        "done_epoch",
+        "facts",
+        "failure",
+        "first_line",
+        "header_line",
+        "header_rule",
+        "header_time",
+        "last_line",
+        "position",
+        "position_line",
+        "series",
+    )
 
     def __init__(self, line: int) -> None:
         self.first_line = self.last_line = line
@@ -69,6 +86,8 @@ class Open:
         self.counts: Counter[str] = Counter()
         self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
         self.header_line = 0
+        self.header_time: float | None = None
+        self.header_rule = ""
         self.done_epoch = 0  #: line of the newest bar that was complete
         self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
         self.position_line = 0
@@ -112,11 +131,7 @@ class Runs:
             self._loose(plan, groups, line, redrawn)
 
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
-        time_s = None
-        if plan.clock is not None:
-            read = plan.clock.read(groups)
-            if read is not None:
-                time_s = self.days.place(*read)
+        time_s = self._time(plan, groups)
         rank = plan.fixed_rank
         if plan.rank is not None:
             rank = _rank(groups[plan.slots[plan.rank]])
@@ -124,6 +139,10 @@ class Runs:
         row.order = self.order
         self.order += 1
         return row
+
+    def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
+        read = plan.clock.read(groups) if plan.clock is not None else None
+        return None if read is None else self.days.place(*read)
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         f = plan.iteration
@@ -135,7 +154,12 @@ class Runs:
         f = plan.epoch
         own_epoch = None if f is None else plan.value(f, groups)
         run = self.open
-        if plan.needs_header and run.header_line <= run.done_epoch and self._header_pending() is None and run.done_epoch:
+        if (
+            plan.needs_header
+            and run.header_line <= run.done_epoch
+            and self._header_pending() is None
+            and run.done_epoch
+        ):
             # a bar without an epoch header after a complete one: an evaluation
             self._evaluation(plan, groups, line, redrawn)
             return
@@ -190,17 +214,23 @@ class Runs:
                         series.interval = step
                     if epoch is not None and before_epoch is not None and epoch > before_epoch:
                         series.runs_on += 1
-                elif step < 0 and epoch is not None and before_epoch is not None and epoch > before_epoch:
+                elif epoch is not None and before_epoch is not None and epoch > before_epoch:
                     series.epoch_restarts += 1
             series.last_iteration = iteration
             series.positions_of_rank[rank] = (epoch, iteration)
         if epoch is not None:
             series.last_epoch = epoch
-        ordinal = series.place(epoch, iteration)
+        series.unit = plan.unit or series.unit
         loss = plan.loss
-        if loss is not None and not row.redrawn:
+        whole = plan.bar and epoch is not None  # a bar is one position, its epoch, however often it is drawn
+        if whole and series.tail and series.tail[-1].epoch == epoch and before_epoch == epoch:
+            series.replace_last(self.limit)
+        row.redrawn = row.redrawn and not whole  # until the same bar is drawn again
+        ordinal = series.place(epoch, None if whole else iteration)
+        if loss is not None:
             series.has_loss = True
-            series.loss_positions = ordinal + 1
+            if not row.redrawn:
+                series.loss_positions = ordinal + 1
             if loss.token < 0:
                 if series.nan_line is None:
                     series.nan_line = line
@@ -228,7 +258,7 @@ class Runs:
         series.window = value
 
     def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """"": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
+        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
         if series is None:
             return ""
         iteration = row.iteration
@@ -256,11 +286,17 @@ class Runs:
             return ""
         if plan.bar:
             return "pass" if own_epoch is None else ""
-        if epoch is None and series.total is not None and last >= series.total and not self.starts and series.first_iteration is not None:
+        if (
+            epoch is None
+            and series.total is not None
+            and last >= series.total
+            and not self.starts
+            and series.first_iteration is not None
+        ):
             return "pass"
-        if row.rank is None and not self._banner():
+        if row.rank is None and not self._banner() and not self._broken():
             drop = last - iteration
-            if drop <= 2 * series.interval and iteration > (series.first_iteration or 0):
+            if drop <= 2 * series.interval and (iteration > (series.first_iteration or 0) or series.ordinal < 2):
                 return "late"
             world = self.open.facts.numbers.get("world", 1)
             if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
@@ -276,6 +312,9 @@ class Runs:
 
     def _banner(self) -> bool:
         return any(s.banner for s in self.starts)
+
+    def _broken(self) -> bool:
+        return any(s.failure is not None and s.failure.kind in _FATAL for s in self.starts)
 
     def _header_pending(self) -> tuple[float, float | None, int] | None:
         for s in reversed(self.starts):
@@ -314,6 +353,12 @@ class Runs:
         elif epoch is None:
             epoch = run.position[0]
         row.epoch = epoch
+        if own is not None:
+            run.context = (own, run.context[1] if run.context else None)
+            run.header_line = line
+        if plan.rule == run.header_rule + "-stop" and row.time_s is not None and run.header_time is not None:
+            lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
+            row.epoch_s = lasted if lasted > 0 else None
         self._advance(run, series, row, groups, plan, epoch, row.iteration)
 
     def _validation(
@@ -324,9 +369,16 @@ class Runs:
         total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
+        series.advances = progress
         if progress or row.iteration is None:
+            if not progress:
+                self._summed_up(run, series, own if own is not None else epoch, iteration)
             previous = series.tail[-1] if series.tail else None
-            if previous is not None and previous.epoch == (own if own is not None else epoch) and previous.iteration == iteration:
+            if (
+                previous is not None
+                and previous.epoch == (own if own is not None else epoch)
+                and previous.iteration == iteration
+            ):
                 previous.redrawn = True
             row.iteration = iteration
         if own is None and epoch is None and run.context is not None:
@@ -339,7 +391,18 @@ class Runs:
         series.last_iteration = row.iteration
         if series.first_epoch is None:
             series.first_epoch = row.epoch
+        if series.first_iteration is None:
+            series.first_iteration = row.iteration
         series.add(row, ordinal, self.limit)
+
+    @staticmethod
+    def _summed_up(run: Open, series: Series, epoch: float | None, iteration: float | None) -> None:
+        """The lines of an evaluation under way are replaced by its summary."""
+        for other in run.series.values():
+            if other.kind == "validation" and other is not series and other.tail and other.advances:
+                last = other.tail[-1]
+                if last.epoch == epoch and last.iteration == iteration:
+                    last.redrawn = True
 
     def _evaluation(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         if plan.loss is None:
@@ -413,11 +476,16 @@ class Runs:
             self._stretch(line, new=at is None or not at.banner or at.epoch is not None or at.failure is not None)
         stretch = self._stretch(line)
         stretch.epoch = (epoch, total, line)
-        per_epoch = values.get("iterations_per_epoch")
-        if per_epoch is not None:
-            stretch.facts.numbers["iterations_per_epoch"] = per_epoch
+        stretch.epoch_time, stretch.epoch_rule = self._time(plan, groups), plan.rule
+        stretch.facts.numbers["epoch_count"] = values.get("epoch_count", 1)
+        if "iterations_per_epoch" in values:
+            stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
+        if self._broken() and any(f.what in ("world", "gpus", "gpus_per_node") for f in plan.fields):
+            at = self.starts[-1]
+            if at.failure is not None:
+                self._stretch(line, new=True).banner = True  # after a failure ranks are counted again: a restart
         facts = self._stretch(line).facts
         for f in plan.fields:
             value = plan.value(f, groups)
@@ -448,7 +516,7 @@ class Runs:
         if new or not self.starts:
             self.starts.append(Start(line))
             if len(self.starts) > MAX_RUNS:
-                del self.starts[1:-MAX_RUNS // 2]
+                del self.starts[1 : -MAX_RUNS // 2]
         return self.starts[-1]
 
     # --- run boundaries -----------------------------------------------------------------------------------
@@ -499,6 +567,7 @@ class Runs:
         if s.epoch is not None:
             run.context = (s.epoch[0], s.epoch[1])
             run.header_line = s.epoch[2]
+            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
             run.last_line = max(run.last_line, s.epoch[2])
 
     def _restarted(self, starts: list[Start], run: Open) -> bool:
@@ -549,13 +618,15 @@ class Runs:
         if not run.has_points:
             return out + [_dead(s) for s in starts if s.failure is not None]
         tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line, run.header_line)
+        held = (run.facts, run.context, run.failure, run.last_line)
+        header = (run.header_line, run.header_time, run.header_rule)
         if tail is not None:
             run.failure = tail.failure
             if tail.epoch is not None:
                 self._header(run, tail)
         built = build(run, self.limit)
-        run.facts, run.context, run.failure, run.last_line, run.header_line = held
+        run.facts, run.context, run.failure, run.last_line = held
+        run.header_line, run.header_time, run.header_rule = header
         if built.points:
             out.append(built)
         elif built.failure is not None:
@@ -581,4 +652,3 @@ def _dead(s: Start) -> Run:
         gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
         failure=s.failure,
     )
-

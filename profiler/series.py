@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from profiler.plan import Plan, Row
-from profiler.points import Scope
+from profiler.points import Scope, Unit
 
 RECENT = 64  #: positions remembered to tell a repetition (another rank, a redrawn bar) from a new one
 TAIL = 16  #: newest rows always kept
@@ -19,8 +19,8 @@ class Series:
     __slots__ = (
         "back_steps", "bar", "count", "epoch_restarts", "first_epoch", "first_iteration", "first_line", "first_row", "grew", "has_loss",
         "interval", "kind", "last_epoch", "last_iteration", "last_line", "last_time", "loss_positions", "name", "nan_line", "ordinal",
-        "passes", "plan", "positions_of_rank", "recent", "rows", "runs_on", "shrank", "stride", "tail", "total",
-        "total_changes", "window", "window_iteration",
+        "passes", "plan", "positions_of_rank", "recent", "rows", "runs_on", "shrank", "state_count", "state_stride", "states", "stride", "tail", "total",
+        "total_changes", "advances", "unit", "window", "window_iteration",
     )  # fmt: skip
 
     def __init__(self, name: str, plan: Plan) -> None:
@@ -36,6 +36,8 @@ class Series:
         self.last_epoch: float | None = None
         self.total: float | None = None
         self.total_changes = 0
+        self.unit: Unit | None = None
+        self.advances = False  #: lines of one evaluation under way
         self.interval = 0.0  #: the newest forward step of the counter
         self.passes = 0  #: times the counter of a bar started again
         self.epoch_restarts = 0  #: times it started again as the epoch rose
@@ -46,6 +48,9 @@ class Series:
         self.ordinal = -1  #: of the newest position
         self.stride = 1
         self.rows: list[Row] = []
+        self.states: list[Row] = []  #: states of bars that later states replaced
+        self.state_count = 0
+        self.state_stride = 1
         self.first_row: Row | None = None
         self.tail: deque[Row] = deque(maxlen=TAIL)
         self.recent: dict[tuple[float | None, float | None], int] = {}
@@ -77,18 +82,40 @@ class Series:
             self.first_row = row
             self.first_line = row.line
         self.tail.append(row)
-        if ordinal % self.stride == 0:
+        if row.redrawn:
+            self._state(row, limit)
+        elif ordinal % self.stride == 0:
             self.rows.append(row)
             row.ordinal = ordinal
             if len(self.rows) > limit:
                 self.stride *= 2
                 self.rows = [r for r in self.rows if r.ordinal % self.stride == 0]
 
+    def _state(self, row: Row, limit: int) -> None:
+        """A state that was replaced carries only time: every so manieth is kept."""
+        self.state_count += 1
+        if self.state_count % self.state_stride == 0:
+            row.ordinal = self.state_count
+            self.states.append(row)
+            if len(self.states) > limit:
+                self.state_stride *= 2
+                self.states = [r for r in self.states if r.ordinal % self.state_stride == 0]
+
+    def replace_last(self, limit: int) -> None:
+        """The newest row is a state of a bar that was drawn again on another line."""
+        last = self.tail[-1]
+        if last.redrawn:
+            return
+        last.redrawn = True
+        if self.rows and self.rows[-1] is last:
+            self.rows.pop()
+            self._state(last, limit)
+
     def kept(self) -> list[Row]:
         """The rows kept, in order, with the first and the newest."""
         seen: set[int] = set()
         out: list[Row] = []
-        rows = [self.first_row, *self.rows, *self.tail] if self.first_row else []
+        rows = [self.first_row, *self.states, *self.rows, *self.tail] if self.first_row else []
         for row in rows:
             if row is not None and id(row) not in seen:
                 seen.add(id(row))
@@ -106,6 +133,7 @@ class Series:
                 rows[id(row)] = row.copy()
         new.tail = deque((rows[id(r)] for r in self.tail), maxlen=TAIL)
         new.rows = self.rows[:-TAIL] + [rows.get(id(r), r) for r in self.rows[-TAIL:]]
+        new.states = self.states[:-TAIL] + [rows.get(id(r), r) for r in self.states[-TAIL:]]
         new.first_row = rows.get(id(self.first_row), self.first_row)
         new.recent = dict(self.recent)
         new.positions_of_rank = dict(self.positions_of_rank)
@@ -142,4 +170,3 @@ def formats_of(rows: Counter[str]) -> str | None:
         name = rule.split("/")[0]
         best[name] = best.get(name, 0) + n
     return max(best, key=lambda k: best[k]) if best else None
-

@@ -37,7 +37,8 @@ class Table:
 
     def plan(self, text: str) -> Plan | None:
         """The plan for a row of this table; None when the line is no row of it."""
-        canonical, numbers = tokenise(text)
+        thousands = self.delimiter not in (",", ";")
+        canonical, numbers = tokenise(text, thousands)
         if not numbers:
             return None
         cells = self.cells(canonical)
@@ -63,6 +64,7 @@ class Table:
             return None
         plan = Plan(_RULE, kind, canonical, tuple(fields), series=f"{_RULE}:{kind}:{self.head[:60]}")
         plan.total = "loss" in what
+        plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
 
 
@@ -115,13 +117,15 @@ def _column(name: str) -> Meaning | None:
         return Meaning("window_time")
     if words in (["e"],):
         return Meaning("epoch")
+    if name == "#":
+        return Meaning("iteration")
     return meaning(name)
 
 
 def may_be_head(key: bytes) -> bool:
     """The cheap test on a line without its digits."""
     lower = key.lower()
-    return (b"epoch" in lower or b"step" in lower or b"iter" in lower) and (
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or key.startswith(b"E ")) and (
         b"loss" in lower or b"acc" in lower or b"top" in lower
     )
 
@@ -164,6 +168,7 @@ class Bare:
             loss = Field("loss", -1, name="loss", constant=float("nan"))
         plan = Plan("generic/two-columns", "train", canonical, (Field("iteration", 0), loss), scope="run")
         plan.series, plan.loss_kind = "generic/two-columns", LossKind.STEP
+        plan.sample, plan.origin = text, "bare"
         return plan.compile()
 
     def to_json(self) -> dict[str, Any]:
@@ -175,5 +180,3 @@ class Bare:
         self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
         self.held = [(n, t) for n, t in state["held"]]
         return self
-
-

@@ -184,7 +184,13 @@ def _sniff(head: bytes) -> str:
 
 
 def _without_mark(head: bytes, encoding: str) -> bytes:
-    mark = codecs.BOM_UTF8 if encoding == "utf-8" else codecs.BOM_UTF16_LE if encoding.endswith("le") else codecs.BOM_UTF16_BE
+    mark = (
+        codecs.BOM_UTF8
+        if encoding == "utf-8"
+        else codecs.BOM_UTF16_LE
+        if encoding.endswith("le")
+        else codecs.BOM_UTF16_BE
+    )
     return head.removeprefix(mark)
 
 

@@ -28,17 +28,23 @@ _KINDS = {
     DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?![\d:])",
 }
 _TOKEN = re.compile(f"{_START}(?:({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]}))")
+_PLAIN = {
+    INT: r"\d+",
+    DEC: r"\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
+    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?![\d:])",
+}
+_TOKEN_CSV = re.compile(f"{_START}(?:({_PLAIN[DUR]})|({_PLAIN[DEC]})|({_PLAIN[INT]}))")
 _GROUP_KIND = (None, DUR, DEC, INT)
 
 
-def tokenise(text: str) -> tuple[str, list[str]]:
-    """(canonical text, the numbers in their order, as printed)."""
+def tokenise(text: str, thousands: bool = True) -> tuple[str, list[str]]:
+    """(canonical text, the numbers in their order, as printed). `thousands` False: a comma always separates."""
     if any(c in text for c in PRIVATE):
         text = text.translate(_SCRUB)
     parts: list[str] = []
     numbers: list[str] = []
     at = 0
-    for m in _TOKEN.finditer(text):
+    for m in (_TOKEN if thousands else _TOKEN_CSV).finditer(text):
         parts.append(text[at : m.start()])
         parts.append(_GROUP_KIND[m.lastindex or 0] or "")
         numbers.append(m.group())
@@ -47,11 +53,12 @@ def tokenise(text: str) -> tuple[str, list[str]]:
     return "".join(parts), numbers
 
 
-def matcher(canonical: str, wanted: set[int]) -> re.Pattern[str]:
+def matcher(canonical: str, wanted: set[int], thousands: bool = True) -> re.Pattern[str]:
     """A regular expression for every line of this shape; its groups are the numbers of `wanted`, in order.
 
     Numbers are atomic, so it runs in time linear in the line.
     """
+    kinds = _KINDS if thousands else _PLAIN
     parts: list[str] = []
     index = 0
     literal: list[str] = []
@@ -59,7 +66,7 @@ def matcher(canonical: str, wanted: set[int]) -> re.Pattern[str]:
         if c in _KINDS:
             parts.append(re.escape("".join(literal)))
             literal.clear()
-            parts.append(f"((?>{_KINDS[c]}))" if index in wanted else f"(?>{_KINDS[c]})")
+            parts.append(f"((?>{kinds[c]}))" if index in wanted else f"(?>{kinds[c]})")
             index += 1
         else:
             literal.append(c)
@@ -84,12 +91,17 @@ def duration(text: str) -> float:
 
 
 #: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
-_BAR = re.compile(
-    rb"(?:\xe2[\x94-\x97][\x80-\xbf]){2,}(?:\xe2[\x94-\x97][\x80-\xbf]| )*"
-    rb"|(?<=%\|)(?:\xe2[\x94-\x97][\x80-\xbf])? *(?=\|)|(?<=\[)[=>.]{8,}(?=\])|(?<=%\|)[#=>.\- ]{0,200}\d?[#=>.\- ]{3,200}(?=\|)"
-)
+_BLOCKS = re.compile(rb"(?:\xe2[\x94-\x97][\x80-\xbf])+(?:\xe2[\x94-\x97][\x80-\xbf]| )*")
+_BRACKETS = re.compile(rb"\[[=>.]{8,}\]")
+_STRIPES = re.compile(rb"%\|[#=>.\- \d]{3,400}\|")
 
 
 def without_bar(raw: bytes) -> bytes:
     """The line without the fill of its bar."""
-    return _BAR.sub(b"", raw)
+    if b"\xe2" in raw:
+        raw = _BLOCKS.sub(b"", raw)
+    if b"%|" in raw:
+        raw = _STRIPES.sub(b"%||", raw)
+    if b"[=" in raw or b"[." in raw or b"[>" in raw:
+        raw = _BRACKETS.sub(b"[]", raw)
+    return raw

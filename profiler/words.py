@@ -17,7 +17,7 @@ from profiler.points import LossKind
 FIELDS = frozenset(
     "iteration iterations iterations_per_epoch epoch epochs loss part accuracy validation_loss validation_accuracy "
     "step_time step_time_average step_rate step_rate_average epoch_time window_time elapsed time throughput "
-    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus gpus_per_node gpus_used nodes rank skip".split()
+    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus epoch_count gpus_per_node gpus_used nodes rank skip".split()
 )
 
 
@@ -62,7 +62,7 @@ _VALIDATION = frozenset(
     "val valid validation validating eval evaluation evaluating evaluate test testing dev heldout held tst".split()
 )
 _TRAINING = frozenset("train training tr trn trained".split())
-_LOSS = frozenset("loss losses nll xent cost objective crossentropy ce criterion elbo".split())
+_LOSS = frozenset("loss losses logloss mlogloss nll xent cost objective crossentropy ce criterion elbo".split())
 _NOT_LOSS = frozenset(
     "scale scaler scaling weight weights coef coeff coefficient lambda type name function_name curve best min minimum "
     "lowest prev previous delta tol tolerance threshold patience improved improvement diff ratio mask rate std var "
@@ -155,7 +155,7 @@ def excluded(key: str) -> bool:
 
 
 def side_of(text: str) -> str:
-    """"train", "validation" or "" as the words of a text say; both words: "train"."""
+    """ "train", "validation" or "" as the words of a text say; both words: "train"."""
     words = set(words_of(text))
     if words & _TRAINING:
         return "train"
@@ -273,7 +273,19 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
         last = plain[-2]
     total = present & _MAXIMUM and (plain[-1].endswith("s") or present & {"max", "maximum", "total", "num"})
     if last in _EPOCH:
-        if present & {"per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log"}:
+        if present & {
+            "per",
+            "since",
+            "best",
+            "warmup",
+            "patience",
+            "every",
+            "decay",
+            "freq",
+            "interval",
+            "save",
+            "log",
+        }:
             return None
         if last == "epochs" and not total and len(plain) > 1:
             return None

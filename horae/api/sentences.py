@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from horae.journal import Event, Kind
@@ -19,6 +20,10 @@ _VERBS = {
 }
 
 
+#: The same, of an intent.
+_ASKED = {"submit": "handed to the cluster", "cancel": "ended", "release": "handed back"}
+
+
 def sentence(event: Event) -> str:
     """What happened. Jobs and their names stand beside it, not in it."""
     make = _SENTENCES.get(event.kind)
@@ -26,12 +31,12 @@ def sentence(event: Event) -> str:
 
 
 def gpus(allocation: Mapping[str, int] | None) -> str:
-    """`4 GPUs (v100-1:4)`, `no GPUs`."""
+    """`4 GPUs: v100-1:4`, `no GPUs`."""
     total = sum((allocation or {}).values())
     if not total:
         return "no GPUs"
-    places = ", ".join(f"{node}:{n}" for node, n in sorted((allocation or {}).items()))
-    return f"{total} GPU{'s' if total > 1 else ''} ({places})"
+    places = ",".join(f"{node}:{n}" for node, n in sorted((allocation or {}).items()))
+    return f"{total} GPU{'s' if total > 1 else ''}: {places}"
 
 
 def _because(data: Data, key: str = "text") -> str:
@@ -57,10 +62,13 @@ def _decided(data: Data) -> str:
 
 
 def _intent(data: Data) -> str:
-    words: str = _VERBS.get(data["verb"], str(data["verb"]))
-    if data.get("allocation"):
-        words += f" on {gpus(data['allocation'])}, start {data.get('epoch')}"
-    return f"about to {words}{_because(data)}"
+    """In the present tense: it is about to be asked of the cluster."""
+    verb, why = str(data["verb"]), data.get("text")
+    if verb in ("start", "reshape"):
+        return f"start {data.get('epoch')} on {gpus(data['allocation'])}"
+    if verb == "checkpoint_and_stop":
+        return f"{why}: checkpoints and leaves" if why else "is asked to checkpoint and leave"
+    return f"is {_ASKED.get(verb, verb)}{_because(data)}"
 
 
 def _outcome(data: Data) -> str:
@@ -84,7 +92,9 @@ def _measured(data: Data) -> str:
 
 def _submitted(data: Data) -> str:
     spec = data["spec"]
-    return f"handed in by {data['owner']} for tenant {data['tenant']}: {' '.join(spec.get('command', ()))[:200]}"
+    program, *words = spec.get("command", ("",))
+    command = " ".join([PurePath(program).name, *words])[:200]
+    return f"handed in by {data['owner']} for tenant {data['tenant']}: {command}"
 
 
 _SENTENCES: dict[Kind, Callable[[Data], str]] = {

@@ -95,7 +95,8 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:
         """Raw bytes. `X-Next-Offset` is where to go on, `X-End` is `true` when that is the present end."""
-        chunk = backend.log(job, offset, by=caller.name)
+        reader = backend.job(job)["owner"] if site.show_others else caller.name
+        chunk = backend.log(job, offset, by=reader)
         headers = {"X-Next-Offset": str(chunk.next_offset), "X-End": str(chunk.eof).lower()}
         return Response(chunk.data, media_type="application/octet-stream", headers=headers)
 

@@ -44,6 +44,17 @@ def connect(cluster: ClusterForm) -> ClusterPort:
     return port
 
 
+def check_policies(config: Config, where: str = "") -> None:
+    """Raises BadInput for a pool whose policy nobody knows."""
+    for index, pool in enumerate(config.pools):
+        try:
+            catalogue.find(pool.policy)
+        except BadInput as error:
+            raise BadInput(
+                error.message, where=where, field=f"pools[{index}].policy", value=pool.policy, remedy=error.remedy
+            ) from error
+
+
 def socket_path(config: Config) -> Path:
     """Where the API listens: as configured, else where `horae.api.client` looks for it."""
     if config.api.socket is not None:
@@ -64,8 +75,7 @@ class Service:
     """Raises at once what is wrong with the configuration, the journal, the cluster or the socket."""
 
     def __init__(self, config: Config, *, profiles: Profiles | None = None) -> None:
-        for pool in config.pools:
-            catalogue.find(pool.policy)
+        check_policies(config)
         config = with_operators(config)
         self.socket = socket_path(config)
         self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles)

@@ -15,7 +15,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
@@ -29,7 +29,7 @@ from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
 from horae.arbiter.reconcile import Eyes, notice
 from horae.arbiter.round import Means
-from horae.arbiter.snapshot import Apps, View
+from horae.arbiter.snapshot import Apps, View, strays
 from horae.config import Config, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
@@ -98,6 +98,7 @@ class Core:
         self._dirty: set[str] = {pool.name for pool in config.pools}
         self._next_s = 0.0  #: when the next round is due
         self._decided_s: dict[str, Seconds] = {}
+        self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest ruling runs out
         self._nodes: dict[str, object] = {}
         self._questions: dict[str, Question] = {}
         self._look_failed = 0
@@ -198,7 +199,7 @@ class Core:
         observation, now_s = look.observation, self.now_s()
         self.capabilities = look.capabilities or self.capabilities
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
-        self.view = view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
+        view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
         drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
         if not self._diagnosed:
             why = recovery.diagnose(self.journal, observation)
@@ -207,6 +208,7 @@ class Core:
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
         self._diagnosed = True
+        self.view = view = replace(view, strays=strays(self.ledger, observation))
         if (claim := self._claim(observation.claim)) is not None:
             return claim
         self.fresh.update(look.measured)
@@ -214,7 +216,7 @@ class Core:
         self._dirty |= {self.ledger.jobs[job].pool for job in news}
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
-        found += feedback.gone(self.ledger, now_s, owns_submission=self.capabilities.owns_submission)
+        found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
         self.write(found)
         self._questions = {
             pool.name: self._question(pool, view) for pool in self.config.pools if self._asks(pool, view)
@@ -241,14 +243,16 @@ class Core:
         now_s = self.now_s()
         if not acts_anywhere(self.ledger, self.config):
             return None
-        if self.token is None or (not self._confirmed and now_s - self._claimed_s > self.config.rounds.settle_s):
-            self.token, self._claimed_s = uuid.uuid4().hex, now_s
-            self.write([events.claimed(self.token)], durable=True)
-            self.stage = Stage.CLAIMING
-            return [Act((Claim(self.token),), self.config.rounds.act_s)]
-        if shown == self.token:
+        if self.token is not None and shown == self.token:
             self._confirmed = True
             return None
+        if self.token is None or (not self._confirmed and now_s - self._claimed_s >= self.config.rounds.repeat_s):
+            if self.token is None:
+                self.token = uuid.uuid4().hex
+                self.write([events.claimed(self.token)], durable=True)
+            self._claimed_s = now_s
+            self.stage = Stage.CLAIMING
+            return [Act((Claim(self.token),), self.config.rounds.act_s)]
         if self._confirmed:
             self.write([events.stood_down(shown or "nobody")], durable=True)
             self.stage, self._next_s = Stage.OVER, float("inf")
@@ -275,6 +279,7 @@ class Core:
     def _something_ran_out(self, pool: str, since_s: Seconds, now_s: Seconds) -> bool:
         books = self.ledger.pool(pool)
         times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
+        times.append(self._vetoes_end_s.get(pool, 0.0))
         for record in self.ledger.live(pool):
             for node_times in record.leases.values():
                 times += node_times
@@ -300,6 +305,8 @@ class Core:
         pool = self.config.pool(pool_name)
         assert pool is not None and self.view is not None
         ruled = round.ruling(self.ledger, pool, self.view, question, answer, self.means)
+        ends = [v.until_s for v in ruled.vetoes.values() if v.until_s is not None]
+        self._vetoes_end_s[pool_name] = min(ends, default=0.0)
         what = f"policy:{pool_name}"
         drafts = list(ruled.drafts)
         if answer.decision is not None:
@@ -325,7 +332,7 @@ class Core:
         drafts = self.actions.advice(self.ledger, self.plans)
         intents = self.actions.intents(self.ledger, ops)
         self.write([*drafts, *intents], durable=bool(intents))
-        if self._in_charge():
+        if self._in_charge() and any(mode_of(self.ledger, pool).acts for pool in self.config.pools):
             ops.append(Beat())
         if not ops:
             return self._over()
@@ -334,7 +341,8 @@ class Core:
 
     def acted(self, done: Sequence[Done]) -> list[Instruction]:
         try:
-            self.write(outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s()))
+            drafts = outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s())
+            self.write([*drafts, *outcomes.over(self.ledger, self._retries, self.now_s())])
             if self.stage in (Stage.SUBMITTING, Stage.CLAIMING):
                 return self._look()
             return self._over(busy=any(not isinstance(d.op, Beat) for d in done))

@@ -37,43 +37,57 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class No:
+    """One sentence, and when the answer will be another, where that is known."""
+
+    text: str
+    until_s: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Veto:
     guard: str
     text: str
+    until_s: Seconds | None = None
 
 
-def not_resumable(change: Change) -> str | None:
-    if not movable(change.record):
-        what = "it has no checkpoint folder" if change.record.spec.checkpoint is None else "it is not elastic"
-        return f"it cannot be stopped and resumed: {what}"
-    return None
+def not_resumable(change: Change) -> No | None:
+    if movable(change.record):
+        return None
+    what = "it has no checkpoint folder" if change.record.spec.checkpoint is None else "it is not elastic"
+    return No(f"it cannot be stopped and resumed: {what}")
 
 
-def in_maintenance(change: Change) -> str | None:
-    if change.maintenance is not None and change.target:
-        return f"maintenance: {change.maintenance}"
-    return None
+def in_maintenance(change: Change) -> No | None:
+    return No(f"maintenance: {change.maintenance}") if change.maintenance is not None else None
 
 
-def ran_too_shortly(change: Change) -> str | None:
-    """A job whose gang does not stand yet loses nothing, so a superseded start is withdrawn at once."""
-    record = change.record
+def ran_too_shortly(change: Change) -> No | None:
+    """A job whose gang does not stand yet has nothing to lose: where others need its GPUs, its start is withdrawn at
+    once. For its own good it stands first, or an answer that depends on what is held could go round for ever."""
+    record, least_s = change.record, change.config.min_run_s
+    if record.state is JobState.STARTING and record.blocked is None:
+        own_good = sum(change.target.values()) >= sum(change.held.values())
+        return No("it is being started, and its gang does not stand yet") if own_good else None
     if record.state is not JobState.RUNNING or record.started_s is None:
         return None
     ran_s = change.now_s - record.started_s
-    if ran_s >= change.config.min_run_s:
+    if ran_s >= least_s:
         return None
-    return f"it has run {ran_s:.0f} s of the {change.config.min_run_s:g} s between two resizes"
+    text = f"it has run {ran_s:.0f} s of the {least_s:g} s between two resizes"
+    return No(text, record.started_s + least_s)
 
 
-def restarted_too_often(change: Change) -> str | None:
-    recent = sum(1 for at_s in change.record.restarts if at_s > change.now_s - 3600.0)
-    if recent < change.config.restarts_per_hour:
+def restarted_too_often(change: Change) -> No | None:
+    recent = sorted(at_s for at_s in change.record.restarts if at_s > change.now_s - 3600.0)
+    limit = change.config.restarts_per_hour
+    if len(recent) < limit:
         return None
-    return f"it was stopped {recent} times within the hour; {change.config.restarts_per_hour} is the limit"
+    text = f"it was stopped {len(recent)} times within the hour; {limit} is the limit"
+    return No(text, recent[-limit] + 3600.0)
 
 
-def not_worth_it(change: Change) -> str | None:
+def not_worth_it(change: Change) -> No | None:
     """A resize that is for the job's own good must gain more work than its restart costs, over the horizon.
 
     A job that loses GPUs, or must leave a node that is not healthy, does not move for its own good.
@@ -92,13 +106,13 @@ def not_worth_it(change: Change) -> str | None:
     gain, cost = (after - before) * (horizon_s - cost_s), before * cost_s * config.gain
     if gain > cost:
         return None
-    return (
+    return No(
         f"the restart costs {cost_s:.0f} s and gains {max(gain, 0.0):.0f} iterations in {horizon_s:.0f} s, "
         f"less than the {cost:.0f} it loses"
     )
 
 
-Guard = Callable[[Change], str | None]
+Guard = Callable[[Change], No | None]
 
 #: In the order in which they are asked; the first that objects is the reason.
 GUARDS: tuple[tuple[str, Guard], ...] = (
@@ -114,7 +128,7 @@ SOFT_GUARDS: tuple[tuple[str, Guard], ...] = (("not-worth-a-restart", not_worth_
 
 def veto(change: Change, guards: tuple[tuple[str, Guard], ...] = GUARDS) -> Veto | None:
     for name, guard in guards:
-        text = guard(change)
-        if text is not None:
-            return Veto(name, text)
+        no = guard(change)
+        if no is not None:
+            return Veto(name, no.text, no.until_s)
     return None

@@ -29,6 +29,7 @@ class Retries:
     not_before: dict[tuple[JobId, Verb], Seconds] = field(default_factory=dict)
     failed: dict[tuple[JobId, Verb], int] = field(default_factory=dict)
     refused: dict[JobId, int] = field(default_factory=dict)
+    alerted_s: dict[str, Seconds] = field(default_factory=dict)  #: when an operator's kind of failure was last met
 
     def may(self, job: JobId, verb: Verb, now_s: Seconds) -> bool:
         return self.not_before.get((job, verb), 0.0) <= now_s
@@ -59,8 +60,16 @@ def outcomes(ledger: Ledger, done: Iterable[Done], retries: Retries, rounds: Rou
         elif isinstance(each.op, Claim | SetOrder) or (
             isinstance(each.op, Beat | SetReason) and isinstance(each.error, FixConfiguration)
         ):
-            drafts += _notice_operator(ledger, type(each.op).__name__.lower(), each.error)
+            drafts += _notice_operator(ledger, type(each.op).__name__.lower(), each.error, retries, now_s)
     return drafts
+
+
+def over(ledger: Ledger, retries: Retries, now_s: Seconds) -> list[Draft]:
+    """Alerts about calls that were not met again for so long that nobody can say whether they would still fail."""
+    long_ago = [what for what, at_s in retries.alerted_s.items() if now_s - at_s > 2 * LONGEST_RETRY_S]
+    for what in long_ago:
+        del retries.alerted_s[what]
+    return [events.cleared(what) for what in long_ago if what in ledger.alerts]
 
 
 def _of_action(ledger: Ledger, each: Done, op: Do, retries: Retries, rounds: Rounds, now_s: Seconds) -> list[Draft]:
@@ -71,7 +80,7 @@ def _of_action(ledger: Ledger, each: Done, op: Do, retries: Retries, rounds: Rou
         retries.clear(op.job, op.verb)
         if op.verb is Verb.START:
             retries.refused.pop(op.job, None)
-        return [events.outcome(op.job, op.verb), *_notice_operator(ledger, op.verb.value, None)]
+        return [events.outcome(op.job, op.verb), *_notice_operator(ledger, op.verb.value, None, retries, now_s)]
     if isinstance(error, TryLater):
         wait_s = retries.later(op.job, op.verb, now_s, error.retry_after_s)
         return [events.outcome(op.job, op.verb, error="TryLater", text=error.text, retry_s=wait_s)]
@@ -80,7 +89,7 @@ def _of_action(ledger: Ledger, each: Done, op: Do, retries: Retries, rounds: Rou
         return drafts + _never(ledger, op, error, retries, rounds, now_s)
     wait_s = retries.later(op.job, op.verb, now_s, 60.0)
     drafts = [events.outcome(op.job, op.verb, error="FixConfiguration", text=error.text, retry_s=wait_s)]
-    return drafts + _notice_operator(ledger, op.verb.value, error)
+    return drafts + _notice_operator(ledger, op.verb.value, error, retries, now_s)
 
 
 def _never(ledger: Ledger, op: Do, error: Never, retries: Retries, rounds: Rounds, now_s: Seconds) -> list[Draft]:
@@ -98,18 +107,23 @@ def _never(ledger: Ledger, op: Do, error: Never, retries: Retries, rounds: Round
         if times >= REFUSALS:
             retries.refused.pop(op.job)
             return [events.held(op.job, HORAE, f"the cluster refuses to start it: {error.text}")]
+        known = {n: a.gpus for n, a in ledger.pool(record.pool).avoid.items() if a.until_s > now_s}
         return [
-            events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, error.text)
+            events.avoided(record.pool, node, known.get(node, 0) + gpus, now_s + rounds.avoid_s, error.text)
             for node, gpus in op.allocation.items()
         ]
     retries.later(op.job, op.verb, now_s, rounds.repeat_s)
     return []
 
 
-def _notice_operator(ledger: Ledger, what: str, error: PortError | None) -> list[Draft]:
+def _notice_operator(
+    ledger: Ledger, what: str, error: PortError | None, retries: Retries, now_s: Seconds
+) -> list[Draft]:
     """An alert an operator sees until the same kind of call succeeds again."""
     if error is None:
+        retries.alerted_s.pop(what, None)
         return [events.cleared(what)] if what in ledger.alerts else []
+    retries.alerted_s[what] = now_s
     old = ledger.alerts.get(what)
     remedy = error.remedy if isinstance(error, FixConfiguration) else ""
     return [] if old is not None and old.text == error.text else [events.alert(what, error.text, remedy)]

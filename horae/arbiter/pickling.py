@@ -15,17 +15,18 @@ def dumps(value: object) -> bytes:
     return out.getvalue()
 
 
+def read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(values)
+
+
 class _Pickler(pickle.Pickler):
+    """Knows the model's read-only mappings, which have no pickle of their own."""
+
     dispatch_table = copyreg.dispatch_table.copy()
 
 
-def _proxy(value: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    # A function of ours: pickle cannot name the type itself, which builtins does not export.
-    return MappingProxyType(value)
+def _reduce(value: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
+    return read_only, (dict(value),)
 
 
-def _read_only(value: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
-    return _proxy, (dict(value),)
-
-
-_Pickler.dispatch_table[MappingProxyType] = _read_only
+_Pickler.dispatch_table[MappingProxyType] = _reduce

@@ -63,7 +63,7 @@ LOSS_POINTS = 200
 #: Weight of the newest rate in the smoothed one.
 NEWEST = 0.3
 
-_LINE = re.compile(rb"^\[horae\] step=(\d+)(?:/(\d+))?((?: \w+=\S+)*)\s*$", re.MULTILINE)
+_LINE = re.compile(rb"^(?:\d+: )?\[horae\] step=(\d+)(?:/(\d+))?((?: \w+=\S+)*)\s*$", re.MULTILINE)
 _FIELD = re.compile(rb" (\w+)=(\S+)")
 
 

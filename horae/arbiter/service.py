@@ -41,7 +41,7 @@ from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.config import Config, Mode
 from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, events, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
@@ -111,10 +111,11 @@ class Arbiter:
         profiles: Profiles | None = None,
         apps: Apps = no_apps,
         clock: Clock | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        """Takes up the journal. Raises AlreadyRunning, JournalStopped, BadInput."""
+        """Takes up the journal (or one that is open already). Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
-        self._journal = Journal(config.state_dir, clock)
+        self._journal = journal or Journal(config.state_dir, clock)
         profiles = profiles or SdkProfiles()
         profiles.restore({
             r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured
@@ -374,9 +375,12 @@ class Arbiter:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
 
-    def view(self, what: Callable[[Ledger, Seconds], T]) -> T:
-        """`what(ledger, now_s)`, where the state does not change meanwhile. It only reads, and is quick."""
-        return self._ask(lambda: what(self._core.ledger, self._core.now_s()))
+    def view(self, what: Callable[[Ledger, Seconds, Mapping[JobId, Measurement]], T]) -> T:
+        """`what(ledger, now_s, measured)`, where the state does not change meanwhile. It only reads, and is quick.
+
+        `measured` is newer than what the ledger holds of the same jobs.
+        """
+        return self._ask(lambda: what(self._core.ledger, self._core.now_s(), self._core.fresh))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""

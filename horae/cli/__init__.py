@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
+    "profile": ("horae.cli.profile", "Read training logs of any form: progress, iteration time, loss, failures."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
     "config": ("horae.cli.config", "Check, explain or write a configuration file."),
     "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo",)),
     ("Jobs", ("submit", "status", "top", "explain", "history", "cancel")),
-    ("Decisions", ("snapshot", "decide", "policies", "schema")),
+    ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
     ("Site", ("serve", "config", "release-all", "doctor", "completion")),
 )
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,19 @@ def scenario(seconds: Seconds) -> Scenario:
         for a in ARRIVALS
     )
     return Scenario("v100:2x4,k80:2x2", {"v100": 1.0, "k80": 0.5}, {"vision": 2.0, "speech": 1.0, "nlp": 1.0}, arrivals)
+
+
+def fitted(play: Scenario, gpus: int) -> Scenario:
+    """The same play for a cluster of so many GPUs: nobody asks for more than there are."""
+    return replace(play, arrivals=tuple(replace(a, gpus=_at_most(a.gpus, gpus)) for a in play.arrivals))
+
+
+def _at_most(wanted: dict[str, Any] | int, gpus: int) -> dict[str, Any] | int:
+    if isinstance(wanted, int):
+        return min(wanted, gpus)
+    if "allowed" in wanted:
+        return {"allowed": [n for n in wanted["allowed"] if n <= gpus] or [gpus]}
+    return {"min": min(wanted["min"], gpus), "max": min(wanted["max"], gpus)}
 
 
 def command(arrival: Arrival, framework: Framework) -> list[str]:

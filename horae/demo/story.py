@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-_START = re.compile(r"^\[horae\] start step=(\d+) world=(\d+) epoch=(\d+)(?: checkpoint=(\S+))?$")
-_STEP = re.compile(r"^\[horae\] step=(\d+)(?:/(\d+))? loss=(\S+) .*\bworld=(\d+) epoch=(\d+)\b")
-_STOPPED = re.compile(r"^\[horae\] stopped at step (\d+)$")
+_START = re.compile(r"^(?:\d+: )?\[horae\] start step=(\d+) world=(\d+) epoch=(\d+)(?: checkpoint=(\S+))?$")
+_STEP = re.compile(r"^(?:\d+: )?\[horae\] step=(\d+)(?:/(\d+))? loss=(\S+) .*\bworld=(\d+) epoch=(\d+)\b")
+_STOPPED = re.compile(r"^(?:\d+: )?\[horae\] stopped at step (\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Story:
     starts: list[Start] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     total: int | None = None
+    last_words: list[str] = field(default_factory=list)  #: the newest lines that are not the SDK's
 
     @property
     def done(self) -> int:
@@ -90,8 +91,9 @@ class Story:
 
 def read(log: str) -> Story:
     """The story that `log` tells; lines of other programs are passed over."""
-    story = Story()
-    for line in log.splitlines():
+    lines = log.splitlines()
+    story = Story(last_words=[line for line in lines if line.strip() and "[horae]" not in line][-3:])
+    for line in lines:
         if match := _START.match(line):
             first = int(match[1])
             story.starts.append(Start(int(match[3]), int(match[2]), first, first))

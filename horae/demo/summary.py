@@ -80,6 +80,7 @@ def _job(job: Mapping[str, Any], story: Story) -> dict[str, Any]:
         "skipped_steps": story.skipped,
         "restarts_before_checkpoint": story.forgotten,
         "loss_jumps": [round(x, 2) for x in story.jumps()],
+        "last_words": story.last_words,
         "losses": [[p.step, p.loss, p.world] for p in _thin(story.points)],
     }
 
@@ -89,7 +90,8 @@ def _lost(job: Mapping[str, Any]) -> list[str]:
     name = f"job {job['id']} ({job['name']})"
     out = []
     if job["state"] in ("failed", "lost"):
-        out.append(f"{name} {job['state']} with exit code {job['exit_code']}")
+        said = f"; it said: {' | '.join(job['last_words'])}" if job["last_words"] else ""
+        out.append(f"{name} {job['state']} with exit code {job['exit_code']}{said}")
     if job["restarts_before_checkpoint"]:
         out.append(f"{name} took up before its last complete checkpoint")
     if job["skipped_steps"]:

@@ -164,8 +164,18 @@ def write(
 
 
 def prune(store: Store, keep: int) -> List[str]:
-    """Delete all but the newest `keep` checkpoints (at least one is kept); returns what went."""
-    doomed = [mark.name for mark in marks(store)[max(1, keep) :]]
+    """Delete what is older than the newest `keep` checkpoints that look complete (at least one); returns what went."""
+    doomed = []
+    kept = 0
+    for mark in marks(store):
+        if kept >= max(1, keep):
+            doomed.append(mark.name)
+            continue
+        try:
+            manifest(store, mark.name)
+            kept += 1
+        except Damaged:
+            continue
     for name in doomed:
         store.delete(name)
     return doomed

@@ -10,6 +10,16 @@ from .processes import die_with_parent, send_group
 
 _F_SETPIPE_SZ = 1031
 _PIPE = 1 << 20
+#: What the supervisor handles or Python ignores; a trainer gets the system's defaults back.
+_DEFAULT = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR2,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
 
 
 class Member:
@@ -120,7 +130,7 @@ def _become(member: Member, output: int, parent: int) -> NoReturn:
     os.dup2(output, 2)
     os.setsid()
     die_with_parent(parent)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+    for number in _DEFAULT:
         signal.signal(number, signal.SIG_DFL)
     # Until the trainer installs its handler a request must not kill it; the stop file carries the early ones.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)

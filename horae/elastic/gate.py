@@ -36,9 +36,7 @@ class Opening:
         """Raises ValueError for a gate that is not well-formed, or that is not open to `name`."""
         try:
             self.epoch = int(value["epoch"])
-            listed = [
-                (str(each["name"]), int(each["gpus"]), str(each.get("host") or "")) for each in value["members"]
-            ]
+            listed = [(str(each["name"]), int(each["gpus"]), str(each.get("host") or "")) for each in value["members"]]
             self.port = int(value.get("port") or 0)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("the gate cannot be read: %r" % error) from None

@@ -162,7 +162,7 @@ def keep(forwarded: Iterable[int]) -> None:
     """Split in two: returns in the child, which does the work; the parent is its keeper and never returns.
 
     The keeper forwards `forwarded` signals, waits, kills what the child left behind, and ends as the child ended.
-    If the keeper itself is killed, the child dies with it, and so do the child's own children.
+    If the keeper itself is killed, the child is told (SIGUSR2), kills everything below itself and ends.
     """
     keeper = os.getpid()
     become_subreaper()
@@ -170,7 +170,11 @@ def keep(forwarded: Iterable[int]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
     child = os.fork()
     if child == 0:
-        die_with_parent(keeper)
+        become_subreaper()
+        signal.signal(signal.SIGUSR2, _end_all)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
+        if os.getppid() != keeper:
+            os._exit(128 + signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
         return
 
@@ -183,6 +187,11 @@ def keep(forwarded: Iterable[int]) -> None:
     code = _wait_for(child)
     kill_below()
     os._exit(code)
+
+
+def _end_all(_number: int, _frame: object) -> None:
+    kill_below()
+    os._exit(128 + signal.SIGKILL)
 
 
 def _wait_for(child: int) -> int:

@@ -21,7 +21,7 @@ class Progress:
     """Prints at most every `every_s`; the first and the last step always."""
 
     def __init__(self, total: Optional[int], global_batch: int, world: int, epoch: int, every_s: float) -> None:
-        self._total = total
+        self.total = total
         self._batch = global_batch
         self._world = world
         self._epoch = epoch
@@ -39,7 +39,7 @@ class Progress:
             self.begin(step - 1)
         steps = step - (self._last_step or 0)
         first = self._printed is None
-        if step == self._printed or not (first or last or now - self._last_s >= self._every_s):
+        if not steps or step == self._printed or not (first or last or now - self._last_s >= self._every_s):
             return
         iter_s = (now - self._last_s) / max(1, steps)
         self._last_step, self._last_s, self._printed = step, now, step
@@ -47,7 +47,7 @@ class Progress:
             "step=%d%s loss=%s iter_s=%.4f samples_s=%.0f world=%d epoch=%d t=%.1f"
             % (
                 step,
-                "" if self._total is None else "/%d" % self._total,
+                "" if self.total is None else "/%d" % self.total,
                 "nan" if loss is None else "%.4f" % float(loss),
                 iter_s,
                 self._batch / iter_s if iter_s > 0 else 0.0,

@@ -18,9 +18,7 @@ _PORTS = (20000, 32000)
 class Place:
     """One rank's place."""
 
-    def __init__(
-        self, rank: int, node: str, local_rank: int, local_world: int, devices: str, speed: Optional[float]
-    ):
+    def __init__(self, rank: int, node: str, local_rank: int, local_world: int, devices: str, speed: Optional[float]):
         self.rank = rank
         self.node = node
         self.local_rank = local_rank
@@ -85,21 +83,21 @@ def local_members(
     return members
 
 
-def free_ports(attempts: int = 50) -> int:
-    """A port p such that p and p + 1 are free on loopback now. Random, so that gangs started together differ."""
+def free_ports(address: str = "127.0.0.1", attempts: int = 50) -> int:
+    """A port p such that p and p + 1 are free at `address` now. Random, so that gangs started together differ."""
     low, high = _PORTS
     for _ in range(attempts):
         port = low + 2 * (int.from_bytes(os.urandom(4), "little") % ((high - low) // 2))
-        if _free(port) and _free(port + 1):
+        if _free(address, port) and _free(address, port + 1):
             return port
     raise OSError("no two neighbouring free ports found between %d and %d" % _PORTS)
 
 
-def _free(port: int) -> bool:
+def _free(address: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

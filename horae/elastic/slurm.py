@@ -25,6 +25,7 @@ from .files import read_bytes, write_atomic
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import exit_code, send
+from .shape import free_ports
 
 #: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
 STALE = (
@@ -46,7 +47,6 @@ STALE = (
 )
 #: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
 _GRANT_FILE = "slurm.json"
-_STOPPED_FILE = "stopped"
 
 
 class Shape:
@@ -61,8 +61,6 @@ class Shape:
         self.node_list = _needed(env, "SLURM_JOB_NODELIST")
         self.gpus_per_node = int(env.get("SLURM_GPUS_ON_NODE") or 1)
         self.restarts = int(env.get("SLURM_RESTART_COUNT") or 0)
-        number = int("".join(c for c in self.job if c.isdigit()) or 0)
-        self.port = 20000 + 2 * ((number * 7 + self.restarts) % 6000)
 
     @property
     def world(self) -> int:
@@ -112,13 +110,14 @@ def host_names(node_list: str) -> "List[str]":
 def members(
     command: Sequence[str], env: Mapping[str, str], cwd: str, shape: Shape, hosts: Sequence[str]
 ) -> "List[Member]":
-    """One srun for the whole gang."""
+    """One srun for the whole gang. The batch script runs on its first node, so a port free here is rank 0's."""
+    port = free_ports("")
     fresh = {key: value for key, value in env.items() if key not in STALE}
     fresh.update(
         {
             "MASTER_ADDR": hosts[0],
-            "MASTER_PORT": str(shape.port),
-            protocol.ENV_PORT: str(shape.port + 1),
+            "MASTER_PORT": str(port),
+            protocol.ENV_PORT: str(port + 1),
             protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
         }
     )
@@ -131,9 +130,14 @@ def members(
 
 
 def translate(folder: JobFolder, epoch: int, code: int) -> int:
-    """srun's exit code as the gang's: 0 is 86 when the tasks said so."""
-    said = read_bytes(folder.file(_STOPPED_FILE), 64) or b""
-    return protocol.EXIT_STOPPED if code == 0 and said.strip() == b"%d" % epoch else code
+    """srun's exit code as the gang's: 0 is 86 when the tasks said so, and of several failures the first counts.
+
+    (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
+    """
+    said = (read_bytes(folder.file(_note(epoch)), 64) or b"").strip()
+    if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
+        return code
+    return int(said)
 
 
 # --- one task ---------------------------------------------------------------------------------------------
@@ -160,10 +164,24 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
         signal.signal(number, forward)
     _pid, status = os.waitpid(child, 0)
     code = exit_code(status)
-    if code != protocol.EXIT_STOPPED:
-        return code
-    write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], _STOPPED_FILE), env[protocol.ENV_EPOCH].encode() + b"\n")
-    return 0
+    if code:
+        _leave_note(os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code)
+    return 0 if code == protocol.EXIT_STOPPED else code
+
+
+def _note(epoch: int) -> str:
+    """Where the tasks of an epoch say how they ended, where that was not 0: a failure, else 86."""
+    return ".ended-%d" % epoch
+
+
+def _leave_note(path: str, code: int) -> None:
+    said = (read_bytes(path, 64) or b"").strip()
+    if said and said != b"%d" % protocol.EXIT_STOPPED:
+        return  # another task failed before this one
+    try:
+        write_atomic(path, b"%d\n" % code)
+    except OSError as error:
+        os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
 
 
 def rank_words(env: Mapping[str, str]) -> Dict[str, str]:

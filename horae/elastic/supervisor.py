@@ -79,9 +79,7 @@ class Supervisor:
                 break
             pause = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
             attempt += 1
-            self.say(
-                "%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause)
-            )
+            self.say("%s; failure %d of %d, again in %g s" % (verdict.text, self._failures, self.job.retries, pause))
             self.native = verdict.text
             self._account(State.STARTING)
             if self._wait_to_retry(pause):
@@ -224,7 +222,9 @@ class Supervisor:
         now = time.monotonic()
         if not gang.alive:
             return
-        if gang.stopping and not gang.failed:  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
+        if (
+            gang.stopping and not gang.failed
+        ):  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
             self._ask_to_stop(None)
         if self._stop_at is not None and not self._signalled:
             self._signalled = True

@@ -17,16 +17,17 @@ with code 86: what comes after the loop runs only at the real end.
 """
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
-from . import checkpoints, documents, protocol
-from .batches import MicroBatch, Sampler, derived_seed, micro_batches
+from . import protocol
+from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
 from .checkpoints import Superseded
 from .environment import Environment
 from .progress import Progress, say
 from .ranks import connect
+from .saving import Saver, fence
 from .stopping import StopRequest, ignore_from_now_on
-from .stores import Store, open_store
+from .stores import open_store
 
 #: Ranks agree this often; each agreement is one small all-reduce.
 _AGREE_S = 0.05
@@ -73,6 +74,9 @@ class Training:
     samples: size of the data set; None: the trainer samples by itself, from `position`.
     checkpoint: folder or URL, default $HORAE_CHECKPOINT; None: nothing is saved or resumed.
     checkpoint_every_s, checkpoint_every_steps: periodic checkpoints; a full disk then only costs the checkpoint.
+    collective: `save` runs on every rank, all with the same folder (shards, or frameworks that insist); it must then
+    be a shared folder, and its name is complete only when every rank has returned.
+    keep_fetched: the folder given to `load` stays, for who reads it later (a remote store's copy is else removed).
     group: who agrees; default: the SDK's own connection between the ranks (`ranks.connect`).
     Raises ValueError for arguments or an environment that cannot be.
     """
@@ -92,6 +96,8 @@ class Training:
         checkpoint_every_steps: Optional[int] = None,
         keep: int = 2,
         log_every_s: float = 1.0,
+        collective: bool = False,
+        keep_fetched: bool = False,
         group: Any = None,
         environment: Optional[Environment] = None,
     ) -> None:
@@ -106,11 +112,15 @@ class Training:
         if global_batch < self.environment.world:
             # The same words as for a batch at run time, before any rank waits for another.
             micro_batches(range(global_batch), 0, self.environment.world)
-        self._save, self._load = save, load
-        self._every_s, self._every_steps, self._keep = checkpoint_every_s, checkpoint_every_steps, keep
-        self._store = self._open_store(checkpoint or self.environment.checkpoint)
-        self._sampler = None if samples is None else Sampler(samples, seed, shuffle)
+        self._every_s, self._every_steps = checkpoint_every_s, checkpoint_every_steps
+        self.sampler = None if samples is None else Sampler(samples, seed, shuffle)
         self.group = group if group is not None else connect(self.environment)
+        self._saver: Optional[Saver] = None
+        place = checkpoint or self.environment.checkpoint
+        if place is not None and save is not None and load is not None:
+            self._saver = Saver(
+                open_store(place), save, load, self.environment, self.group, keep, collective, keep_fetched
+            )
         self.rank: int = self.group.rank
         self.world: int = self.group.world
         self.step = 0  #: steps done
@@ -120,7 +130,6 @@ class Training:
         self._resumed_at = self._saved_at = self._agreed_at = time.monotonic()
         self._agreed_step = 0
         self._next_fence = 0.0
-        self._saved_step: Optional[int] = None
         self._next_agreement = 1
         self._resumed = False
 
@@ -129,22 +138,21 @@ class Training:
     def __iter__(self) -> Iterator[Step]:
         self.resume()
         while self.steps is None or self.step < self.steps:
-            batch = [] if self._sampler is None else self._sampler.batch(self.position, self.global_batch)
+            batch = [] if self.sampler is None else self.sampler.batch(self.position, self.global_batch)
             step = Step(self, self.step, batch)
             yield step
             self.step_done(step.loss)
         self.finish()
 
     def resume(self) -> None:
-        """Load the newest complete checkpoint, on every rank the same. The loop calls it, if nobody did."""
+        """Load the newest complete checkpoint, on every rank the same. The loop calls it, if nobody did.
+
+        Raises Stopped when the job is to leave before it has begun.
+        """
         if self._resumed:
             return
         self._resumed = True
-        chosen, folder = self._choose() if self.rank == 0 else ("", "")
-        chosen = self.group.broadcast(chosen.encode()).decode()
-        if chosen:
-            self._load_from(chosen, folder)
-        self._saved_step = self.step if chosen else None
+        chosen = self._load()
         self._next_agreement = self.step + 1
         self._resumed_at = self._saved_at = self._agreed_at = time.monotonic()
         self._agreed_step = self.step
@@ -152,6 +160,9 @@ class Training:
         if self.rank == 0:
             place = " checkpoint=%s" % chosen if chosen else ""
             say("start step=%d world=%d epoch=%d%s" % (self.step, self.world, self.environment.epoch, place))
+        (asked,) = self.group.all_max([1.0 if self._request.asked() else 0.0])
+        if asked:  # already: do not begin a step that may take longer than the grace
+            self._stop(None)
 
     def step_done(self, loss: Optional[Any] = None) -> None:
         """One more step is done. May checkpoint; raises Stopped when the gang has agreed to leave.
@@ -172,9 +183,11 @@ class Training:
     def finish(self) -> None:
         """All steps are done: the final state becomes a checkpoint, and no request can hurt any more."""
         ignore_from_now_on()
-        if self.rank == 0 and self._saved_step != self.step:
+        if self._unsaved:
             try:
                 self.checkpoint()
+            except Superseded:
+                self._leave(protocol.EXIT_SUPERSEDED, "a newer start of this job exists: leaving without a checkpoint")
             except OSError as error:
                 say("the final checkpoint could not be written: %s" % error)
                 raise
@@ -185,6 +198,16 @@ class Training:
         """Train to the end whatever is asked; the cluster will kill the job when its patience is over."""
         ignore_from_now_on()
         self._request = StopRequest(None, install=False)
+
+    def set_steps(self, steps: int) -> None:
+        """For frameworks that know the run's length only once it has begun."""
+        self.steps = steps
+        self._progress.total = steps
+
+    def share(self, batch: Sequence[int]) -> Sequence[int]:
+        """This rank's part of a global batch."""
+        part = share_of(len(batch), self.rank, self.world)
+        return batch[part.start : part.stop]
 
     @property
     def trained_s(self) -> float:
@@ -215,10 +238,9 @@ class Training:
         return bool(checkpoint_due)
 
     def _stop(self, loss: Optional[Any]) -> None:
-        code = protocol.EXIT_STOPPED
         if self.rank == 0:
             self._progress.step_done(self.step, loss, self.trained_s, last=True)
-            code = self._last_checkpoint()
+        code = self._last_checkpoint()
         self._leave(code, "stopped at step %d" % self.step if code == protocol.EXIT_STOPPED else "")
 
     def _leave(self, code: int, text: str) -> None:
@@ -234,37 +256,15 @@ class Training:
         if self.rank or now < self._next_fence:
             return False
         self._next_fence = now + (_REMOTE_FENCE_S if "://" in (self.environment.fence_file or "") else _AGREE_S)
-        return self._fence() > self.environment.epoch
-
-    def _fence(self) -> int:
-        """The newest epoch handed out, as far as can be seen; 0 where there is no fence."""
-        if self.environment.fence_file is None:
-            return 0
-        try:
-            text = (documents.get(self.environment.fence_file) or b"").strip()
-        except OSError:
-            return 0  # cannot be seen now; it is read again before anything is published
-        return int(text) if text.isdigit() else 0
+        return fence(self.environment) > self.environment.epoch
 
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write a complete checkpoint of this state now (on rank 0). Raises OSError, Superseded."""
-        if self._store is None or self._save is None:
+        """Write a complete checkpoint of this state now; every rank calls it. Raises OSError or Superseded."""
+        if self._saver is None or not self._saver.takes_part:
             return
-        checkpoints.write(
-            self._store,
-            self.step,
-            self.environment.epoch,
-            self._account(),
-            self._save,
-            self._last_check,
-        )
-        self._saved_step, self._saved_at = self.step, time.monotonic()
-        checkpoints.prune(self._store, self._keep)
-
-    def _account(self) -> Dict[str, Any]:
-        return {
+        account = {
             "job": self.environment.job,
             "position": self.position,
             "seed": self.seed,
@@ -272,14 +272,15 @@ class Training:
             "world": self.world,
             "trained_s": self.trained_s,
         }
+        self._saver.write(self.step, account)
+        self._saved_at = time.monotonic()
 
-    def _last_check(self) -> None:
-        if self._fence() > self.environment.epoch:
-            raise Superseded("epoch %d is not the newest" % self.environment.epoch)
+    @property
+    def _unsaved(self) -> bool:
+        saver = self._saver
+        return saver is not None and saver.takes_part and saver.saved_step != self.step
 
     def _checkpoint_in_passing(self) -> None:
-        if self.rank:
-            return
         self._saved_at = time.monotonic()  # also after a failure: try again after the usual time, not at once
         try:
             self.checkpoint()
@@ -290,11 +291,13 @@ class Training:
 
     def _last_checkpoint(self) -> int:
         """The checkpoint before leaving, and the exit code. A full disk is worth an older checkpoint's room."""
-        if self._store is None or self._save is None:
+        if self._saver is None:
             return protocol.EXIT_STOPPED
         for attempt in (1, 2):
             try:
-                if self._saved_step != self.step:
+                if attempt == 2 and self.rank == 0:
+                    self._saver.prune(1)
+                if self._unsaved:
                     self.checkpoint()
                 return protocol.EXIT_STOPPED
             except Superseded:
@@ -302,43 +305,17 @@ class Training:
                 return protocol.EXIT_SUPERSEDED
             except OSError as error:
                 say("checkpoint at step %d could not be written: %s" % (self.step, error))
-                if attempt == 1 and not checkpoints.prune(self._store, 1):
-                    break
         return protocol.EXIT_NO_CHECKPOINT
 
-    def _open_store(self, url: Optional[str]) -> Optional[Store]:
-        return None if url is None or self._save is None else open_store(url)
-
-    def _choose(self) -> "Tuple[str, str]":
-        """Rank 0: sweep what a broken writer left; name and folder of the newest complete checkpoint."""
-        if self._store is None:
-            return "", ""
-        swept = self._store.sweep()
-        if swept:
-            say("removed %d half-written checkpoint%s" % (len(swept), "s" if len(swept) > 1 else ""))
-        for mark, _account, folder in checkpoints.complete(self._store, say):
-            return mark.name, folder
-        if checkpoints.marks(self._store):
-            say("no complete checkpoint is left: starting from the beginning")
-        return "", ""
-
-    def _load_from(self, name: str, folder: str) -> None:
-        """Rank 0 has verified its `folder`; other ranks fetch their own (a shared folder is the same bytes)."""
-        if self._store is None or self._load is None:
-            raise ValueError(
-                "rank 0 resumes from %s, and this rank has no checkpoint folder or load function" % name
-            )
-        account = checkpoints.manifest(self._store, name)
-        try:
-            if not folder:
-                folder = self._store.fetch(name)
-                if not self._store.cheap:
-                    checkpoints.verify_files(folder, account)
-            self._load(folder)
-        finally:
-            self._store.done(folder)
-        self.step = int(account["step"])
-        self.position = int(account.get("position", self.step * self.global_batch))
-        self._trained_before_s = float(account.get("trained_s", 0.0))
-        if self.rank == 0 and account.get("global_batch") not in (None, self.global_batch):
-            say("the global batch was %s and is now %d" % (account["global_batch"], self.global_batch))
+    def _load(self) -> str:
+        """Resume; the name of the checkpoint, '' for none."""
+        if self._saver is None:
+            return ""
+        name, account = self._saver.resume()
+        if name:
+            self.step = int(account["step"])
+            self.position = int(account.get("position", self.step * self.global_batch))
+            self._trained_before_s = float(account.get("trained_s", 0.0))
+            if self.rank == 0 and account.get("global_batch") not in (None, self.global_batch):
+                say("the global batch was %s and is now %d" % (account["global_batch"], self.global_batch))
+        return name

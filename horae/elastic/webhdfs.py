@@ -137,7 +137,8 @@ class Hdfs:
                 response = connection.getresponse()
             except http.client.HTTPException as error:
                 connection.close()
-                raise OSError("%s: %r" % (target.netloc, error)) from None
+                # Not its own words: they may hold the address, and the address holds the token.
+                raise OSError("%s: %s" % (target.netloc, type(error).__name__)) from None
             except OSError:
                 connection.close()
                 raise
@@ -150,7 +151,7 @@ class Hdfs:
                 connection.close()
                 raise HdfsError(response.status, text)
             return response, connection
-        raise OSError("HDFS redirects in circles: %s" % address)
+        raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
 
 
 class HdfsStore(Store):

@@ -55,7 +55,9 @@ class Run:
     logged: int = -1  #: last step in the log; -1: not even the start line
 
     def step_at(self, now_s: Seconds) -> int:
-        done = math.floor((now_s - self.since_s) / self.iteration_s + 1e-9)
+        if now_s >= self.ends_s:
+            return self.last_step
+        done = math.floor((now_s - self.since_s) / self.iteration_s + 1e-3)  # wall times have steps of 1e-7 s
         return min(self.first_step + max(done, 0), self.last_step)
 
     @property

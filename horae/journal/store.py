@@ -196,7 +196,7 @@ class Journal:
                 (mark.seq, now_s - history_s, Kind.CHECKPOINT.value),
             ).rowcount
         with self._maintaining():
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.executescript("PRAGMA incremental_vacuum")  # one `execute` would free one page
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return dropped
 

@@ -136,9 +136,7 @@ def _node(entry: object, where: str) -> Node:
 
 def _speeds(value: object) -> Mapping[GpuType, float]:
     if not isinstance(value, Mapping):
-        raise BadInput(
-            "not a map from GPU type to speed", field="speeds", value=value, remedy="{v100: 1.0, k80: 0.4}"
-        )
+        raise BadInput("not a map from GPU type to speed", field="speeds", value=value, remedy="{v100: 1.0, k80: 0.4}")
     for gpu_type, speed in value.items():
         if not isinstance(speed, int | float) or isinstance(speed, bool) or speed <= 0:
             raise BadInput("a number above 0", field=f"speeds.{gpu_type}", value=speed)

@@ -31,6 +31,8 @@ from policy.solver import TOLERANCE, Backend, Program, Result, Row, Variable
 
 #: Relative slack within which two normalised throughputs are the same.
 SAME = 1e-7
+#: A dual value above this is one.
+PRICED = 1e-9
 #: Passes after which the envy of capped tenants is taken as it is.
 PASSES = 12
 Matrix = NDArray[np.float64]
@@ -114,82 +116,49 @@ def non_cooperative(
 ) -> Shares:
     """Eq. 9, weighted, with demand caps by progressive filling.
 
-    Each pass maximises the common level t (throughput per weight) of the rows not fixed yet; rows that cannot rise
-    above it are then fixed there. Without caps one pass ends it.
+    Each pass maximises the common level (throughput per weight) of the rows that are not fixed yet. A row with a price
+    is at that level in every optimum (complementary slackness): it is fixed there, and the others go on. Without caps
+    one pass ends it.
     """
     small, of = merged(users)
     n, k = small.speed.shape
-    usable = (small.speed.max(axis=1, initial=0.0) > 0) & (small.cap > 0)
-    fixed: dict[int, float] = {i: 0.0 for i in range(n) if not usable[i]}
-    seconds, result = 0.0, None
     program = Program()
     x = _block(program, small)
     for j in range(k):
         program.at_most({x[i][j]: 1.0 for i in range(n)}, float(small.gpus[j]))
-    caps = {i: program.at_most({x[i][j]: 1.0 for j in range(k)}, float(small.cap[i])) for i in _finite(small.cap)}
+    for i in _finite(small.cap):
+        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(small.cap[i]))
     level = program.variable()
-    even = [
-        program.equal({**{x[i][j]: float(small.speed[i, j]) for j in range(k)}, level: -float(small.weight[i])}, 0.0)
+    reach = [
+        program.at_least({**{x[i][j]: float(small.speed[i, j]) for j in range(k)}, level: -float(small.weight[i])}, 0.0)
         for i in range(n)
     ]
-    for i, value in fixed.items():
-        program.set_row(even[i], bound=value, coefficients={level: 0.0})
     program.maximise({level: 1.0})
-    while len(fixed) < n:
-        result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
-        seconds += result.seconds
-        if not result.has_solution:
-            return Shares(np.zeros((len(users.speed), k)), _timed(result, seconds))
-        if not caps:
-            break
+    hopeless = (small.speed.max(axis=1, initial=0.0) <= 0) | (small.cap <= 0)
+    rising = {i for i in range(n) if not hopeless[i]}
+    for i in set(range(n)) - rising:
+        program.set_row(reach[i], coefficients={level: 0.0})
+    seconds, result = 0.0, None
+    while rising:
+        answer = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
+        seconds += answer.seconds
+        if not answer.has_solution:
+            if result is None:
+                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds))
+            break  # float noise at the end of the filling: what was reached stands
+        result = answer
         top = result[level]
-        stuck = _stuck(program, small, x, even, level, fixed, top, time_limit_s, seed, backend)
-        for i in stuck:
-            fixed[i] = top * float(small.weight[i])
-            program.set_row(even[i], bound=fixed[i], coefficients={level: 0.0})
+        priced = {i for i in rising if abs(result.prices[reach[i]]) > PRICED} or set(rising)
+        for i in priced:
+            program.set_row(reach[i], bound=top * float(small.weight[i]) * (1 - 1e-9), coefficients={level: 0.0})
+        rising -= priced
     if result is None:
-        return Shares(np.zeros((len(users.speed), k)), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
+        return Shares(np.zeros(users.speed.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     found = _values(result, x)
-    divided = split(found, of, users.weight) if caps else _split_level(found, of, users)
-    return Shares(divided, _timed(result, seconds))
-
-
-def _stuck(
-    program: Program,
-    users: Users,
-    x: list[list[Variable]],
-    even: list[int],
-    level: Variable,
-    fixed: dict[int, float],
-    top: float,
-    time_limit_s: float | None,
-    seed: int,
-    backend: Backend,
-) -> list[int]:
-    """Rows that cannot rise above `top` while all others that are not fixed keep it.
-
-    All rows may go their own way above `top` for one solve that maximises the sum of their (bounded) rises; a row
-    that does not rise there is tried alone before it is called stuck: the sum may prefer another.
-    """
-    free = [i for i in range(len(even)) if i not in fixed]
-    rise = {i: program.variable(0.0, max(top, 1e-3)) for i in free}
-    for i in free:
-        program.set_row(even[i], bound=top * float(users.weight[i]), coefficients={level: 0.0, rise[i]: -1.0})
-    stuck = set(free)
-    program.maximise({rise[i]: 1.0 for i in free})
-    result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
-    if result.has_solution:
-        stuck -= {i for i in free if result[rise[i]] > SAME * max(top, 1.0)}
-    for i in sorted(stuck):
-        program.maximise({rise[i]: 1.0})
-        alone = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
-        if alone.has_solution and alone[rise[i]] > SAME * max(top, 1.0):
-            stuck.discard(i)
-    for i in free:
-        program.set_bounds(rise[i], 0.0, 0.0)
-        program.set_row(even[i], bound=0.0, coefficients={level: -float(users.weight[i])})
-    program.maximise({level: 1.0})
-    return sorted(stuck) or free  # nobody rises alone: numerically at the end
+    level_only = not _finite(small.cap)
+    return Shares(
+        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds)
+    )
 
 
 def cooperative(

@@ -130,9 +130,7 @@ class Driver:
     def nodes(self) -> list[Node]:
         """Healthy nodes of the GPU type that has at least two of them, by name."""
         seen = self.observe()
-        up = [
-            n for n in sorted(seen.nodes, key=lambda n: n.name) if n.health is Health.UP and n.gpus - n.foreign >= 2
-        ]
+        up = [n for n in sorted(seen.nodes, key=lambda n: n.name) if n.health is Health.UP and n.gpus - n.foreign >= 2]
         for node in up:
             same = [n for n in up if n.gpu_type == node.gpu_type]
             if len(same) >= 2:
@@ -153,9 +151,7 @@ class Driver:
 
     # --- acting -------------------------------------------------------------------------------------------
 
-    def submit(
-        self, name: str, behaviour: Behaviour = Behaviour.TRAINS, *, gpus: tuple[int, int] = (1, 4)
-    ) -> JobId:
+    def submit(self, name: str, behaviour: Behaviour = Behaviour.TRAINS, *, gpus: tuple[int, int] = (1, 4)) -> JobId:
         job = self.harness.submit(name, behaviour, gpus=gpus)
         self.wait(job, JobState.QUEUED)
         return job

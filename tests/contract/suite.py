@@ -615,7 +615,5 @@ def test_reshape_is_in_place_or_refused(cluster: Driver) -> None:
         assert cluster.job(job).epoch == 1
         return
     cluster.port.reshape(job, cluster.one(2), 2)
-    cluster.until(
-        "two GPUs in epoch 2", lambda: (s := cluster.job(job)).epoch == 2 and sum(s.allocation.values()) == 2
-    )
+    cluster.until("two GPUs in epoch 2", lambda: (s := cluster.job(job)).epoch == 2 and sum(s.allocation.values()) == 2)
     cluster.wait(job, JobState.RUNNING)

@@ -70,9 +70,7 @@ def test_one_probe_a_key_and_a_budget_an_hour() -> None:
     free = {"v100": 64, "k80": 64}
     assert len(plan(jobs, free, [], 0.0).suggestions) == 3
     assert len(plan(jobs, free, [], 0.0, Budget(probes_an_hour=2)).suggestions) == 2
-    assert (
-        len(plan(jobs, free, [9000.0, 9900.0, 100.0], 10_000.0, Budget(probes_an_hour=3)).suggestions) == 2 - 1 + 0
-    )
+    assert len(plan(jobs, free, [9000.0, 9900.0, 100.0], 10_000.0, Budget(probes_an_hour=3)).suggestions) == 2 - 1 + 0
     assert plan(jobs, free, [0.0], 1.0, Budget(probes_an_hour=0)).suggestions == ()
 
 

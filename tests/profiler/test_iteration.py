@@ -158,9 +158,7 @@ def test_an_epochs_time_over_its_iterations() -> None:
 
 def test_a_bar_that_reached_its_end_times_an_epoch() -> None:
     points = [
-        point(
-            e, epoch=float(e), iteration=100.0, iterations=100.0, scope="epoch", elapsed_s=8.0, elapsed_of="epoch"
-        )
+        point(e, epoch=float(e), iteration=100.0, iterations=100.0, scope="epoch", elapsed_s=8.0, elapsed_of="epoch")
         for e in (1, 2, 3)
     ]
     found = timing(run(points, scope="epoch", iterations_per_epoch=100.0))
@@ -174,6 +172,37 @@ def test_bars_are_the_last_resort() -> None:
     found = timing(run(points)).iteration
     assert found is not None
     assert (found.source, found.median) == ("bar", pytest.approx(0.1))
+
+
+def test_an_epochs_mean_step_is_printed_too() -> None:
+    points = [point(e, Kind.EPOCH, epoch=float(e), epoch_s=3.0, step_s=0.083) for e in (1, 2, 3)]
+    found = timing(run(points, iterations_per_epoch=40.0))
+    assert found.iteration is not None
+    assert (found.iteration.source, found.iteration.median) == ("printed", 0.083)
+
+
+def test_a_bars_rate_is_finer_than_an_epoch_in_whole_seconds() -> None:
+    def bars(seconds: float) -> list[Point]:
+        return [
+            point(
+                e,
+                epoch=float(e),
+                iteration=40.0,
+                iterations=40.0,
+                scope="epoch",
+                epoch_s=seconds,
+                step_s=0.083,
+                from_bar=True,
+            )
+            for e in (1, 2, 3)
+        ]
+
+    coarse = timing(run(bars(3.0), scope="epoch", iterations_per_epoch=40.0))
+    assert coarse.iteration is not None
+    assert (coarse.iteration.source, coarse.iteration.median, coarse.warnings) == ("bar", 0.083, ())
+    fine = timing(run(bars(3.29), scope="epoch", iterations_per_epoch=40.0)).iteration
+    assert fine is not None
+    assert fine.source == "epoch"
 
 
 def test_sources_that_disagree_are_named() -> None:
@@ -224,9 +253,7 @@ def test_ranks_are_averaged_and_one_clock_is_read() -> None:
 
 
 def test_validation_points_time_nothing() -> None:
-    points = steps([0.2] * 20) + [
-        point(100 + i, Kind.VALIDATION, step_s=9.0, iteration=float(i)) for i in range(50)
-    ]
+    points = steps([0.2] * 20) + [point(100 + i, Kind.VALIDATION, step_s=9.0, iteration=float(i)) for i in range(50)]
     found = timing(run(points)).iteration
     assert found is not None
     assert found.median == 0.2

@@ -34,9 +34,7 @@ SHAPES = {
 def made(law: str, n: int, noise: float = 0.0, seed: int = 0) -> list[tuple[float, float]]:
     parameters = {"origin": 0.0, "asymptote": 1.5, "scale": 5.0 if law != "constant" else 0.0, **SHAPES[law]}
     chance = random.Random(seed)
-    return [
-        (float(k), float(evaluate(law, parameters, float(k))) + chance.gauss(0, noise)) for k in range(1, n + 1)
-    ]
+    return [(float(k), float(evaluate(law, parameters, float(k))) + chance.gauss(0, noise)) for k in range(1, n + 1)]
 
 
 def real(name: str) -> list[tuple[float, float]]:

@@ -54,7 +54,7 @@ class LiveApp(App[None]):
     CSS = """
     Screen { background: #101418; layout: vertical; }
     #title { height: 1; background: #1b222a; }
-    #body { layout: grid; grid-size: 1; grid-rows: auto auto 1fr auto; }
+    #upper { height: auto; }
     .part { border-top: solid #34414e; border-title-color: #8fa3b5; border-title-style: bold; padding: 0 1; }
     #nodes, #tenants { height: auto; }
     #jobs { height: 1fr; background: #101418; padding: 0; scrollbar-size-horizontal: 0; }
@@ -62,9 +62,8 @@ class LiveApp(App[None]):
     #jobs > .datatable--cursor { background: #26313c; }
     #events { height: auto; }
     Footer { background: #1b222a; }
-    .-wide #body { grid-size: 2; grid-columns: 1fr 1fr; grid-rows: auto 1fr auto; }
-    .-wide #jobs { column-span: 2; }
-    .-wide #events { column-span: 2; }
+    .-wide #upper { layout: horizontal; }
+    .-wide #nodes, .-wide #tenants { width: 1fr; }
     Page { align: center middle; background: #101418 60%; }
     #page { width: 90%; max-width: 110; height: auto; max-height: 90%; background: #1b222a;
             border: round #4c9be8; border-title-color: #4c9be8; padding: 1 2; }
@@ -100,15 +99,15 @@ class LiveApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(" horae ", id="title")
-        with Container(id="body"):
-            nodes, tenants = Static(id="nodes", classes="part"), Static(id="tenants", classes="part")
-            jobs: DataTable[Text] = DataTable(
-                id="jobs", classes="part", cursor_type="row", cursor_foreground_priority="renderable"
-            )
-            events = Static(id="events", classes="part")
-            nodes.border_title, jobs.border_title = "nodes", "jobs"
-            tenants.border_title, events.border_title = "tenants", "decisions"
-            yield from (nodes, tenants, jobs, events)
+        nodes, tenants = Static(id="nodes", classes="part"), Static(id="tenants", classes="part")
+        jobs: DataTable[Text] = DataTable(
+            id="jobs", classes="part", cursor_type="row", cursor_foreground_priority="renderable"
+        )
+        events = Static(id="events", classes="part")
+        nodes.border_title, jobs.border_title = "nodes", "jobs"
+        tenants.border_title, events.border_title = "tenants", "decisions"
+        yield Container(nodes, tenants, id="upper")
+        yield from (jobs, events)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:

@@ -9,7 +9,9 @@ from horae.cli.live.view import EventView, JobView, NodeView, TenantView, View
 from policy.model import GpuSeconds, Seconds
 
 #: What people watching want to read; the rest is for `horae history`.
-TOLD = frozenset({"submitted", "intent", "ended", "guarded", "alert", "mode", "held", "cancel-asked", "capped", "missing"})
+TOLD = frozenset(
+    {"submitted", "intent", "ended", "guarded", "alert", "mode", "held", "cancel-asked", "capped", "missing"}
+)
 
 
 def view(
@@ -26,15 +28,22 @@ def view(
         policy=", ".join(dict.fromkeys(p["policy"] for p in pools)),
         mode=", ".join(dict.fromkeys(p["mode"] for p in pools)),
         wall_s=status["now_s"],
-        nodes=tuple(
-            NodeView(n["name"], n["gpu_type"], n["gpus"], n["health"], n["foreign"]) for n in status["nodes"]
-        ),
+        nodes=tuple(NodeView(n["name"], n["gpu_type"], n["gpus"], n["health"], n["foreign"]) for n in status["nodes"]),
         tenants=tuple(_tenant(t, owed) for t in status["tenants"]),
         jobs=tuple(_job(j) for j in status["jobs"]),
-        events=tuple(_event(e) for e in events if e["kind"] in TOLD),
+        events=tuple(_event(e) for e in events if _told(e)),
         alerts=tuple(a["text"] for a in status["alerts"]),
         since_s=since_s,
     )
+
+
+def _told(event: Mapping[str, Any]) -> bool:
+    data = event.get("data") or {}
+    if event["kind"] == "intent":
+        return data.get("verb") != "submit"
+    if event["kind"] == "guarded":
+        return data.get("guard") is not None
+    return event["kind"] in TOLD
 
 
 def _tenant(tenant: Mapping[str, Any], owed: Mapping[str, GpuSeconds] | None) -> TenantView:

@@ -24,9 +24,7 @@ def locate() -> Path:
         path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
         if path.exists():
             return path
-    raise FileNotFoundError(
-        "the digits data set comes with scikit-learn: pip install 'horae[demo]', or give --data"
-    )
+    raise FileNotFoundError("the digits data set comes with scikit-learn: pip install 'horae[demo]', or give --data")
 
 
 def load(path: str | None = None) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from horae.api.errors import no_such_job
+from horae.arbiter.desk import NoSuchJob
 from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
 from policy.model import Seconds
@@ -50,7 +50,7 @@ class Book:
 
     def job(self, job: JobId) -> dict[str, Any]:
         if job not in self.specs:
-            raise no_such_job(job)
+            raise NoSuchJob(job)
         spec = self.specs[job]
         return {
             "id": job,
@@ -76,7 +76,7 @@ class Book:
         ]
         return found[-limit:]
 
-    def log(self, job: JobId, offset: int) -> LogChunk:
+    def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
         self.job(job)
         data = self.logs.get(job, b"")[offset : offset + 4]
         return LogChunk(data, offset + len(data), eof=offset + len(data) >= len(self.logs.get(job, b"")))
@@ -87,7 +87,7 @@ class Book:
     def config(self) -> dict[str, Any]:
         return {"cluster": {"adapter": "book"}}
 
-    def submit(self, specs: Sequence[JobSpec]) -> list[JobId]:
+    def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
         self._maybe_fail()
         with self.lock:
             names = [str(next(self.numbers)) for _ in specs]
@@ -96,14 +96,17 @@ class Book:
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         self._maybe_fail()
+        self.job(job)
         self.cancelled[job] = (by, why)
         return "is being cancelled"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
+        self.job(job)
         self.held[job] = why
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
+        self.job(job)
         self.held.pop(job, None)
         return "is not held"
 

@@ -25,7 +25,9 @@ class Caller:
 
     def becomes(self, name: str, uid: int = 54321) -> None:
         self.monkeypatch.setattr(peers, "peer_uid", lambda _: uid)
-        self.monkeypatch.setattr(peers, "user_name", lambda number: name if number == uid else str(number))
+        self.monkeypatch.setattr(
+            peers, "user_name", lambda number: name if number == uid else "root" if number == 0 else str(number)
+        )
 
 
 @pytest.fixture

@@ -8,15 +8,16 @@ SIGKILL.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from horae.fake import FakePort, Program, World
+from horae.arbiter.judge import Decide
+from horae.fake import FakePort, Faults, Program, World
 from horae.journal import Clock, Draft, Event, Journal
 from horae.journal.store import rebuilt
-from horae.port import JobState
+from horae.port import ClusterPort, JobState
 from horae.spec import JobSpec
 from policy.model import Allocation, Health
 from tests.contract.harness import starts_in, steps_in
@@ -59,51 +60,53 @@ class MortalJournal(Journal):
         return fresh
 
 
-class MortalPort(FakePort):
-    """The fake's connection; every call that changes the cluster is two boundaries."""
+class MortalPort:
+    """A connection whose calls that change the cluster are two boundaries each."""
 
-    def __init__(self, world: World, boundaries: Boundaries) -> None:
-        super().__init__(world)
-        self._boundaries = boundaries
+    def __init__(self, port: ClusterPort, boundaries: Boundaries) -> None:
+        self._port, self._boundaries = port, boundaries
 
-    def _around(self, what: str, call: Callable[[], None]) -> None:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def _around(self, what: str, call: Callable[..., None], *values: Any) -> None:
         self._boundaries.at(f"before {what}")
-        call()
+        call(*values)
         self._boundaries.at(f"after {what}")
 
     def claim(self, token: str) -> None:
-        self._around("claim", lambda: FakePort.claim(self, token))
+        self._around("claim", self._port.claim, token)
 
     def submit(self, job: str, spec: JobSpec) -> None:
-        self._around(f"submit {job}", lambda: FakePort.submit(self, job, spec))
+        self._around(f"submit {job}", self._port.submit, job, spec)
 
     def start(self, job: str, allocation: Allocation, epoch: int) -> None:
-        self._around(f"start {job} epoch {epoch}", lambda: FakePort.start(self, job, allocation, epoch))
+        self._around(f"start {job} epoch {epoch}", self._port.start, job, allocation, epoch)
 
     def checkpoint_and_stop(self, job: str, grace_s: float) -> None:
-        self._around(f"stop {job}", lambda: FakePort.checkpoint_and_stop(self, job, grace_s))
+        self._around(f"stop {job}", self._port.checkpoint_and_stop, job, grace_s)
 
     def cancel(self, job: str) -> None:
-        self._around(f"cancel {job}", lambda: FakePort.cancel(self, job))
+        self._around(f"cancel {job}", self._port.cancel, job)
 
     def release(self, job: str) -> None:
-        self._around(f"release {job}", lambda: FakePort.release(self, job))
+        self._around(f"release {job}", self._port.release, job)
 
 
 class MortalSite(Site):
     """A site whose arbiter dies at a boundary; `open` starts its successor on the same folder and cluster."""
 
-    def __init__(self, folder: Path, boundaries: Boundaries, **changes: Any) -> None:
-        self.boundaries = boundaries
+    def __init__(self, folder: Path, boundaries: Boundaries, *, policy: Decide = equal_shares, **changes: Any) -> None:
+        self.boundaries, self.faults = boundaries, Faults()
         super().__init__(
             folder,
-            policy=equal_shares,
+            policy=policy,
             program=Program(iteration_s=0.5, start_s=0.6, stop_s=0.4, checkpoint_every=10, log_every=1),
             **changes,
         )
 
     def open(self) -> None:
-        self.port = MortalPort(self.world, self.boundaries)
+        self.port = cast(ClusterPort, MortalPort(FakePort(self.world, self.faults), self.boundaries))
         try:
             super().open()
         except Kill:  # it did not even come up; the next one does
@@ -119,10 +122,12 @@ class MortalSite(Site):
 Deed = tuple[float, str, Callable[[MortalSite], None]]
 
 
-def submission(name: str, gpus: tuple[int, int], steps: int, who: Any = ANN) -> Callable[[MortalSite], None]:
+def submission(
+    name: str, gpus: tuple[int, int], steps: int, who: Any = ANN, **changes: Any
+) -> Callable[[MortalSite], None]:
     def deed(site: MortalSite) -> None:
         if all(record.spec.name != name for record in site.core.ledger.jobs.values()):  # it was not acknowledged
-            site.desk.submit([spec(name, gpus, steps=steps)], who)
+            site.desk.submit([spec(name, gpus, steps=steps, **changes)], who)
 
     return deed
 
@@ -164,16 +169,17 @@ def play(site: MortalSite, story: Sequence[Deed] = STORY, *, patience_s: float =
         site.time.now += 0.25
 
 
-def check(site: Site, ends: dict[str, JobState], *, lossless: Collection[str] = ()) -> None:
+def check(world: World, journal: Path, ends: Mapping[str, JobState], *, lossless: Collection[str] = ()) -> None:
     """What must hold after any story: nothing lost, doubled, over-allocated or restarted from older state.
 
     `lossless`: jobs that were never lost with a node, so that no step of theirs may be done twice.
     """
+    ledger = rebuilt(journal)
     by_name: dict[str, list[Any]] = {}
-    for fake in site.world.jobs.values():
+    for fake in world.jobs.values():
         by_name.setdefault(fake.spec.name, []).append(fake)
     for name, end in ends.items():
-        records = [r for r in site.core.ledger.jobs.values() if r.spec.name == name]
+        records = [r for r in ledger.jobs.values() if r.spec.name == name]
         assert len(records) == 1, f"{name} is on record {len(records)} times"
         assert records[0].ended is end, f"{name} is {records[0]}"
         if name not in by_name:
@@ -194,9 +200,8 @@ def check(site: Site, ends: dict[str, JobState], *, lossless: Collection[str] = 
             newest = _newest_checkpoint(log, after.epoch)
             assert after.step >= newest, f"{name} restarted at {after.step}, its checkpoint was at {newest}"
             assert after.step >= before.step
-    assert site.world.refusals == [], "the arbiter asked for GPUs that were in use"
-    assert site.world.violations == []
-    assert rebuilt(site.journal.path) == site.core.ledger
+    assert world.refusals == [], "the arbiter asked for GPUs that were in use"
+    assert world.violations == []
 
 
 def _newest_checkpoint(log: bytes, before_epoch: int, every: int = 10) -> int:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from horae.journal.store import rebuilt
 from tests.horae.arbiter.killing import ENDS, Boundaries, MortalSite, check, play
 
-#: Jobs of the story that lose no node.
-UNHARMED = ("a",)
 PARTS = 8
 
 
@@ -17,7 +16,8 @@ def boundaries(folder: Path) -> list[str]:
     """The boundaries of the story, in order, when nobody is killed."""
     site = MortalSite(folder, Boundaries())
     play(site)
-    check(site, ENDS)
+    check(site.world, site.journal.path, ENDS)
+    assert rebuilt(site.journal.path) == site.core.ledger
     site.close()
     return site.boundaries.names
 
@@ -36,7 +36,8 @@ def test_killed_at_every_boundary(tmp_path: Path, part: int) -> None:
         site = MortalSite(tmp_path / str(at), Boundaries(die_at=at))
         try:
             play(site)
-            check(site, ENDS)
+            check(site.world, site.journal.path, ENDS)
+            assert rebuilt(site.journal.path) == site.core.ledger
         except BaseException as error:
             error.add_note(
                 f"killed at boundary {at}: {site.boundaries.names[at] if at < site.boundaries.count else '?'}"

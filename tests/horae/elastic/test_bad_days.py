@@ -62,10 +62,10 @@ def test_nothing_outlives_a_supervisor_that_is_killed(exec_job: Make) -> None:
     assert job.state["state"] == "running"  # nobody was left to say otherwise: the adapter makes `lost` of it
 
 
-def test_nothing_but_runaways_outlives_a_keeper_that_is_killed(exec_job: Make) -> None:
-    job = exec_job(counter())
+def test_nothing_outlives_a_keeper_that_is_killed(exec_job: Make) -> None:
+    job = exec_job(FORKS_AWAY.format(then="time.sleep(600)"))
     job.start(gpus=2)
-    job.until_log("step=2/")
+    job.until_log("away", times=2)
     everything = job.processes()
     assert job.process is not None
     os.kill(job.process.pid, signal.SIGKILL)
@@ -237,9 +237,7 @@ def test_a_full_disk_under_periodic_checkpoints_costs_only_those(exec_job: Make,
     assert job.state["checkpoint"]["step"] == 200
 
 
-def test_a_full_disk_at_the_last_checkpoint_is_told_and_the_older_one_is_kept(
-    exec_job: Make, tmp_path: Path
-) -> None:
+def test_a_full_disk_at_the_last_checkpoint_is_told_and_the_older_one_is_kept(exec_job: Make, tmp_path: Path) -> None:
     full = tmp_path / "full"
     job = exec_job("", retries=1)
     on_full_disk(job, full, every=10)

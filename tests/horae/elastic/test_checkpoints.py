@@ -131,8 +131,12 @@ def test_pruning_keeps_the_newest_and_at_least_one(store: FolderStore) -> None:
         write(store, step)
     assert len(checkpoints.prune(store, 2)) == 3
     assert [mark.step for mark in checkpoints.marks(store)] == [5, 4]
+    (Path(store.path) / checkpoints.marks(store)[0].name / "model").unlink()
+    checkpoints.prune(store, 1)
+    assert [mark.step for mark in checkpoints.marks(store)] == [5, 4], "a damaged one does not count"
+    write(store, 6)
     checkpoints.prune(store, 0)
-    assert [mark.step for mark in checkpoints.marks(store)] == [5]
+    assert [mark.step for mark in checkpoints.marks(store)] == [6]
 
 
 def test_deleting_never_leaves_half_an_entry_under_its_name(

@@ -94,9 +94,7 @@ def test_a_full_disk_keeps_the_old_account_whole_or_takes_the_new_one_from_the_r
     assert {path.name for path in tmp_path.iterdir()} == {"state.json"}
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     files.write_atomic(str(path), b"old")
 

@@ -48,18 +48,14 @@ def run(job: ExecJob, sizes: list[int]) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(("hidden", "micro"), [(0, None), (24, None), (24, 7)])
-def test_a_resized_run_has_the_loss_curve_of_an_unresized_one(
-    exec_job: Make, hidden: int, micro: int | None
-) -> None:
+def test_a_resized_run_has_the_loss_curve_of_an_unresized_one(exec_job: Make, hidden: int, micro: int | None) -> None:
     """Printed to four decimals, so equal to 1e-4; rounding differs only in the order of sums."""
     still, moved = exec_job("", "still"), exec_job("", "moved")
     trainer(still, hidden)
     trainer(moved, hidden, micro)
     reference, resized = run(still, [1]), run(moved, [2, 3, 1, 2])
     assert sorted(reference) == sorted(resized) == list(range(1, STEPS + 1))
-    assert [resized[step] for step in resized] == pytest.approx(
-        [reference[step] for step in reference], abs=1.01e-4
-    )
+    assert [resized[step] for step in resized] == pytest.approx([reference[step] for step in reference], abs=1.01e-4)
     assert reference[STEPS] < 0.5 * reference[1]
     assert weights(moved) == pytest.approx(weights(still), rel=1e-9, abs=1e-12)
 

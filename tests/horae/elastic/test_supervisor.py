@@ -283,3 +283,53 @@ def test_exit_74_is_what_a_trainer_says_that_could_not_checkpoint(exec_job: Make
     job.start()
     assert job.wait() == EXIT_NO_CHECKPOINT
     assert "could not write its checkpoint" in job.state["native"]
+
+
+def test_a_request_that_is_there_before_the_first_step_is_obeyed_before_it(exec_job: Make) -> None:
+    """A step may take longer than the grace: none is begun."""
+    job = exec_job(counter(before="open(os.environ['HORAE_STOP_FILE'], 'w').close()", step_s=5.0))
+    job.start(gpus=2)
+    assert job.wait() == 86
+    assert job.state["checkpoint"]["step"] == 0
+    assert " step=1/" not in job.log
+
+
+SHARDS = """
+    import os, sys, time
+    from horae import elastic
+
+    def save(folder):
+        rank = training.rank
+        {trouble}
+        with open(os.path.join(folder, "shard-%d" % rank), "w") as file:
+            file.write(str(rank))
+        time.sleep(0.05 * rank)
+
+    def load(folder):
+        print("shards", sorted(os.listdir(folder)), flush=True)
+
+    training = elastic.Training(
+        steps={steps}, global_batch=6, save=save, load=load, collective=True, checkpoint_every_steps=3, log_every_s=0.0
+    )
+    for step in training:
+        time.sleep(0.01)
+"""
+
+
+def test_shards_of_all_ranks_become_one_checkpoint(exec_job: Make) -> None:
+    job = exec_job(SHARDS.format(steps=10**6, trouble="pass"))
+    job.start(gpus=3)
+    job.until_log("step=8/")
+    job.stop()
+    assert job.wait() == 86
+    job.start(gpus=2)
+    job.until_log("shards ['horae.json', 'shard-0', 'shard-1', 'shard-2']", times=2)
+
+
+def test_a_shard_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(exec_job: Make) -> None:
+    job = exec_job(SHARDS.format(steps=10, trouble="if rank == 1 and training.step < 9: raise OSError(28, 'no room')"))
+    job.start(gpus=3)
+    assert job.wait() == 0
+    assert "could not be written, training goes on: another rank could not write its part" in job.log
+    assert [path.name[5:17] for path in job.checkpoints.glob("step-*")].count("000000000010") == 1
+    assert not list(job.checkpoints.glob("step-000000000003*"))

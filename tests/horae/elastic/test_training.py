@@ -107,9 +107,7 @@ def test_periodic_checkpoints_are_pruned(tmp_path: Path) -> None:
     ]
 
 
-def test_another_global_batch_is_said_and_the_position_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_global_batch_is_said_and_the_position_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in training(Model(), tmp_path, steps=2, global_batch=8, samples=100):
         pass
     again = training(Model(), tmp_path, epoch=2, steps=3, global_batch=4, samples=100)

@@ -1,0 +1,66 @@
+"""JAX: a tree of arrays (parameters, optimizer state) that is saved and resumed.
+
+state = jax_.Tree(params=params, optimizer=optimizer_state)
+training = elastic.Training(steps=4000, global_batch=256, samples=len(x), save=state.save, load=state.load)
+jax_.initialize(training.environment)          # before any other use of JAX, where there are several ranks
+for step in training:
+    for part in step.micro_batches():
+        ...
+    state.params, state.optimizer = update(state.params, state.optimizer, gradient)
+"""
+
+import os
+from typing import Any
+
+from ..environment import Environment
+
+_FILE = "jax.npz"
+
+
+def initialize(environment: Environment) -> None:
+    """Join this rank to the gang's JAX runtime; does nothing for one rank alone."""
+    if environment.world == 1:
+        return
+    import jax
+
+    jax.distributed.initialize(
+        coordinator_address="%s:%s" % (environment.address, os.environ.get("MASTER_PORT", "29500")),
+        num_processes=environment.world,
+        process_id=environment.rank,
+        local_device_ids=[environment.local_rank] if os.environ.get("CUDA_VISIBLE_DEVICES") else None,
+    )
+
+
+class Tree:
+    """Named trees of arrays, read and written as attributes. Arrays must be whole on rank 0 (replicated)."""
+
+    def __init__(self, **trees: Any) -> None:
+        self.__dict__.update(trees)
+        self._names = sorted(trees)
+
+    def save(self, folder: str) -> None:
+        import jax
+        import numpy
+
+        arrays = {}
+        for name in self._names:
+            for i, leaf in enumerate(jax.tree_util.tree_leaves(getattr(self, name))):
+                arrays["%s.%d" % (name, i)] = numpy.asarray(leaf)
+        with open(os.path.join(folder, _FILE), "wb") as file:
+            numpy.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def load(self, folder: str) -> None:
+        """Raises ValueError when the checkpoint's trees have another shape than these."""
+        import jax
+        import numpy
+
+        with numpy.load(os.path.join(folder, _FILE)) as arrays:
+            for name in self._names:
+                leaves, structure = jax.tree_util.tree_flatten(getattr(self, name))
+                loaded = [arrays["%s.%d" % (name, i)] for i in range(len(leaves))]
+                for i, (old, new) in enumerate(zip(leaves, loaded)):  # noqa: B905  (strict= is newer than 3.7)
+                    if numpy.shape(old) != new.shape:
+                        raise ValueError(
+                            "%s: leaf %d has shape %s, the checkpoint's %s" % (name, i, numpy.shape(old), new.shape)
+                        )
+                setattr(self, name, jax.tree_util.tree_unflatten(structure, [jax.numpy.asarray(x) for x in loaded]))

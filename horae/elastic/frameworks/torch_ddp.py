@@ -1,0 +1,90 @@
+"""PyTorch, data-parallel, in a loop of your own.
+
+    training = torch_ddp.TorchTraining(model, optimizer, steps=4000, global_batch=256, samples=len(data), seed=7)
+    for step in training:
+        for part in training.parts(step):
+            loss = criterion(training.model(x[part.indices]), y[part.indices])
+            (loss * part.weight).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step.report(loss)
+
+`training.model` is the model, on this rank's device and wrapped in DistributedDataParallel where there are several
+ranks; gradients travel at the last part of a step only. Model, optimizer and scheduler are in the checkpoint. The
+random state is set anew for each step from the seed, so it needs no saving; what a model draws (dropout) depends on
+the rank, everything else of a run does not depend on the gang's size.
+"""
+
+import os
+from contextlib import nullcontext
+from typing import Any, Iterator, Optional
+
+from ..batches import MicroBatch, derived_seed
+from ..environment import Environment
+from ..training import Step, Training
+
+_FILE = "torch.pt"
+
+
+class TorchTraining(Training):
+    """`Training` for a model and its optimizer. `options` are those of `Training`.
+
+    device: default: the GPU LOCAL_RANK if there is one, else the CPU. backend: default nccl or gloo, by the device.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        scheduler: Any = None,
+        device: Any = None,
+        backend: Optional[str] = None,
+        environment: Optional[Environment] = None,
+        **options: Any,
+    ) -> None:
+        import torch
+
+        self._torch = torch
+        found = environment or Environment()
+        if device is None:
+            device = torch.device("cuda", found.local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        self.device = torch.device(device)
+        self.bare_model = model.to(self.device)
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        super().__init__(save=self._write_state, load=self._read_state, environment=found, **options)
+        self.model = self._distributed(backend) if found.world > 1 else self.bare_model
+
+    def parts(self, step: Step) -> Iterator[MicroBatch]:
+        """This rank's micro-batches; gradients are exchanged in the backward pass of the last."""
+        parts = step.micro_batches()
+        self._torch.manual_seed(derived_seed(self.seed, step.number, self.rank))
+        for i, part in enumerate(parts):
+            quiet = self.world > 1 and i + 1 < len(parts)
+            with self.model.no_sync() if quiet else nullcontext():
+                yield part
+
+    def finish(self) -> None:
+        super().finish()
+        if self.world > 1:
+            self._torch.distributed.destroy_process_group()
+
+    def _distributed(self, backend: Optional[str]) -> Any:
+        distributed = self._torch.distributed
+        if not distributed.is_initialized():
+            distributed.init_process_group(backend or ("nccl" if self.device.type == "cuda" else "gloo"))
+        wrapper = self._torch.nn.parallel.DistributedDataParallel
+        return wrapper(self.bare_model, device_ids=[self.device] if self.device.type == "cuda" else None)
+
+    def _write_state(self, folder: str) -> None:
+        state = {"model": self.bare_model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.scheduler is not None:
+            state["scheduler"] = self.scheduler.state_dict()
+        self._torch.save(state, os.path.join(folder, _FILE))
+
+    def _read_state(self, folder: str) -> None:
+        state = self._torch.load(os.path.join(folder, _FILE), map_location=self.device)
+        self.bare_model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])

@@ -1,0 +1,131 @@
+"""AFS-P and AFS-S: Apathetic Future Share without job lengths (AFS §3.3, Appendix D).
+
+While the smallest gangs of all jobs fit (stage two), AFS-P gives step after step to the job with the top priority by
+comparison (3) evaluated both ways: b precedes a if (3) holds for (a, b), a precedes b if it holds for (b, a); (3)
+cannot hold both ways, and where it holds neither way the order would depend on lengths that nobody knows: the paper
+draws, here the tie rule decides (earliest submitted, then name), which is what makes a replay possible.
+
+While they do not fit (stage one), jobs share the processor: each gets its smallest gang in the order of a counter of
+units of time (`unit`, 2 h in the paper) it has run, not pre-empted within a unit. A job that completes a unit goes
+back behind the others.
+
+AFS-S knows of a job only the size at which it is fastest (Appendix D): stage one is the same, stage two is max-min up
+to that size.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+from policy import reasons
+from policy.afs.afs_l import stage_two
+from policy.assign import Want, assign
+from policy.contract import Context
+from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
+from policy.ordered import active
+from policy.pools import Pools, Step
+from policy.steps import explain
+
+
+def decide_p(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, simple=False)
+
+
+def decide_s(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, simple=True)
+
+
+def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *, simple: bool) -> Proposal:
+    """State, by job: `units` completed, and the GPU-seconds attained when the running unit began (`base`)."""
+    pools = Pools(snapshot, context.speeds)
+    jobs = active(snapshot)
+    units = _units(snapshot, jobs, options["unit"])
+
+    # Stage one in the order of counters; who is amid a unit goes on with it (non-preemptive).
+    def amid(job: Job) -> bool:
+        return bool(job.held) and sum(job.attained.values()) > units[job.name][1] + 1e-9
+
+    queue = sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
+    crowded = False
+    for job in queue:
+        step = pools.first_step(job)
+        if step is None:
+            continue
+        if pools.fits(job, step):
+            pools.give(job, step)
+        else:
+            crowded = True
+    sated: set[JobName] = set()
+    running = [j for j in jobs if pools.count.get(j.name)]
+    if not crowded:
+        sated = _max_min(running, pools) if simple else stage_two(running, pools, blind=True)
+    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
+    placed = assign(snapshot, wants, queue, context)
+    taken = placed.placer.taken
+    said = {**_reasons(jobs, taken, units, crowded, context), **explain(snapshot, jobs, sated, placed, context)}
+    state = {name: {"units": count, "base": base} for name, (count, base) in units.items()}
+    return Proposal(taken, reasons=said, state={"jobs": state})
+
+
+def _units(snapshot: Snapshot, jobs: list[Job], unit: float) -> dict[JobName, tuple[int, float]]:
+    """(units completed, GPU-s attained at the start of the running one) by job.
+
+    A unit is time on the smallest gang: GPU-seconds over its size, so that it is charged from observed service.
+    """
+    old = snapshot.state.get("jobs", {})
+    out: dict[JobName, tuple[int, float]] = {}
+    for job in jobs:
+        attained = sum(job.attained.values())
+        before = old.get(job.name, {"units": 0, "base": 0.0})
+        length = unit * (job.gpus.above(0) or 1)
+        done = int(max(attained - before["base"], 0.0) / length + 1e-9)
+        out[job.name] = (before["units"] + done, before["base"] + done * length)
+    return out
+
+
+def _max_min(jobs: list[Job], pools: Pools) -> set[JobName]:
+    """Max-min in GPUs up to the size where a job is fastest."""
+    sated: set[JobName] = set()
+    heap: list[tuple[int, tuple[float, str], int, Step]] = []
+
+    def push(n: int) -> None:
+        step = pools.next_step(jobs[n])
+        if step is None:
+            sated.add(jobs[n].name)
+        else:
+            heapq.heappush(heap, (pools.count[jobs[n].name], jobs[n].order, n, step))
+
+    for n in range(len(jobs)):
+        push(n)
+    while heap:
+        *_, n, step = heapq.heappop(heap)
+        if pools.fits(jobs[n], step):
+            pools.give(jobs[n], step)
+            push(n)
+    return sated
+
+
+def _reasons(
+    jobs: list[Job],
+    taken: Mapping[JobName, Any],
+    units: Mapping[JobName, tuple[int, float]],
+    crowded: bool,
+    context: Context,
+) -> dict[JobName, Reason]:
+    out: dict[JobName, Reason] = {}
+    for job in jobs:
+        count = units[job.name][0]
+        now = taken.get(job.name)
+        seen = reasons.outcome(job, now, context.speeds) if now else None
+        if seen is not None:
+            how = f"it has run {count} units of time, and jobs take turns" if crowded else "every job has GPUs"
+            numbers = {**seen.numbers, "units": count}
+            out[job.name] = Reason(seen.code, f"{seen.text}; {how}", numbers, seen.change)
+        elif crowded:
+            code = Code.PREEMPTED if job.held else Code.WAITS_TURN
+            text = f"has run {count} units of time; jobs with fewer, or in the middle of one, are ahead"
+            numbers = {"gpus": 0, "held": job.held, "units": count}
+            out[job.name] = Reason(code, text, numbers, "a job ahead of it that completes its unit or ends")
+    return out

@@ -1,0 +1,165 @@
+"""First in, first out with backfilling: a waiting job may overtake where that delays nobody it must not delay.
+
+`easy` (the default; Lifka 1995): the first job that does not fit gets a reservation at the earliest time its gang will
+fit when running jobs end as estimated. A later job may start now if it ends before that, or leaves the reserved
+nodes enough.
+`conservative`: every waiting job gets a reservation, and may start now only if that is when its own begins.
+`aggressive`: whatever fits starts; wide gangs can starve.
+
+Ends are estimated from the work left and the throughput of the allocation. A running job of unknown length may run for
+ever: nothing is reserved behind it, and a job of unknown length overtakes only where it takes nothing that is
+reserved. Running jobs are never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from policy import reasons
+from policy.contract import Context
+from policy.model import EMPTY, Allocation, Code, Job, JobName, NodeName, Proposal, Reason, Snapshot
+from policy.ordered import active
+from policy.placement import Placer
+from policy.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class _Booking:
+    """GPUs on nodes from `start` to `end` (relative to now)."""
+
+    job: JobName
+    place: Allocation
+    start: float
+    end: float
+
+    def overlaps(self, start: float, end: float) -> bool:
+        return self.start < end and start < self.end
+
+
+def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    placer = Placer(snapshot, context.speeds)
+    for job in snapshot.jobs:
+        if job.work.left == 0:
+            placer.drop(job)
+    bookings: list[_Booking] = []
+    waiting: list[Job] = []
+    for job in active(snapshot):
+        stay = placer.keep(job)
+        if stay is None:
+            waiting.append(job)
+            continue
+        placer.take(job, stay)
+        bookings.append(_Booking(job.name, stay, 0.0, duration(job, stay, context.speeds)))
+    variant, depth = options["variant"], int(options["depth"])
+    most = {"easy": 1, "conservative": depth, "aggressive": 0}[variant]
+    reserved: list[_Booking] = []
+    out: dict[JobName, Reason] = {}
+    for position, job in enumerate(waiting):
+        size = job.gpus.requested
+        if variant == "conservative" and position >= depth:
+            placer.drop(job)
+            text = f"the plan looks at the first {depth} waiting jobs only"
+            out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "position": position}, "jobs ahead starting")
+            continue
+        place = placer.best(job, size)
+        if place is not None:
+            ends = duration(job, place, context.speeds)
+            hit = _in_the_way(snapshot, placer, place, ends, bookings, reserved)
+            if hit is None:
+                placer.take(job, place)
+                bookings.append(_Booking(job.name, place, 0.0, ends))
+                if reserved:
+                    seen = reasons.outcome(job, place, context.speeds)
+                    if seen is not None:
+                        text = f"{seen.text}; overtakes {reserved[0].job}, whose start it does not delay"
+                        out[job.name] = Reason(seen.code, text, {**seen.numbers, "ends_in_s": _known(ends)}, "")
+                continue
+            placer.drop(job)
+            text = f"fits now, but would delay {hit.job}, which is to start in {hit.start:.6g} s"
+            numbers = {"gpus": 0, "position": position, "ahead": hit.job, "ends_in_s": _known(ends)}
+            out[job.name] = Reason(Code.WAITS_TURN, text, numbers, f"a shorter job, or {hit.job} starting")
+        else:
+            placer.drop(job)
+            out[job.name] = reasons.waits(job, placer.why_not(job, size), size, placer)
+        if len(reserved) < most and placer.possible(job, size):
+            made = _reserve(snapshot, job, bookings, reserved, context.speeds)
+            if made is not None:
+                reserved.append(made)
+                was = out[job.name]
+                text = f"{was.text}; reserved to start in {made.start:.6g} s"
+                out[job.name] = replace(was, text=text, numbers={**was.numbers, "starts_in_s": made.start})
+            elif variant == "easy":
+                # No end can be foreseen: nothing may overtake into what the head needs, which is anything.
+                _stop(waiting[position + 1 :], job, placer, out)
+                break
+    return Proposal(placer.taken, reasons=out)
+
+
+def duration(job: Job, place: Allocation, speeds: Throughput) -> float:
+    """Seconds until the job ends on these GPUs; inf where its length or speed is not known."""
+    rate = speeds.rate(job, place)
+    return inf if job.work_left is None or not rate else job.work_left / rate
+
+
+def _known(seconds: float) -> float | None:
+    return seconds if seconds < inf else None
+
+
+def _in_the_way(
+    snapshot: Snapshot,
+    placer: Placer,
+    place: Allocation,
+    ends: float,
+    bookings: Sequence[_Booking],
+    reserved: Sequence[_Booking],
+) -> _Booking | None:
+    """The first reservation that `place`, held until `ends`, would take GPUs from."""
+    gpus = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes}
+    for r in reserved:
+        if ends <= r.start:
+            continue
+        for node, n in place.items():
+            if node in r.place and n + _used(node, r.start, r.end, [*bookings, *reserved]) > gpus[node]:
+                return r
+    return None
+
+
+def _used(node: NodeName, start: float, end: float, bookings: Sequence[_Booking]) -> int:
+    """Most GPUs of the node that are booked at one time between `start` and `end`."""
+    mine = [b for b in bookings if node in b.place and b.overlaps(start, end)]
+    times = {start, *(b.start for b in mine if b.start > start)}
+    return max((sum(b.place[node] for b in mine if b.start <= t < b.end) for t in times), default=0)
+
+
+def _reserve(
+    snapshot: Snapshot, job: Job, bookings: Sequence[_Booking], reserved: Sequence[_Booking], speeds: Throughput
+) -> _Booking | None:
+    """The earliest booking of the requested gang beside all others; None when no end can be foreseen.
+
+    Tried at each time a booking ends, on a snapshot in which what is booked from then on, for as long as the gang
+    would run, is in foreign hands.
+    """
+    everything = [*bookings, *reserved]
+    for start in sorted({b.end for b in everything if b.end < inf}):
+        guess = max((speeds.at(job, t, job.gpus.requested) or 0.0 for t in speeds.types(job)), default=0.0)
+        length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
+        nodes = tuple(
+            replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, everything), n.gpus))
+            for n in snapshot.cluster.nodes
+        )
+        then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))
+        place = Placer(then, speeds).best(job, job.gpus.requested)
+        if place is not None:
+            return _Booking(job.name, place, start, start + duration(job, place, speeds))
+    return None
+
+
+def _stop(behind: Sequence[Job], head: Job, placer: Placer, out: dict[JobName, Reason]) -> None:
+    for job in behind:
+        placer.drop(job)
+        text = f"{head.name} is ahead of it, and when it can start is not known: running jobs have no known length"
+        numbers = {"gpus": 0, "ahead": head.name, "free": placer.free()}
+        out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "lengths of the running jobs, or variant=aggressive")

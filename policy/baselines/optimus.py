@@ -1,0 +1,98 @@
+"""Optimus (EuroSys 2018): marginal gain in predicted remaining time by more GPUs.
+
+Every job first gets its smallest gang, in the order of submission. Then the next step always goes to the job whose
+predicted remaining time falls most per GPU, while it falls. The remaining time is the iterations left (stated, or to
+the convergence of the forecast loss curve) over the throughput; a job of which neither is known gets no second step.
+
+`metric=scaling` is the variant of Themis §6.1: the step goes to the job with the largest ratio of new to old
+throughput, whatever it has left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+from policy import reasons
+from policy.assign import Want, assign
+from policy.contract import Context
+from policy.forecast import iterations_left
+from policy.model import Job, JobName, Proposal, Reason, Snapshot
+from policy.ordered import active
+from policy.pools import Pools, Step
+from policy.steps import explain
+
+
+def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    jobs = active(snapshot)
+    pools = Pools(snapshot, context.speeds)
+    left = {j.name: iterations_left(j, options["convergence"]) for j in jobs}
+    for job in jobs:
+        step = pools.first_step(job)
+        if step is not None and pools.fits(job, step):
+            pools.give(job, step)
+    scaling = options["metric"] == "scaling"
+
+    def gain(job: Job, step: Step) -> float | None:
+        now = pools.rate(job, step.gpu_type, pools.count[job.name])
+        then = pools.rate(job, step.gpu_type, step.gpus)
+        if scaling:
+            return (then / now - 1) / step.add
+        todo = left[job.name]
+        return None if todo is None or not job.throughput else (todo / now - todo / then) / step.add
+
+    heap: list[tuple[float, tuple[float, str], int, Step]] = []
+    last: dict[JobName, float] = {}
+    sated: set[JobName] = set()
+
+    def push(n: int) -> None:
+        step = pools.next_step(jobs[n])
+        if step is None:
+            sated.add(jobs[n].name)
+            return
+        worth = gain(jobs[n], step)
+        if worth is not None and worth > 0:
+            heapq.heappush(heap, (-worth, jobs[n].order, n, step))
+
+    for n, job in enumerate(jobs):
+        if pools.count.get(job.name):
+            push(n)
+    while heap:
+        worth, _, n, step = heapq.heappop(heap)
+        if pools.fits(jobs[n], step):
+            pools.give(jobs[n], step)
+            last[jobs[n].name] = -worth
+            push(n)
+    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
+    placed = assign(snapshot, wants, jobs, context)
+    said = explain(snapshot, jobs, sated, placed, context)
+    unknown = [j.name for j in jobs if left[j.name] is None and not scaling]
+    return Proposal(
+        placed.placer.taken,
+        reasons={**_reasons(jobs, placed.placer.taken, left, last, context, scaling), **said},
+        notes=(f"{len(unknown)} jobs without a length or a loss forecast get their smallest gang",) if unknown else (),
+    )
+
+
+def _reasons(
+    jobs: list[Job],
+    taken: Mapping[JobName, Any],
+    left: Mapping[JobName, float | None],
+    last: Mapping[JobName, float],
+    context: Context,
+    scaling: bool,
+) -> dict[JobName, Reason]:
+    out: dict[JobName, Reason] = {}
+    for job in jobs:
+        seen = reasons.outcome(job, taken.get(job.name, {}), context.speeds) if taken.get(job.name) else None
+        if seen is None:
+            continue
+        numbers = {**seen.numbers, "iterations_left": left[job.name], "last_gain": last.get(job.name)}
+        text = f"{seen.text}; its smallest gang comes before anybody's second step"
+        if job.name in last:
+            what = "raised its throughput by" if scaling else "cut its remaining time by"
+            unit = "of itself" if scaling else "s"
+            text = f"{seen.text}; its last step {what} {last[job.name]:.4g} {unit} per GPU, more than others' would"
+        out[job.name] = Reason(seen.code, text, numbers, seen.change)
+    return out

@@ -1,0 +1,96 @@
+"""Where a loss curve goes from here: what loss-driven policies (Optimus, SLAQ) ask of a snapshot.
+
+A live snapshot carries a fitted curve (`loss_forecast`, made by the profiler): law, origin, asymptote, scale and the
+shape's parameters, loss(k) = asymptote + scale * shape(k - origin). An instance may carry bare points instead; they
+are fitted here by the law of the Optimus paper, 1 / (b0 k + b1) + b2, which is `inverse` below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from policy.model import BadInput, Job, LossForecast
+
+_SHAPES: Mapping[str, Callable[[float, Mapping[str, float]], float]] = {
+    "inverse": lambda x, p: 1 / (1 + x / p["s"]),
+    "inverse-quadratic": lambda x, p: 1 / (1 + x / p["s"] + (x / p["t"]) ** 2),
+    "exponential": lambda x, p: math.exp(-min(x / p["s"], 700.0)),
+    "power": lambda x, p: x ** -p["p"],
+    "shifted-power": lambda x, p: (1 + x / p["s"]) ** -p["p"],
+    "log-power": lambda x, p: 1 / (1 + (x / p["s"]) ** p["p"]),
+    "stretched-exponential": lambda x, p: math.exp(-min((x / p["s"]) ** p["p"], 700.0)),
+    "inverse-log": lambda x, p: 1 / math.log(x + math.e),
+    "constant": lambda x, p: 0.0,
+}
+
+
+def loss_at(forecast: LossForecast, iteration: float) -> float:
+    """The predicted loss. Raises BadInput for a law or parameter that is not known here."""
+    p = forecast.parameters
+    shape = _SHAPES.get(forecast.law)
+    if shape is None:
+        raise BadInput(
+            f"unknown law {forecast.law!r}",
+            field="loss_forecast.law",
+            value=forecast.law,
+            remedy=f"one of {', '.join(_SHAPES)}",
+        )
+    try:
+        x = max(iteration - p.get("origin", 0.0), 1e-9)
+        return p["asymptote"] + p["scale"] * shape(x, p)
+    except KeyError as missing:
+        raise BadInput(
+            f"law {forecast.law} lacks its parameter {missing}",
+            field="loss_forecast.parameters",
+            remedy="as `horae profile --json` prints it under fit",
+        ) from None
+
+
+def forecast_of(job: Job) -> LossForecast | None:
+    """The job's forecast; None with neither a fitted curve nor three points that fall."""
+    if job.loss_forecast is not None:
+        return job.loss_forecast
+    if len(job.loss) < 3:
+        return None
+    k, y = np.array(job.loss, dtype=np.float64).T
+    origin, span = float(k[0]), float(k[-1] - k[0])
+    if span <= 0 or not np.isfinite(y).all():
+        return None
+    best: tuple[float, float, float, float] | None = None
+    for s in span * np.logspace(-4, 2, 121):
+        shape = 1 / (1 + (k - origin) / s)
+        design = np.column_stack([shape, np.ones_like(shape)])
+        (scale, asymptote), *_ = np.linalg.lstsq(design, y, rcond=None)
+        if asymptote < 0:  # a loss does not fall below 0
+            asymptote, scale = 0.0, float(shape @ y / (shape @ shape))
+        error = float(((design @ [scale, asymptote] - y) ** 2).sum())
+        if scale > 0 and (best is None or error < best[0]):
+            best = (error, float(s), float(scale), float(asymptote))
+    if best is None:
+        return None
+    _, s, scale, asymptote = best
+    return LossForecast("inverse", {"origin": origin, "s": s, "scale": scale, "asymptote": asymptote})
+
+
+def iterations_left(job: Job, threshold: float) -> float | None:
+    """Iterations until the loss falls by less than `threshold` of its whole fall in a hundredth of the work done so
+    far and to come: Optimus' convergence, made free of units. The stated length where the policy may know it; None
+    where neither is there.
+    """
+    if job.work_left is not None:
+        return job.work_left
+    forecast = forecast_of(job)
+    if forecast is None:
+        return None
+    start = loss_at(forecast, forecast.parameters.get("origin", 0.0))
+    fall = start - forecast.parameters["asymptote"]
+    at, step = job.work.done, max(job.work.done, 100.0) / 100
+    while at < 1e9:
+        if loss_at(forecast, at) - loss_at(forecast, at + step) < threshold * fall:
+            return at - job.work.done
+        at += step
+        step = max(step, at / 100)
+    return None

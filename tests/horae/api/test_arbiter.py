@@ -1,0 +1,259 @@
+"""The API in front of a living arbiter (on the in-memory cluster): rights, views, histories, other users."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.api.client import Client
+from horae.api.errors import ApiError, Code
+from horae.api.service import Service, check_policies, connect, socket_path, with_operators
+from horae.config import ClusterForm, Config
+from policy import instance
+from policy.model import BadInput
+from tests.horae.api.conftest import Caller
+
+JOB = {"name": "digits", "command": ["python", "train.py"], "gpus": {"min": 1, "max": 4}, "checkpoint": "/ck"}
+TENANTS = [{"name": "vision", "weight": 2.0, "users": ["ann"]}, {"name": "speech", "users": ["ben"]}]
+
+Build = Callable[..., Client]
+
+
+def config(folder: Path, **changes: Any) -> Config:
+    data: dict[str, Any] = {
+        "state_dir": str(folder / "state"),
+        "cluster": {"adapter": "fake", "options": {"iteration_s": 0.02, "start_s": 0.05, "stop_s": 0.05}},
+        "pools": [{"name": "main", "policy": "fifo"}],
+        "tenants": TENANTS,
+        "operators": ["olga"],
+        "rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01},
+        "api": {"socket": str(folder / "a.sock")},
+        **changes,
+    }
+    return Config.model_validate(data)
+
+
+@pytest.fixture
+def build(folder: Path) -> Iterator[Build]:
+    """A service over a fresh in-memory cluster; returns a client."""
+    running: list[Service] = []
+
+    def start(**changes: Any) -> Client:
+        service = Service(config(folder, **changes))
+        service.start()
+        running.append(service)
+        client = Client(service.socket, timeout_s=30)
+        eventually(lambda: client.status()["nodes"])
+        return client
+
+    yield start
+    for service in running:
+        service.stop()
+
+
+def eventually(what: Callable[[], Any], patience_s: float = 30.0) -> Any:
+    until = time.monotonic() + patience_s
+    while not (found := what()):
+        assert time.monotonic() < until, "not in time"
+        time.sleep(0.02)
+    return found
+
+
+def refused(act: Callable[[], Any]) -> Code:
+    with pytest.raises(ApiError) as error:
+        act()
+    assert error.value.message
+    return error.value.code
+
+
+def test_owners_act_on_their_own_jobs_only(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes("ann")
+    [job] = client.submit([{**JOB, "tenant": "vision"}])
+    caller.becomes("ben")
+    for act in (client.cancel, client.hold, client.unhold, lambda j: list(client.log(j))):
+        assert refused(lambda act=act: act(job)) is Code.NOT_ALLOWED
+    assert client.job(job)["state"] not in ("cancelled", "held")
+    caller.becomes("ann")
+    assert client.cancel(job, "wrong data")["text"] == "is being ended"
+    eventually(lambda: client.job(job)["state"] == "cancelled")
+    assert client.cancel(job)["text"] == "is cancelled already"
+    assert any(e["kind"] == "cancel-asked" and "wrong data" in e["text"] for e in client.history(job=job))
+
+
+def test_operators_act_on_all_and_alone_on_the_cluster(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes("ann")
+    [job] = client.submit([{**JOB, "tenant": "vision"}])
+    for act in (client.release_all, client.snapshot, client.config, lambda: client.mode("main", "observe")):
+        assert refused(act) is Code.NOT_ALLOWED
+    caller.becomes("olga")
+    assert client.about()["you"]["operator"]
+    assert client.hold(job)["text"] == "is held"
+    assert client.unhold(job)["text"] == "is not held"
+    assert client.config()["operators"][0] == "olga"
+    assert refused(lambda: client.mode("main", "boldly")) is Code.BAD_INPUT
+    assert refused(lambda: client.mode("nowhere", "observe")) is Code.BAD_INPUT
+    assert client.mode("main", "advise")["text"] == "mode is advise"
+    assert client.status()["pools"][0]["mode"] == "advise"
+    assert "1 job is being handed back" in client.release_all()["text"]
+    assert client.status()["pools"][0]["mode"] == "observe"
+
+
+def test_tenants_take_only_whom_they_list(build: Build, caller: Caller) -> None:
+    client = build()
+    caller.becomes("ann")
+    both = [{**JOB, "tenant": "vision"}, {**JOB, "tenant": "speech"}]
+    assert refused(lambda: client.submit(both)) is Code.NOT_ALLOWED
+    assert client.status()["jobs"] == []
+    assert client.submit([both[0], JOB]) == ["1", "2"]
+    assert [j["tenant"] for j in client.status()["jobs"]] == ["vision", "ann"]
+
+
+def test_a_job_from_submission_to_its_end(build: Build, me: str) -> None:
+    client = build()
+    [job] = client.submit([{**JOB, "iterations": 40, "gpus": {"allowed": [2, 4]}, "tenant": "vision"}])
+    eventually(lambda: client.job(job)["state"] == "running")
+    status = client.status(losses=True)
+    shown = status["jobs"][0]
+    assert (shown["owner"], shown["tenant"], shown["range"], shown["starts"]) == (me, "vision", "2,4", 1)
+    assert sum(n["held"] for n in status["nodes"]) == sum(shown["allocation"].values()) == 4
+    tenants = {t["name"]: t for t in status["tenants"]}
+    assert (tenants["vision"]["held"], tenants["vision"]["fair"], tenants["speech"]["fair"]) == (4, 4.0, 0.0)
+    why = client.explain(job)
+    assert why["causes"]
+    assert why["policy"] == "fifo"
+    eventually(lambda: client.job(job)["state"] == "completed")
+    done = client.job(job)
+    assert (done["ended"], done["exit_code"], done["step"], done["total"]) == (True, 0, 40.0, 40.0)
+    assert client.status()["jobs"] == []
+    kinds = [e["kind"] for e in client.history(job=job)]
+    assert kinds[0] == "submitted"
+    assert "ended" in kinds
+    assert all(e["name"] == "digits" and e["text"] for e in client.history(job=job))
+    assert client.history(since_s=0.0) == []
+    newest = client.history()[-1]["seq"]
+    assert client.history(after=newest) == []
+    assert [e["seq"] for e in client.history(limit=1)] == [newest]
+    assert b"[horae]" in b"".join(client.log(job))
+
+
+def test_unknown_jobs_are_told(build: Build) -> None:
+    client = build()
+    for ask in (client.job, client.explain, client.cancel, client.hold, lambda j: client.history(job=j)):
+        assert refused(lambda ask=ask: ask("4711")) is Code.NO_SUCH_JOB
+    assert refused(lambda: list(client.log("4711"))) is Code.NO_SUCH_JOB
+
+
+def test_a_snapshot_is_an_instance_that_reads_back(build: Build) -> None:
+    client = build()
+    [job] = client.submit([JOB])
+    eventually(lambda: client.job(job)["state"] == "running")
+    text = client.snapshot()
+    snapshot = instance.parse(text, "snapshot.yaml")
+    assert [j.name for j in snapshot.jobs] == [job]
+    assert len(snapshot.cluster.nodes) == 4
+    assert refused(lambda: client.snapshot("nowhere")) is Code.BAD_INPUT
+
+
+def test_with_several_pools_one_must_be_named(build: Build) -> None:
+    pools = [{"name": "a", "nodes": "n[1-2]", "policy": "fifo"}, {"name": "b", "policy": "fifo"}]
+    client = build(pools=pools)
+    assert refused(client.snapshot) is Code.BAD_INPUT
+    assert "schema: 1" in client.snapshot("b")
+    assert {n["pool"] for n in client.status()["nodes"]} == {"a", "b"}
+
+
+def test_metrics_count_what_the_status_shows(build: Build) -> None:
+    client = build()
+    [job] = client.submit([{**JOB, "gpus": 4}])
+    eventually(lambda: client.job(job)["state"] == "running")
+    assert sum(
+        float(line.split()[-1])
+        for line in client.metrics().splitlines()
+        if line.startswith("horae_gpus{") and 'state="held"' in line
+    ) == pytest.approx(4.0)
+
+
+# --- putting it together -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_adapter_or_policy_is_told_with_what_there_is(folder: Path) -> None:
+    with pytest.raises(BadInput) as adapter:
+        connect(ClusterForm(adapter="slurmm", options={}))
+    assert "local" in adapter.value.remedy
+    with pytest.raises(BadInput) as policy:
+        check_policies(config(folder, pools=[{"policy": "fiffo"}]), "c.yaml")
+    assert policy.value.field == "pools[0].policy"
+    assert "fifo" in policy.value.remedy
+    with pytest.raises(BadInput):
+        Service(config(folder, pools=[{"policy": "fiffo"}]))
+
+
+def test_a_service_that_cannot_serve_leaves_the_journal_to_the_next(folder: Path) -> None:
+    blocked = folder / "blocked"
+    blocked.write_text("a file where a folder is needed")
+    with pytest.raises(OSError, match="blocked"):
+        Service(config(folder, api={"socket": str(blocked / "a.sock")}))
+    service = Service(config(folder))  # the journal's lock is free again
+    service.start()
+    service.stop()
+
+
+def test_the_socket_is_where_clients_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsaid = config(folder, api={})
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    assert socket_path(unsaid) == Path("/run/horae/api.sock")
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert socket_path(unsaid) == Path("/run/user/1000/horae/api.sock")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert socket_path(unsaid) == folder / "state" / "api.sock"
+
+
+def test_root_and_whoever_runs_it_operate_it(folder: Path, me: str) -> None:
+    assert set(with_operators(config(folder)).operators) == {"olga", "root", me}
+
+
+# --- other users, really -----------------------------------------------------------------------------------
+
+AS_ANOTHER = """
+import os, sys, json
+sys.path[:0] = json.loads(sys.argv[2])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+from pathlib import Path
+from horae.api.client import Client
+from horae.api.errors import ApiError
+client = Client(Path(sys.argv[1]))
+out = {"you": client.about()["you"], "jobs": client.submit([{"command": ["true"], "gpus": 1}]), "1": client.job("1")}
+for name, act in (("cancel", lambda: client.cancel("1")), ("release", client.release_all)):
+    try:
+        act()
+    except ApiError as error:
+        out[name] = error.code
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.root
+def test_the_kernel_tells_users_apart(build: Build) -> None:
+    client = build()
+    client.submit([JOB])
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER, str(client.socket), json.dumps([p for p in sys.path if p])],
+        capture_output=True, text=True, check=False, cwd="/", timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["you"]["uid"], said["you"]["operator"]) == (65534, False)
+    assert client.job("2")["owner"] == said["you"]["user"] != client.job("1")["owner"]
+    assert "command" not in said["1"]
+    assert (said["cancel"], said["release"]) == ("not-allowed", "not-allowed")
+    assert client.job("1")["state"] != "cancelled"

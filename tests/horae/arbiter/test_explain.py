@@ -1,0 +1,125 @@
+"""Every state a job can be in has a reason that a person understands, and says what would change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from horae.config import Mode
+from horae.explain import Explanation, explain
+from horae.fake import Delay
+from horae.port import Blocked, BlockKind, JobState
+from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
+
+
+def why(site: Site, job: str) -> Explanation:
+    record = site.job(job)
+    return explain(site.core.ledger, site.config, record, site.core.now_s(), site.core.plans.get(record.pool, ()))
+
+
+def causes(site: Site, job: str) -> dict[str, str]:
+    return {cause.what: cause.text for cause in reversed(why(site, job).causes)}
+
+
+def test_a_running_job_holds_by_its_policys_word(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("a", 2, steps=10**5)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.run(2)
+    found = why(site, job)
+    assert found.headline == f"job {job} is running and holds 2 GPUs: 1: by the test's policy"
+    assert (found.policy, found.gpus, found.ahead) == ("max-min", 2, ())
+    assert found.causes[0].numbers["code"] == "granted"
+
+
+def test_a_waiting_job_knows_who_is_ahead(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    big, first, second = site.desk.submit([spec("big", 16, steps=10**5), spec("b", 4), spec("c", 4)], ANN)
+    site.until(big, JobState.RUNNING)
+    site.run(2)
+    assert why(site, second).ahead == (first,)
+    assert why(site, first).ahead == ()
+    assert "holds no GPUs" in why(site, first).headline
+
+
+def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    assert causes(site, job)["cluster"] == "the cluster does not know it yet"
+    site.until(job, JobState.RUNNING)
+    site.desk.hold(job, ANN, "lunch")
+    site.until(job, JobState.STOPPED)
+    assert why(site, job).headline.endswith("lunch")
+    assert why(site, job).state == "held"
+    assert why(site, job).causes[0].change == f"`horae unhold {job}`"
+    site.desk.cancel(job, ROOT, "not needed")
+    assert causes(site, job)["cancel"] == "not needed (root)"
+    site.until(job, JobState.CANCELLED)
+    assert why(site, job).state == "cancelled"
+    assert set(causes(site, job)) == {"end"}
+
+
+def test_a_job_that_waits_for_others_to_leave_names_them(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares)
+    slow = spec("slow", (1, 16), steps=10**5, extra={"fake.stop_s": "8"}, grace_s=20.0)
+    (first,) = site.desk.submit([slow], ANN)
+    site.until(first, JobState.RUNNING)
+    (second,) = site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    site.until(first, JobState.STOPPING)
+    site.run(1)
+    assert f"still held by {first}" in causes(site, second)["plan"]
+    assert "asked" in causes(site, first)["plan"] and "s left" in causes(site, first)["plan"]
+
+
+def test_a_veto_says_what_the_policy_wanted(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares, guards={"min_run_s": 100.0, "gain": 0.0})
+    (first,) = site.desk.submit([spec("first", (1, 16), steps=10**5)], ANN)
+    site.until(first, JobState.RUNNING)
+    site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    site.run(5)
+    assert causes(site, first)["guard"].startswith("the policy would give it 8 GPUs, but it has run")
+
+
+def test_a_block_a_limit_and_a_failing_policy_are_said(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.world.blocks["1"] = Blocked(BlockKind.LIMIT, "QOSGrpGRES", 2)
+    (job,) = site.desk.submit([spec("a", 4, steps=100)], ANN)
+    site.until(job, JobState.STARTING)
+    assert "QOSGrpGRES" in causes(site, job)["blocked"]
+    site.run(10)
+    assert "tenant ann hold 2 GPUs" in causes(site, job)["limit"]
+
+    def raises(*asked: Any) -> Any:
+        raise RuntimeError("no idea")
+
+    site.policy = raises
+    site.run(70)
+    assert "previous allocation stands: policy max-min raised RuntimeError: no idea" in causes(site, job)["policy"]
+
+
+def test_a_start_that_is_not_shown_yet_is_said(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.fake.faults.on("start", Delay(20.0))
+    (job,) = site.desk.submit([spec("a", 4, steps=100)], ANN)
+    site.run(5)
+    assert "does not show its gang yet" in causes(site, job)["plan"]
+
+
+def test_a_job_lost_again_and_again_says_when_it_is_started(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("a", 1, steps=10**5, retries=99, extra={"fake.fail_at": "2"})], ANN)
+    for _ in range(200):
+        site.run(0.5)
+        if "backoff" in causes(site, job):
+            break
+    assert "times in a row; it is started again in" in causes(site, job)["backoff"]
+
+
+def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.desk.set_mode("main", Mode.ADVISE, ROOT)
+    assert "mode advise" in causes(site, job)["mode"]
+    site.desk.maintenance("main", True, ROOT, "new floor")
+    assert any("new floor" in cause.text for cause in why(site, job).causes)

@@ -1,0 +1,182 @@
+"""How far the arbiter goes: each mode does what it says, and the way back is one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.arbiter.authority import NotAllowed
+from horae.config import Mode, parse
+from horae.journal import Kind
+from horae.port import JobState
+from policy.model import BadInput
+from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, spec
+
+CHANGES = {
+    "submit",
+    "start",
+    "checkpoint_and_stop",
+    "cancel",
+    "release",
+    "claim",
+    "heartbeat",
+    "set_order",
+    "set_reason",
+}
+
+
+def pools(*modes: str, **more: Any) -> list[dict[str, Any]]:
+    nodes = {1: ["n[1-4]"], 2: ["n[1-2]", "n[3-4]"]}[len(modes)]
+    return [{"name": f"p{i}", "nodes": n, "mode": m, **more} for i, (n, m) in enumerate(zip(nodes, modes, strict=True))]
+
+
+def occupied(tmp_path: Path, mode: str) -> Site:
+    """A site that takes over a cluster with one running and two waiting jobs."""
+    before = Site(tmp_path / "before")
+    before.desk.submit([spec("runs", 16, steps=4000), spec("one", 4, steps=50), spec("two", 4, steps=50)], ANN)
+    before.until("1", JobState.RUNNING)
+    before.close()
+    return Site(tmp_path / "site", world=before.world, time=before.time, pools=pools(mode))
+
+
+def calls(site: Site) -> set[str]:
+    return {verb for verb in CHANGES if site.fake.faults.calls[verb]}
+
+
+def test_observe_reads_only(tmp_path: Path) -> None:
+    site = occupied(tmp_path, "observe")
+    site.run(100)
+    assert calls(site) == set()
+    assert site.core.decisions == {}
+    assert {r.state for r in site.core.ledger.live()} == {JobState.RUNNING, JobState.QUEUED}
+    with pytest.raises(NotAllowed, match="only watched"):
+        site.desk.cancel("1", ANN)
+
+
+def test_advise_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
+    site = occupied(tmp_path, "advise")
+    site.world.lose(site.world.jobs["1"])
+    site.run(30)
+    assert calls(site) == set()
+    steps = site.core.ledger.pools["p0"].advised
+    assert [(s["verb"], s["job"], s["ready"]) for s in steps] == [("start", "1", True)]
+    assert len(site.journal.history(kinds=[Kind.ADVISED])) >= 1
+    assert site.job("1").reason is not None
+
+
+def test_order_moves_only_the_order_of_waiting_jobs(tmp_path: Path) -> None:
+    site = occupied(tmp_path, "order")
+    site.run(60)
+    assert calls(site) == {"claim", "heartbeat", "set_order", "set_reason"}
+    assert site.world.order == ("2", "3")
+    assert site.fake.faults.calls["set_order"] == 1, "the same order is set once"
+    site.desk.cancel("3", ANN)
+    site.run(5)
+    assert site.world.order == ("2",)
+
+
+def test_enforce_starts_and_a_mode_may_change_while_it_runs(tmp_path: Path) -> None:
+    site = occupied(tmp_path, "observe")
+    site.run(5)
+    site.world.lose(site.world.jobs["1"])
+    site.desk.set_mode("p0", Mode.ENFORCE, ROOT)
+    site.until("1", JobState.RUNNING)
+    site.reopen()
+    site.run(2)
+    assert site.core.ledger.pools["p0"].mode == "enforce"
+    site.desk.set_mode("p0", Mode.OBSERVE, ROOT)
+    site.fake.faults.calls.clear()
+    site.run(30)
+    assert calls(site) == set()
+    with pytest.raises(NotAllowed):
+        site.desk.set_mode("p0", Mode.ENFORCE, BEN)
+    with pytest.raises(BadInput, match="there is no pool p9"):
+        site.desk.set_mode("p9", Mode.ENFORCE, ROOT)
+
+
+def test_release_all_hands_everything_back_and_running_jobs_run_on(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    runs, waits = site.desk.submit([spec("runs", 16, steps=2000), spec("waits", 16, steps=50)], ANN)
+    site.until(runs, JobState.RUNNING)
+    (late,) = site.desk.submit([spec("late", 1)], ANN)
+    assert set(site.desk.release_all(ROOT)) == {runs, waits, late}
+    site.run(10)
+    assert site.job(runs).released and site.job(waits).released
+    assert site.job(late).ended is JobState.CANCELLED
+    assert site.world.jobs[runs].released and site.world.jobs[runs].state is JobState.RUNNING
+    assert sum(n.foreign for n in site.world.observe().nodes) == 16
+    site.fake.faults.calls.clear()
+    site.run(60)
+    assert calls(site) == set()
+    assert runs not in site.world.jobs, "it ran to its end"
+    with pytest.raises(NotAllowed):
+        site.desk.release_all(ANN)
+
+
+def test_a_release_that_was_cut_short_goes_on_after_a_restart(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    jobs = site.desk.submit([spec(f"j{i}", 2, steps=4000) for i in range(4)], ANN)
+    for job in jobs:
+        site.until(job, JobState.RUNNING)
+    site.desk.release_all(ROOT)
+    site.reopen()
+    site.run(5)
+    assert all(site.job(job).released for job in jobs)
+
+
+def test_pools_are_decided_apart(tmp_path: Path) -> None:
+    site = Site(tmp_path, pools=pools("enforce", "advise"))
+    here, there = site.desk.submit([spec("here", 4), spec("there", 4, extra={"pool": "p1"})], ANN)
+    site.run(10)
+    assert site.job(here).state is JobState.RUNNING
+    assert set(site.job(here).allocation) <= {"n1", "n2"}
+    assert there not in site.world.jobs
+    assert set(site.core.decisions) == {"p0", "p1"}
+
+
+def test_nodes_of_no_pool_are_left_alone(tmp_path: Path) -> None:
+    site = Site(tmp_path, pools=[{"name": "small", "nodes": "n1"}])
+    jobs = site.desk.submit([spec(f"j{i}", 4, steps=4000) for i in range(3)], ANN)
+    site.run(20)
+    assert [site.job(job).allocation for job in jobs] == [{"n1": 4}, {}, {}]
+
+
+def test_maintenance_lets_run_what_runs_and_starts_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (runs,) = site.desk.submit([spec("runs", 4, steps=100)], ANN)
+    site.until(runs, JobState.RUNNING)
+    site.desk.maintenance("main", True, ROOT, "new power supply")
+    (waits,) = site.desk.submit([spec("waits", 4, steps=10)], ANN)
+    site.until(runs, JobState.COMPLETED)
+    site.run(20)
+    assert site.job(waits).state is JobState.QUEUED
+    site.desk.maintenance("main", False, ROOT)
+    site.until(waits, JobState.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[{name: a, nodes: 'n[1-3]'}, {name: b, nodes: 'n[3-4]'}]", "n3 is in pool a and in pool b"),
+        ("[{name: a}, {name: b}]", "pools a and b both take all other nodes"),
+        ("[{name: a, nodes: n1}, {name: a, nodes: n2}]", "pool a stands twice"),
+        ("[{name: a, nodes: 'n[1-'}]", "is no hostlist"),
+        ("[]", "pools"),
+        ("[{name: a, mode: force}]", "observe"),
+        ("[{name: a, polcy: fifo}]", "did you mean 'policy'"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused_with_their_line(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse(f"cluster: {{adapter: fake}}\npools: {text}\n", "site.yaml")
+    assert said in str(caught.value)
+    assert (caught.value.where, caught.value.line) == ("site.yaml", 2)
+
+
+def test_the_other_nodes_go_to_the_pool_that_names_none(tmp_path: Path) -> None:
+    from horae.config import pools_by_node
+
+    config = parse("cluster: {adapter: fake}\npools: [{name: a, nodes: 'n[1-2]'}, {name: rest}]\n")
+    assert pools_by_node(config, [n.name for n in NODES]) == {"n1": "a", "n2": "a", "n3": "rest", "n4": "rest"}

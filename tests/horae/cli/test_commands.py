@@ -1,0 +1,348 @@
+"""Commands against a living arbiter: what they print, their JSON, their exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from horae.api.client import Client
+from horae.api.peers import user_name
+from policy import instance
+from tests.horae.cli.conftest import Horae, eventually
+
+ME = user_name(os.getuid())
+ENDLESS = ("--iterations", "100000", "--checkpoint", "ck", "--", "python", "train.py")
+
+
+def running(site: Client, job: str) -> None:
+    eventually(lambda: site.job(job)["state"] == "running")
+
+
+def test_submit_hands_in_what_the_options_say(
+    site: Client, horae: Horae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = horae(
+        "submit", "-g", "1,2,4", "-t", "vision", "--app", "sweep", "--key", "resnet", "--name", "r50", "-c", "ck",
+        "--iterations", "500", "--grace", "2:00", "--time-limit", "1-0", "--retries", "1", "-e", "A=b=c",
+        "--gpu-type", "v100", "--", "python", "train.py", "--gpus", "x", "--help",
+    )  # fmt: skip
+    assert (said.code, said.out) == (0, "Submitted job 1\n")
+    job = site.job("1")
+    assert (job["name"], job["tenant"], job["app"], job["model"], job["owner"]) == (
+        "r50",
+        "vision",
+        "sweep",
+        "resnet",
+        ME,
+    )
+    assert job["command"] == ["python", "train.py", "--gpus", "x", "--help"]
+    assert job["gpus"] == {"requested": 4, "min": 1, "max": 4, "allowed": [1, 2, 4]}
+    assert (job["cwd"], job["checkpoint"], job["env"]) == (str(tmp_path), str(tmp_path / "ck"), {"A": "b=c"})
+    assert job["total"] == 500
+
+
+def test_submit_takes_a_file_and_options_win_over_it(site: Client, horae: Horae, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "jobs:\n- {command: [a], gpus: 1, checkpoint: ck}\n- {command: [b], gpus: {min: 1, max: 4}, name: bee}\n"
+    )
+    said = horae("submit", "--file", str(file), "--tenant", "speech", "--json")
+    assert said.json == {"jobs": ["1", "2"]}
+    assert site.job("1")["checkpoint"] == str(tmp_path / "ck")
+    assert site.job("1")["cwd"] == str(tmp_path)
+    assert {site.job(j)["tenant"] for j in ("1", "2")} == {"speech"}
+    assert site.job("2")["name"] == "bee"
+
+
+def test_submit_refuses_with_place_and_remedy_and_takes_nothing(site: Client, horae: Horae, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text("jobs:\n- {command: [a], gpus: 1}\n- {command: [b], gpuss: 1}\n")
+    said = horae("submit", "--file", str(file))
+    assert said.code == 3
+    assert f"{file}:3" in said.err
+    assert "'gpus'" in said.err
+    for words, part in (
+        (("--gpus", "0", "--", "a"), "--gpus"),
+        (("--gpus", "1", "--grace", "soon", "--", "a"), "--grace"),
+        (("--gpus", "1", "-e", "AB", "--", "a"), "--env"),
+        (("--gpus", "1"), "command"),
+        (("--", "a"), "gpus"),
+    ):
+        said = horae("submit", *words)
+        assert said.code == 3
+        assert part in said.err
+    assert horae("submit", "--file", str(tmp_path / "none.yaml")).code == 3
+    assert site.status(ended=True)["jobs"] == []
+
+
+def test_status_looks_like_squeue(site: Client, horae: Horae) -> None:
+    for tenant in ("vision", "speech"):
+        horae("submit", "-g", "8", "-t", tenant, "--name", f"on-{tenant}", *ENDLESS)
+    horae("submit", "-g", "4", "-t", "speech", *ENDLESS)
+    running(site, "2")
+    said = horae("status")
+    assert said.lines[0].split() == [
+        "JOBID",
+        "NAME",
+        "TENANT",
+        "USER",
+        "ST",
+        "GPUS",
+        "RANGE",
+        "TIME",
+        "NODELIST(REASON)",
+    ]
+    first = said.lines[1].split()
+    assert first[:7] == ["1", "on-vision", "vision", ME, "R", "8", "8"]
+    assert re.fullmatch(r"n\[[\d,-]+\]:4", first[-1])
+    assert said.lines[3].split()[4:6] == ["PD", "0"]
+    assert "(" in said.lines[3]
+    assert "\x1b" not in said.out
+    assert [line.split()[0] for line in horae("status", "-t", "speech", "--noheader").lines] == ["2", "3"]
+    assert [line.split()[0] for line in horae("status", "-s", "PD", "--noheader").lines] == ["3"]
+    assert [line.split()[0] for line in horae("status", "1", "3", "--noheader").lines] == ["1", "3"]
+    assert "GPU_TIME" in horae("status", "--long").lines[0]
+    assert horae("status", "1", "77").code == 4
+    assert horae("status", "-s", "sleeping").code == 2
+    answer = horae("status", "--json").json
+    assert [j["state"] for j in answer["jobs"]] == ["running", "running", "queued"]
+    assert isinstance(answer["jobs"][0]["ran_s"], float)
+
+
+def test_status_shows_nodes_like_sinfo_and_tenants_with_shares(site: Client, horae: Horae) -> None:
+    horae("submit", "-g", "2", "-t", "vision", *ENDLESS)
+    running(site, "1")
+    said = horae("status", "--nodes")
+    assert said.lines[0].split() == ["POOL", "STATE", "NODES", "TYPE", "GPUS(A/I/O/T)", "NODELIST"]
+    rows = [line.split() for line in said.lines[1:]]
+    assert {row[1] for row in rows} == {"mix", "idle"}
+    counts = [tuple(map(int, row[4].split("/"))) for row in rows]
+    assert [sum(c) for c in zip(*counts, strict=True)] == [2, 14, 0, 16]
+    tenants = {line.split()[0]: line.split() for line in horae("status", "--tenants").lines[1:]}
+    assert tenants["vision"][1:4] == ["2", "2", "2"]
+    assert tenants["speech"][2] == "0"
+
+
+def test_explain_gives_causes_and_numbers(site: Client, horae: Horae) -> None:
+    horae("submit", "-g", "16", *ENDLESS)
+    running(site, "1")
+    horae("submit", "-g", "4", *ENDLESS)
+    eventually(lambda: site.explain("2")["causes"] and site.job("2")["code"])
+    said = horae("explain", "2")
+    assert said.code == 0
+    assert "holds    no GPUs" in said.out
+    assert "policy" in said.out
+    answer = horae("explain", "2", "--json").json
+    assert answer["causes"][0]["text"]
+    assert answer["headline"].startswith("job 2 is")
+    assert "GPUs on" in horae("explain", "1", "--log").out
+    assert horae("explain", "99").code == 4
+
+
+def test_history_tells_a_jobs_life(site: Client, horae: Horae) -> None:
+    horae(
+        "submit", "-g", "1", "-t", "vision", "--name", "short", "--iterations", "5", "-c", "ck", "--", "python", "t.py"
+    )
+    eventually(lambda: site.job("1")["state"] == "completed")
+    said = horae("history", "1")
+    assert said.lines[0].split() == ["TIME", "JOBID", "NAME", "EVENT", "WHAT"]
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d +1 short +submitted", said.lines[1])
+    kinds = [e["kind"] for e in horae("history", "1", "--json").json["events"]]
+    assert [k for k in kinds if k in ("submitted", "intent", "ended")] == ["submitted", "intent", "intent", "ended"]
+    assert len(horae("history", "-n", "2").lines) == 3
+    assert len(horae("history", "-t", "speech").lines) == 1
+    assert "short" in horae("history", "--since", "1h").out
+    assert horae("history", "9").code == 4
+    assert horae("history", "--since", "often").code == 3
+
+
+def test_history_follows_until_interrupted(site: Client, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from horae.cli import main; sys.exit(main())",
+        "history",
+        "-f",
+        "--json",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        site.submit([{"command": ["x"], "gpus": 1, "name": "late"}])
+        while "late" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+
+
+def test_cancel_ends_some_and_tells_the_rest(site: Client, horae: Horae) -> None:
+    for _ in range(2):
+        horae("submit", "-g", "1", *ENDLESS)
+    running(site, "2")
+    said = horae("cancel", "1", "--why", "wrong data")
+    assert (said.code, said.out) == (0, "job 1: is being ended\n")
+    eventually(lambda: site.job("1")["state"] == "cancelled")
+    assert "wrong data" in horae("history", "1").out
+    said = horae("cancel", "2", "44")
+    assert said.code == 1
+    assert "44: there is no job 44" in said.err
+    assert horae("cancel", "44").code == 4
+    assert horae("cancel").code == 2
+
+
+def test_a_snapshot_replays(site: Client, horae: Horae, tmp_path: Path) -> None:
+    horae("submit", "-g", "1:4", *ENDLESS)
+    running(site, "1")
+    file = tmp_path / "now.yaml"
+    assert horae("snapshot", "-o", str(file)).code == 0
+    assert [j.name for j in instance.read(str(file)).jobs] == ["1"]
+    assert horae("snapshot", "--json").json["jobs"][0]["name"] == "1"
+    assert horae("snapshot", "--pool", "nowhere").code == 3
+
+
+def test_release_all_asks_first(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    assert horae("release-all").code == 1
+    assert site.status()["pools"][0]["mode"] == "enforce"
+    said = horae("release-all", "--yes")
+    assert (said.code, said.out) == (0, "0 jobs are being handed back; mode is observe\n")
+    assert site.status()["pools"][0]["mode"] == "observe"
+
+
+def test_top_once_is_plain(site: Client, horae: Horae) -> None:
+    horae("submit", "-g", "8", "-t", "vision", "--name", "on-vision", *ENDLESS)
+    running(site, "1")
+    said = horae("top", "--once")
+    assert said.code == 0
+    assert "\x1b" not in said.out
+    assert "8/16 GPUs" in said.lines[0]
+    assert "on-vision" in said.out
+    assert "NODELIST(REASON)" in said.out
+    assert horae("top", "--json").json["jobs"][0]["losses"] is not None
+
+
+def test_without_an_arbiter_commands_say_so(horae: Horae, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HORAE_SOCKET", str(tmp_path / "none.sock"))
+    for words in (("status",), ("top", "--once"), ("explain", "1"), ("history",), ("cancel", "1"), ("snapshot",)):
+        said = horae(*words)
+        assert said.code == 6
+        assert "horae serve" in said.err
+
+
+def test_job_numbers_complete(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(11):
+        horae("submit", "-g", "1", *ENDLESS)
+    monkeypatch.setenv("_HORAE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "horae explain 1")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert sorted(horae().out.split()) == ["1", "10", "11"]
+    monkeypatch.setenv("HORAE_SOCKET", "/nowhere")
+    assert horae().out.split() == []
+
+
+# --- configuration, doctor, serve --------------------------------------------------------------------------
+
+
+def test_the_example_configuration_is_valid(horae: Horae, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(horae("config", "init").out)
+    said = horae("config", "check", str(file))
+    assert said.code == 0
+    assert "max-min, observe" in said.out
+    shown = yaml.safe_load(horae("config", "show", str(file)).out)
+    assert shown["guards"]["min_run_s"] == 60.0
+    assert horae("config", "show", str(file), "--json").json == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cluster: {adapter: local}\npools:\n- {policy: fiffo}\n", ("pools[0].policy", "fifo")),
+        ("cluster: {adapter: local}\nrounds: {tick: 3}\n", (":2", "tick_s")),
+        ("cluster:\n", ("cluster",)),
+        ("a: [", ("YAML",)),
+        ("cluster: {adapter: local}\nguards: {gain: -1}\n", ("guards.gain", ":2")),
+    ],
+)
+def test_a_wrong_configuration_is_told(horae: Horae, tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    for command in (("config", "check"), ("serve",)):
+        said = horae(*command, str(file))
+        assert said.code == 3
+        for word in (str(file), *words):
+            assert word in said.err or command == ("serve",)
+
+
+def test_the_running_configuration_is_shown(site: Client, horae: Horae) -> None:
+    assert horae("config", "show", "--json").json["tenants"][0]["name"] == "vision"
+    assert horae("config", "mode", "main", "advise").code == 0
+    assert site.status()["pools"][0]["mode"] == "advise"
+    assert horae("config", "mode", "main", "boldly").code == 3
+
+
+def test_doctor_finds_what_is_wrong_and_names_the_remedy(
+    horae: Horae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORAE_SOCKET", str(tmp_path / "none.sock"))
+    file = tmp_path / "config.yaml"
+    good = {"state_dir": str(tmp_path / "state"), "cluster": {"adapter": "fake"}, "pools": [{"policy": "fifo"}]}
+    file.write_text(yaml.safe_dump(good))
+    said = horae("doctor", str(file), "--json")
+    assert (said.code, said.json["ok"]) == (0, True)
+    found = {c["name"]: c for c in said.json["checks"]}
+    assert "16 GPUs" in found["cluster"]["text"]
+    assert found["arbiter"]["verdict"] == "warn"
+    file.write_text(yaml.safe_dump({**good, "cluster": {"adapter": "fake", "options": {"start_ss": 1}}}))
+    said = horae("doctor", str(file))
+    assert said.code == 1
+    assert "start_s" in said.out
+    file.write_text(yaml.safe_dump({**good, "pools": [{"policy": "fifo", "nodes": "n[1-9]"}]}))
+    said = horae("doctor", str(file))
+    assert said.code == 0
+    assert "n5" in said.out
+
+
+def test_doctor_asks_the_running_arbiter(site: Client, horae: Horae) -> None:
+    found = {c["name"]: c for c in horae("doctor", "--json").json["checks"]}
+    assert found["arbiter"]["verdict"] == "ok"
+
+
+@pytest.fixture
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s")
+
+
+def test_serve_until_it_is_told_to_stop(short: Path, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, socket = short / "config.yaml", short / "a.sock"
+    file.write_text(
+        yaml.safe_dump({
+            "state_dir": str(short / "state"), "cluster": {"adapter": "fake"}, "pools": [{"policy": "fifo"}],
+            "api": {"socket": str(socket)},
+        })
+    )  # fmt: skip
+    command = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())", "serve", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        monkeypatch.setenv("HORAE_SOCKET", str(socket))
+        eventually(lambda: socket.exists() and horae("status").code == 0)
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert second.returncode in (1, 6)
+        assert "another arbiter works on" in second.stderr
+        assert horae("status").code == 0
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0, said
+    assert "Traceback" not in said
+    assert not socket.exists()
+    begun = time.monotonic()
+    assert horae("status").code == 6
+    assert time.monotonic() - begun < 30

@@ -1,0 +1,172 @@
+"""The demo from end to end: real processes, a real arbiter, a real account, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from horae.demo.scenario import Framework, command, fitted, scenario, torch_python
+from horae.demo.stage import gpus
+
+HORAE = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the demo may put its things, with a short path: whatever names it is the demo's."""
+    path = tmp_path_factory.mktemp("d")
+    yield path
+    for process in ours(path):
+        process.kill()
+
+
+def ours(home: Path) -> list[psutil.Process]:
+    """Living processes that have something to do with the demo below `home`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if process.pid != os.getpid() and any(str(home) in word for word in words):
+            found.append(process)
+    return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def start(home: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TMPDIR": str(home)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*HORAE, "demo", *words], stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def nothing_left(home: Path) -> None:
+    assert ours(home) == []
+    assert list(home.iterdir()) == []
+
+
+def eventually(what: Callable[[], Any], patience_s: float = 60.0) -> Any:
+    until = time.monotonic() + patience_s
+    while not (found := what()):
+        assert time.monotonic() < until, "not in time"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_plays_to_its_end(home: Path, tmp_path: Path) -> None:
+    """Long enough for every job to come, to be resized and to finish, on a machine that is busy with other tests."""
+    picture = tmp_path / "demo.png"
+    with start(home, "--headless", "--json", "--seconds", "45", "--plot", str(picture)) as process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert (found["schema"], found["ok"], found["lost"], found["interrupted"]) == (1, True, [], False)
+    assert len(found["jobs"]) == 7
+    assert {t["name"] for t in found["tenants"]} == {"vision", "speech", "nlp"}
+    assert found["gpus"] == 12
+    completed = [j for j in found["jobs"] if j["state"] == "completed"]
+    assert completed, err
+    for job in completed:
+        assert job["steps"] == job["total"]
+        losses = [loss for _, loss, _ in job["losses"]]
+        assert losses[-1] < losses[0]
+    assert any(len(set(job["sizes"])) > 1 for job in found["jobs"])
+    assert found["resizes"]["count"] > 0
+    assert all(j["skipped_steps"] == j["restarts_before_checkpoint"] == 0 for j in found["jobs"])
+    assert sum(t["gpu_s"] for t in found["tenants"]) > 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    nothing_left(home)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_leaves_nothing_behind(home: Path, how: signal.Signals) -> None:
+    with start(home, "--headless", "--seconds", "60") as process:
+        eventually(lambda: any("horae.demo.trainers.mlp" in " ".join(p.cmdline()) for p in ours(home)))
+        process.send_signal(how)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "jobs completed" in out
+    assert "Traceback" not in err
+    nothing_left(home)
+
+
+@pytest.mark.timeout(120)
+def test_other_terminals_can_look_at_it(home: Path) -> None:
+    with start(home, "--headless", "--seconds", "60") as process:
+        assert process.stderr is not None
+        socket = re.search(r"HORAE_SOCKET=(\S+)", process.stderr.readline())
+        assert socket is not None
+        environment = {**os.environ, "HORAE_SOCKET": socket[1]}
+
+        def status() -> str:
+            look = [*HORAE, "status", "--noheader"]
+            return subprocess.run(look, capture_output=True, text=True, check=True, env=environment).stdout
+
+        eventually(lambda: "mlp-128" in status())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=100)
+    nothing_left(home)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--policy", "fiffo"), "fifo"),
+        (("--framework", "abacus"), "numpy"),
+        (("--nodes", "v100"), "TYPE:NODESxGPUS"),
+        (("--seconds", "1"), "--seconds"),
+    ],
+)
+def test_what_cannot_be_played_is_told_at_once(home: Path, words: tuple[str, ...], part: str) -> None:
+    with start(home, "--headless", *words) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode in (2, 3)
+    assert part in re.sub(r"\x1b\[[\d;]*m", "", err)
+    nothing_left(home)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_pytorch_plays_too(home: Path) -> None:
+    if torch_python() is None:
+        pytest.skip("PyTorch is not installed (apt-get install python3-torch)")
+    with start(home, "--headless", "--json", "--seconds", "60", "--framework", "torch") as process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert (found["framework"], found["lost"]) == ("torch", [])
+    assert any(j["state"] == "completed" for j in found["jobs"]), err
+    nothing_left(home)
+
+
+# --- the scenario ------------------------------------------------------------------------------------------
+
+
+def test_the_play_fits_any_cluster() -> None:
+    play = scenario(90)
+    assert gpus(play.nodes) == 12
+    assert len(play.arrivals) >= 6
+    assert {a.tenant for a in play.arrivals} == set(play.tenants)
+    for arrival in fitted(play, 1).arrivals:
+        wanted = arrival.gpus
+        sizes = [wanted] if isinstance(wanted, int) else wanted.get("allowed") or [wanted["min"], wanted["max"]]
+        assert set(sizes) == {1}
+
+
+def test_a_shorter_play_has_less_work_and_earlier_arrivals() -> None:
+    long, short = scenario(90).arrivals, scenario(45).arrivals
+    assert all(s.at_s == pytest.approx(a.at_s / 2) for a, s in zip(long, short, strict=True))
+    assert sum(s.steps for s in short) == pytest.approx(sum(a.steps for a in long) / 2, rel=0.1)
+    assert "--steps" in command(short[0], Framework.NUMPY)

@@ -1,0 +1,221 @@
+"""`horae-exec` in a batch job: a small srun and scontrol stand at the process boundary."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.elastic import slurm
+from horae.elastic.jobfolder import JobFolder
+from horae.elastic.processes import kill_marked
+from tests.horae.elastic.exec_job import ELASTIC, ROOT, counter, until
+
+#: Starts the tasks as slurmstepd does: own words for each, its group signalled, all killed at the first bad exit.
+SRUN = """\
+#!{python}
+import os, signal, sys
+words = sys.argv[1:]
+assert not any(name in os.environ for name in ("SLURM_NTASKS", "SLURM_GPUS", "SLURM_CPUS_PER_TASK")), "stale words"
+assert "--kill-on-bad-exit=1" in words and "--overcommit" in words
+nodes, tasks = int(words[words.index("-N") + 1]), int(words[words.index("-n") + 1])
+command = words[words.index("--unbuffered") + 1 :]
+if command[0] == "--label":
+    command = command[1:]
+pids = {{}}
+for rank in range(tasks):
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        env = dict(os.environ, SLURM_PROCID=str(rank), SLURM_NTASKS=str(tasks), SLURM_STEP_NUM_NODES=str(nodes),
+                   SLURM_LOCALID=str(rank % (tasks // nodes)))
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        os.execvpe(command[0], command, env)
+    pids[pid] = rank
+def forward(number, frame):
+    for pid in pids:
+        os.killpg(pid, number)
+signal.signal(signal.SIGUSR1, forward)
+signal.signal(signal.SIGTERM, forward)
+worst = 0
+while pids:
+    pid, status = os.wait()
+    del pids[pid]
+    code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    worst = max(worst, code)
+    if code:
+        for other in pids:
+            os.killpg(other, signal.SIGKILL)
+sys.exit(worst)
+"""
+
+
+class Batch:
+    """One batch job; each `launch` is one restart of it."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        for name, text in (
+            ("srun", SRUN.format(python=sys.executable)),
+            ("scontrol", "#!/bin/sh\necho localhost\n"),
+        ):
+            (tools / name).write_text(text)
+            (tools / name).chmod(0o755 | stat.S_IXUSR)
+        self.spool = tmp_path / "spool"
+        self.nonce = "abc-" + tmp_path.name
+        self.folder = JobFolder(str(self.spool / "jobs" / f"4711.{self.nonce}"))
+        self.process: subprocess.Popen[str] | None = None
+
+    def launch(self, source: str, *, nodes: int = 2, gpus: int = 1, restarts: int = 0, **env: str) -> None:
+        (self.path / "train.py").write_text(textwrap.dedent(source))
+        words = {
+            "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(self.path),
+            "HORAE_SPOOL": str(self.spool),
+            "HORAE_NONCE": self.nonce,
+            "SLURM_JOB_ID": "4711",
+            "SLURM_JOB_NUM_NODES": str(nodes),
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "SLURM_GPUS_ON_NODE": str(gpus),
+            "SLURM_RESTART_COUNT": str(restarts),
+            "SLURM_NTASKS": "64",
+            "SLURM_GPUS": "9",
+            "SLURM_CPUS_PER_TASK": "3",
+            **env,
+        }
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ELASTIC),
+                "--checkpoint",
+                "ckpt",
+                "--",
+                sys.executable,
+                str(self.path / "train.py"),
+            ],
+            env=words,
+            cwd=self.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    @property
+    def log(self) -> str:
+        path = Path(self.folder.path) / "output.log"
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> tuple[int, str]:
+        assert self.process is not None
+        out = self.process.communicate(timeout=30)[0]
+        return self.process.returncode, out
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Iterator[Batch]:
+    made = Batch(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.communicate()
+    kill_marked("HORAE_NONCE", "abc-" + tmp_path.name)
+
+
+def test_usr1_becomes_a_checkpoint_and_86(batch: Batch) -> None:
+    batch.launch(counter())
+    until("progress", lambda: "step=8/" in batch.log)
+    assert batch.process is not None
+    batch.process.send_signal(signal.SIGUSR1)  # what `scancel -b -s USR1` does to `exec horae-exec`
+    code, out = batch.end()
+    assert code == 86
+    state = batch.folder.state()
+    assert state is not None
+    assert (state["state"], state["epoch"], state["checkpoint"]["epoch"]) == ("stopped", 1, 1)
+    assert "step=8/" in out, "the batch job's own output has it too"
+
+
+def test_the_next_restart_goes_on_in_another_shape(batch: Batch) -> None:
+    batch.launch(counter(steps=40))
+    until("progress", lambda: "step=8/" in batch.log)
+    assert batch.process is not None
+    batch.process.send_signal(signal.SIGTERM)  # Slurm's own preemption
+    assert batch.end()[0] == 86
+    batch.launch(counter(steps=40), nodes=1, gpus=3, restarts=1)
+    assert batch.end()[0] == 0
+    assert "world=3 epoch=2" in batch.log
+    assert "done 40" in batch.log
+
+
+def test_a_failing_task_ends_the_job_with_its_own_code(batch: Batch) -> None:
+    batch.launch(counter(body="if training.rank == 1 and step.number == 5: os._exit(9)"))
+    assert batch.end()[0] == 9
+    state = batch.folder.state()
+    assert state is not None
+    assert state["state"] == "failed"
+
+
+def test_the_arbiters_epoch_is_used_for_the_restart_it_was_given_for(batch: Batch, tmp_path: Path) -> None:
+    folder = Path(batch.folder.path)
+    folder.mkdir(parents=True)
+    (folder / "epoch").write_text("17\n")
+    (folder / "slurm.json").write_text(json.dumps({"epoch": 17, "restarts": 3}))
+    batch.launch(counter(steps=5), restarts=3)
+    assert batch.end()[0] == 0
+    assert "world=2 epoch=17" in batch.log
+
+
+def test_a_run_that_is_older_than_the_fence_writes_nothing(batch: Batch) -> None:
+    folder = Path(batch.folder.path)
+    folder.mkdir(parents=True)
+    (folder / "epoch").write_text("17\n")
+    (folder / "slurm.json").write_text(json.dumps({"epoch": 17, "restarts": 3}))
+    batch.launch(counter(), restarts=2)
+    assert batch.end()[0] not in (0, 86)
+    assert not list((batch.path / "ckpt").glob("step-*"))
+    assert batch.folder.state() is None, "an older run's supervisor may not speak for the newer one"
+
+
+def test_an_older_run_that_still_holds_the_lock_does_not_stop_the_new_one(batch: Batch) -> None:
+    Path(batch.folder.path).mkdir(parents=True)
+    lock = batch.folder.take_lock()
+    assert lock is not None
+    batch.launch(counter(steps=5), restarts=1)
+    code, out = batch.end()
+    os.close(lock)
+    assert code == 0
+    assert "an older run of this job still holds its lock" in out
+
+
+def test_without_an_arbiter_the_folder_is_in_the_users_home(batch: Batch) -> None:
+    batch.launch(counter(steps=5), HORAE_SPOOL="", SLURM_CLUSTER_NAME="lab")
+    assert batch.end()[0] == 0
+    assert (batch.path / ".horae" / "jobs" / "lab-4711" / "state.json").exists()
+
+
+def test_array_tasks_have_folders_of_their_own() -> None:
+    env = {
+        "SLURM_JOB_ID": "12",
+        "SLURM_ARRAY_JOB_ID": "10",
+        "SLURM_ARRAY_TASK_ID": "2",
+        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_NODELIST": "n1",
+        "HORAE_SPOOL": "/spool",
+        "HORAE_NONCE": "xyz",
+    }
+    assert slurm.job_folder(env, slurm.Shape(env)) == "/spool/jobs/10_2.xyz"
+
+
+def test_outside_a_batch_job_the_missing_word_is_named() -> None:
+    with pytest.raises(ValueError, match="SLURM_JOB_NUM_NODES is not set"):
+        slurm.Shape({"SLURM_JOB_ID": "1"})
