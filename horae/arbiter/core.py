@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
-from horae.arbiter import feedback, outcomes, recovery, round
+from horae.arbiter import evidence, feedback, outcomes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
 from horae.arbiter.judge import Answer, Question
@@ -320,9 +320,11 @@ class Core:
             self.decisions[pool_name] = answer.decision
             drafts += [events.cleared(what)] if what in self.ledger.alerts else []
         else:
-            remedy = "the previous allocation stands; see `horae policies`, or choose another"
             old = self.ledger.alerts.get(what)
-            drafts += [] if old and old.text == answer.why_not else [events.alert(what, answer.why_not, remedy)]
+            if old is None or old.text != answer.why_not:
+                kept = evidence.keep(self.config.state_dir, question)
+                again = f"; `horae decide {kept}` asks it again" if kept is not None else ""
+                drafts.append(events.alert(what, answer.why_not, f"the previous allocation stands{again}"))
         self.write(drafts)
         return [] if self._questions else self._act()
 
