@@ -278,13 +278,16 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
+            pending = [job for job in jobs if job in self._rows and self._rows[job].state == "PENDING"]
+            own = [self._rows[job].priority - self._memories.get(job).ordered for job in pending]
+            # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
+            step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
             lines, memos = [], []
-            for rank, job in enumerate(reversed(jobs), start=1):
-                row, memo = self._rows.get(job), self._memories.get(job)
-                if row is None or row.state != "PENDING" or memo.ordered == rank:
-                    continue
-                lines.append(f"update jobid={row.id} SiteFactor={rank}")
-                memos.append(replace(memo, ordered=rank))
+            for rank, job in enumerate(reversed(pending), start=1):
+                memo, factor = self._memories.get(job), rank * step
+                if memo.ordered != factor:
+                    lines.append(f"update jobid={self._rows[job].id} SiteFactor={factor}")
+                    memos.append(replace(memo, ordered=factor))
             self._client.write(lines, "ordering the pending jobs")
             for memo in memos:
                 self._memories.put(memo)

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,11 +96,11 @@ class Private:
 
 
 class Containers:
-    def __init__(self, release: str, name: str, folder: Path) -> None:
+    def __init__(self, release: str, name: str, folder: Path, options: Mapping[str, str] | None = None) -> None:
         self.release = release
         self.lab = ContainerSlurm(name, folder, lambda text: None)
         self.lab.down()
-        self.lab.up(LabRequest(name=name, release=release, nodes=4))
+        self.lab.up(LabRequest(name=name, release=release, nodes=4, options=options or {}))
 
     def run(self, *argv: str) -> str:
         return self.lab.must("ctl", argv)
@@ -119,7 +119,9 @@ class Containers:
 
     def lose_node(self, name: str) -> None:
         self.lab.container(name).kill()
-        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        # slurmctld tries to reach the node first, and scontrol may time out over it; what counts is what comes of it
+        self.lab.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=down", "reason=test"])
+        wait_for("slurmctld knows", lambda: "down" in self.run("sinfo", "-hNn", name, "-o", "%T"))
 
     def restore_node(self, name: str) -> None:
         before = self._slurmd_start(name)
@@ -172,9 +174,9 @@ def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]
     made.down()
 
 
-def containers_of(release: str, folder: Path) -> Containers:
+def containers_of(release: str, folder: Path, kind: str = "t", options: Mapping[str, str] | None = None) -> Containers:
     mark = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
-    return Containers(release, f"t-{mark}-{worker_name()}-{release.replace('.', '')}", folder)
+    return Containers(release, f"{kind}-{mark}-{worker_name()}-{release.replace('.', '')}", folder, options)
 
 
 @pytest.fixture(scope="session")
@@ -194,5 +196,26 @@ def slurm_2411(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
 @pytest.fixture(scope="session")
 def slurm_2605(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
     made = containers_of("26.05", tmp_path_factory.mktemp("slurm2605"))
+    yield made
+    made.down()
+
+
+#: A cluster as sites run it: fair share, limits enforced, a partition that preempts, the scheduler's own pace.
+SITE = {
+    "accounting": "AccountingStorageTRES=gres/gpu\nAccountingStorageEnforce=associations,limits,qos,safe",
+    "scheduling": "PriorityType=priority/multifactor\nPriorityWeightFairshare=10000\nPriorityWeightAge=1000\n"
+    "PriorityCalcPeriod=1\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
+    "SchedulerParameters=bf_continue,bf_max_job_test=500",
+    "partitions": "PartitionName=dl Nodes=n[1-4] Default=YES PriorityTier=10 PreemptMode=REQUEUE MaxTime=1-0\n"
+    "PartitionName=raw Nodes=n[1-4] PriorityTier=10 PreemptMode=OFF\n"
+    "PartitionName=urgent Nodes=n[1-4] PriorityTier=100 PreemptMode=OFF",
+}
+
+
+@pytest.fixture(scope="session")
+def slurm_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = containers_of("24.11", tmp_path_factory.mktemp("slurmsite"), "s", SITE)
+    for words in ("add qos two MaxTRESPerUser=gres/gpu=2", "modify user alice set qos+=two"):
+        made.run("sacctmgr", "-i", *words.split())
     yield made
     made.down()
