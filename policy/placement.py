@@ -127,12 +127,17 @@ class Placer:
         """What the job holds, if that is a gang and all of it can be held on; else None."""
         if not job.allocation or not job.gpus.feasible(job.held):
             return None
-        try:
-            self._check_cap(job, job.allocation)
-            self._check(job, job.allocation)
-        except ValueError:
+        if not self._has_room(job, job.allocation) or not self.could_take(job, job.allocation):
             return None
         return dict(job.allocation)
+
+    def could_take(self, job: Job, allocation: Allocation) -> bool:
+        """True if these GPUs are free for the job and the limits allow them (its tenant's cap apart)."""
+        try:
+            self._check(job, allocation)
+        except ValueError:
+            return False
+        return True
 
     def why_not(self, job: Job, gpus: Gpus) -> Code:
         """Why `best(job, gpus)` finds nothing."""
@@ -202,7 +207,8 @@ class Placer:
         if not allocation:
             return self.drop(job)
         gpus = sum(allocation.values())
-        self._check_cap(job, allocation)
+        if not self._has_room(job, allocation):
+            raise ValueError(f"{job.name}: tenant {job.tenant} may take {self.room(job.tenant)} more GPUs, not {gpus}")
         self._check(job, allocation)
         if allocation == job.allocation:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
@@ -234,13 +240,13 @@ class Placer:
 
     # --- the ledger ----------------------------------------------------------------------------------------
 
-    def _check_cap(self, job: Job, allocation: Allocation) -> None:
-        """A limit that was learnt later takes nothing away: what stays as it is needs no room, unless jobs of the
-        tenant have taken some otherwise."""
-        room, gpus = self.room(job.tenant), sum(allocation.values())
-        stays = allocation == job.allocation and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
-        if room is not None and gpus > room and not stays:
-            raise ValueError(f"{job.name}: tenant {job.tenant} may take {room} more GPUs, not {gpus}")
+    def _has_room(self, job: Job, allocation: Allocation) -> bool:
+        """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is
+        needs no room, unless jobs of the tenant have taken some otherwise."""
+        room = self.room(job.tenant)
+        if room is None or sum(allocation.values()) <= room:
+            return True
+        return allocation == job.allocation and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
 
     def _check(self, job: Job, allocation: Allocation) -> None:
         need, types = need_of(job), self.speeds.types(job)

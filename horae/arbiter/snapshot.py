@@ -159,13 +159,17 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
     throughput, provenance = _throughput(record, measured, view.config, types)
     total = spec.iterations if spec.iterations is not None else measured.total
     done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+    if total is not None and done >= total:
+        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
+        # the lack of GPUs that a policy would no longer give it.
+        total = done + 1
     return Job(
         name=record.id,
         tenant=record.tenant,
         app=record.app_key,
         gpus=_range(record, sum(allocation.values())),
         submitted_s=record.submitted_s,
-        work=Work(total, done if total is None else min(done, total)),
+        work=Work(total, done),
         throughput=throughput,
         provenance=provenance,
         model=spec.model,

@@ -65,10 +65,10 @@ def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:
     fair = max(sum(pools.free.values()) // max(len(jobs), 1), 1)
     _stage_one(jobs, pools)
     held = [j for j in jobs if pools.count.get(j.name)]
-    sated = _stage_two(held, pools, fair, shorter)
+    sated = stage_two(held, pools, fair, shorter=shorter)
     unmeasured = [j for j in held if not j.throughput]
     if unmeasured and any(pools.free.values()):  # nobody else wants what is left
-        sated |= _stage_two(unmeasured, pools, inf, shorter)
+        sated |= stage_two(unmeasured, pools, shorter=shorter)
     return sated
 
 
@@ -97,7 +97,15 @@ def _stage_one(jobs: list[Job], pools: Pools) -> None:
             heapq.heappush(queue, (length(job, pools, other), n, other))
 
 
-def _stage_two(jobs: list[Job], pools: Pools, fair: float, shorter: bool) -> set[str]:
+def stage_two(
+    jobs: list[Job], pools: Pools, fair: int | None = None, *, shorter: bool = False, blind: bool = False
+) -> set[str]:
+    """Steps by comparison (3) until nothing fits or helps; `jobs` have their smallest gangs, in the order of ties.
+
+    `fair`: most GPUs of a job without a throughput table (None: no limit). `blind`: lengths are nobody's business, all
+    count as equal, so that (3) is asked one way for the leader and the other way for its challenger (AFS-P). Returns
+    the jobs that more GPUs would not make faster.
+    """
     sated: set[str] = set()
     steps: list[Step | None] = []
     ups: list[float] = []
@@ -105,7 +113,7 @@ def _stage_two(jobs: list[Job], pools: Pools, fair: float, shorter: bool) -> set
     lengths: list[float] = []
     for job in jobs:
         step = _next(job, pools, fair, sated)
-        up, down, long = _sides(job, pools, step)
+        up, down, long = _sides(job, pools, step, blind)
         steps.append(step)
         ups.append(up)
         downs.append(down)
@@ -122,20 +130,20 @@ def _stage_two(jobs: list[Job], pools: Pools, fair: float, shorter: bool) -> set
         if step is None:
             leaders.leave()
         else:
-            leaders.change(*_sides(job, pools, step))
+            leaders.change(*_sides(job, pools, step, blind))
     return sated
 
 
-def _next(job: Job, pools: Pools, fair: float, sated: set[str]) -> Step | None:
+def _next(job: Job, pools: Pools, fair: int | None, sated: set[str]) -> Step | None:
     step = pools.next_step(job)
     if step is None:
         if job.gpus.above(pools.count[job.name]) is not None:
             sated.add(job.name)
         return None
-    return step if job.throughput or step.gpus <= fair else None
+    return step if job.throughput or fair is None or step.gpus <= fair else None
 
 
-def _sides(job: Job, pools: Pools, step: Step | None) -> tuple[float, float, float]:
+def _sides(job: Job, pools: Pools, step: Step | None, blind: bool) -> tuple[float, float, float]:
     """(3)'s left and right side for the job, per GPU of its next step, and its length now."""
     if step is None:
         return -inf, -inf, inf
@@ -143,4 +151,4 @@ def _sides(job: Job, pools: Pools, step: Step | None) -> tuple[float, float, flo
     now, then = pools.rate(job, step.gpu_type, has), pools.rate(job, step.gpu_type, step.gpus)
     gain = (then - now) / step.add
     left = job.work_left
-    return gain / then, gain / now, inf if left is None or not job.throughput else left / now
+    return gain / then, gain / now, inf if blind or left is None or not job.throughput else left / now
