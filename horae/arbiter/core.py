@@ -137,14 +137,21 @@ class Core:
         """When `tick` has something to do."""
         return self._next_s
 
+    def _forget_what_is_not_on_record(self) -> None:
+        """A round ended in the middle: what it saw or decided may not be in the journal, so all is looked at anew."""
+        self._eyes, self._told_blocked, self._measured_s, self._questions = Eyes(), {}, {}, {}
+        self._dirty = {pool.name for pool in self.config.pools}
+        self.stage = Stage.IDLE
+
     def _stall(self, error: JournalStopped) -> list[Instruction]:
-        self.stalled, self.stage = error.text, Stage.IDLE
+        self._forget_what_is_not_on_record()
+        self.stalled = error.text
         self._next_s = self.now_s() + PROBE_S
         return []
 
     def give_up_round(self, why: str, pause_s: Seconds) -> list[Instruction]:
         """Something failed in a way it should not: nothing more is done in this round, and an operator is told."""
-        self._questions, self.stage = {}, Stage.IDLE
+        self._forget_what_is_not_on_record()
         self._next_s = self.now_s() + pause_s
         try:
             self.write([events.alert("bug", why, "please report it, with the log; the arbiter tries again")])

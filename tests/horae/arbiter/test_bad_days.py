@@ -28,7 +28,7 @@ from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, first
 def test_a_failed_call_is_made_good(tmp_path: Path, verb: str, fault: Any) -> None:
     """Whatever happens to the first two calls of a verb, every job comes to its end and none is doubled."""
     if verb == "observe" and not isinstance(fault, Raise):
-        pytest.skip("a look has no effect that could be lost or late")
+        fault = Raise(TryLater("the answer was lost"))  # a look has no effect that could be late
     site = Site(tmp_path, policy=equal_shares)
     site.fake.faults.on(verb, fault, times=2)
     (first,) = site.desk.submit([spec("first", (1, 16), steps=300)], ANN)
