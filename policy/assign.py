@@ -4,7 +4,7 @@ First those stay that can: same count, and on as few nodes as that count needs. 
 each where `Placer.best` puts it beside what the job holds. Where somebody does not fit that way (fragmentation, equal
 GPUs on all nodes, CPUs), everything is placed anew, larger gangs first, and the better of the two is taken. Who still
 does not fit gets the next smaller size of its gang that does; what is left over then goes to jobs that wait, in the
-policy's order, and to jobs that got less than they were to have.
+policy's order, to jobs that got less than they were to have, and to jobs that are faster when they span GPU types.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from policy.contract import Context
 from policy.model import Allocation, Gpus, GpuType, Job, JobName, Snapshot
 from policy.placement import Placer
+from policy.pools import NOISE
+
+#: Larger sizes that are tried for a job that might span GPU types.
+MOST_TRIES = 16
+MOST_PASSES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,10 @@ def _use_left_over(attempt: _Attempt, wants: Mapping[JobName, Want], order: Sequ
                 placer.take(job, place)
         elif has and job.name in missing:
             _grow(job, wants[job.name].gpus, placer, context)
+    if not placer.limits.one_type_per_job and len(context.speeds.present) > 1:
+        for _ in range(MOST_PASSES):
+            if not sum(_grow_over_types(job, placer, context) for job in order):
+                return
 
 
 def _grow(job: Job, most: Gpus, placer: Placer, context: Context) -> None:
@@ -163,3 +172,41 @@ def _grow(job: Job, most: Gpus, placer: Placer, context: Context) -> None:
                 break
         size = job.gpus.at_most(size - 1)
     placer.take(job, has)
+
+
+def _grow_over_types(job: Job, placer: Placer, context: Context) -> bool:
+    """Idle GPUs of other types, where the whole gang is faster with them although it runs at the slowest's rate.
+    True if it took some (and gave back others, perhaps, that now somebody else can use)."""
+    speeds = context.speeds
+    grew = False
+    while (has := placer.taken.get(job.name)) and placer.free():
+        size, now = sum(has.values()), speeds.rate(job, has)
+        tries = 0
+        found: Allocation | None = None
+        while found is None and tries < MOST_TRIES:
+            tries += 1
+            following = job.gpus.above(size)
+            if following is None or following - sum(has.values()) > placer.free():
+                return grew
+            size = following
+            if now is not None and not _might_be_faster(job, has, size, now, placer):
+                continue
+            placer.give_back(job)
+            place = placer.best(job, size)
+            rate = None if place is None else speeds.rate(job, place)
+            if place is not None and (now is None or rate is None or rate > now * (1 + NOISE)):
+                found = place
+            placer.take(job, found or has)
+        if found is None:
+            return grew
+        grew = True
+    return grew
+
+
+def _might_be_faster(job: Job, has: Allocation, size: Gpus, now: float, placer: Placer) -> bool:
+    speeds = placer.speeds
+    for t in speeds.types(job):
+        rate = speeds.at(job, t, size)
+        if placer.free(t) and rate is not None and rate / job.slowdown.node > now * (1 + NOISE):
+            return True
+    return False

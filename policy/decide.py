@@ -139,10 +139,8 @@ def stand(snapshot: Snapshot, name: str, why: str, seed: int = 0) -> Decision:
     for job in sorted(snapshot.jobs, key=lambda j: j.order):
         stay = placer.keep(job)
         if stay is not None:
-            room = placer.room(job.tenant)
-            if room is None or room >= sum(stay.values()):
-                placer.take(job, stay)
-                kept[job.name] = stay
+            placer.take(job, stay)
+            kept[job.name] = stay
     note = f"{name} failed ({why}); the previous allocation stands"
     proposal = Proposal(allocation=kept, state=snapshot.state, notes=(note,))
     return finish(snapshot, name, EMPTY, proposal, Context(speeds, seed))

@@ -16,8 +16,9 @@ The best place of a gang, the earlier first:
 nodes held (greedy beyond); 5 is greedy over several nodes.
 
 Never planned: what `Limits` rule out, GPUs of foreign jobs, of nodes that are down, of draining nodes (but a job may
-keep what it holds there), CPUs and memory beyond what a node has for us, GPUs beyond a tenant's cap. Where the
-adapter cannot name nodes (`Pinning`), a job whose size stays keeps its place, since no plan could move it.
+keep what it holds there), CPUs and memory beyond what a node has for us, GPUs beyond a tenant's cap (but a job of a
+tenant above it may stay as it is). Where the adapter cannot name nodes (`Pinning`), a job whose size stays keeps its
+place, since no plan could move it.
 
 Cost: nodes in equal states are one class, so a gang on one node costs O(classes), a take O(log nodes).
 """
@@ -64,6 +65,7 @@ class Placer:
         self._index = {n.whole.name: i for i, n in enumerate(self._nodes)}
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
         self._used: dict[str, int] = {}
+        self._stay: dict[str, int] = {}  #: of what tenants use, what jobs hold as they held it
         self._claims: dict[JobName, dict[int, int]] = {}
         for job in snapshot.jobs:
             if job.allocation:
@@ -101,7 +103,7 @@ class Placer:
             return EMPTY
         room = self.room(job.tenant)
         if room is not None and gpus > room:
-            return None
+            return self.keep(job) if gpus == job.held else None
         if self.limits.pinning is not Pinning.EXACT and gpus == job.held and not at_least:
             stay = self.keep(job)
             if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
@@ -122,10 +124,12 @@ class Placer:
         return None
 
     def keep(self, job: Job) -> Allocation | None:
-        """What the job holds, if all of it can be held on; None when a part is gone or not free any more."""
-        if not job.allocation:
+        """What the job holds, if that is a gang and all of it can be held on; else None."""
+        if not job.allocation or not job.gpus.feasible(job.held):
             return None
-        return dict(job.allocation) if self.could_take(job, job.allocation) else None
+        if not self._has_room(job, job.allocation) or not self.could_take(job, job.allocation):
+            return None
+        return dict(job.allocation)
 
     def could_take(self, job: Job, allocation: Allocation) -> bool:
         """True if these GPUs are free for the job and the limits allow them (its tenant's cap apart)."""
@@ -203,10 +207,11 @@ class Placer:
         if not allocation:
             return self.drop(job)
         gpus = sum(allocation.values())
-        room = self.room(job.tenant)
-        if room is not None and gpus > room:
-            raise ValueError(f"{job.name}: tenant {job.tenant} may take {room} more GPUs, not {gpus}")
+        if not self._has_room(job, allocation):
+            raise ValueError(f"{job.name}: tenant {job.tenant} may take {self.room(job.tenant)} more GPUs, not {gpus}")
         self._check(job, allocation)
+        if allocation == job.allocation:
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
         claims = self._claims.pop(job.name, {})
         self._change({self._index[n]: -g for n, g in allocation.items()}, claims, job)
         self.taken[job.name] = dict(allocation)
@@ -221,7 +226,10 @@ class Placer:
             self._claims[job.name] = {self._index[n]: g for n, g in job.allocation.items()}
             claims = {i: -g for i, g in self._claims[job.name].items()}
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
-        self._used[job.tenant] = self._used.get(job.tenant, 0) - sum(allocation.values())
+        gpus = sum(allocation.values())
+        self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
+        if gpus and allocation == job.allocation:
+            self._stay[job.tenant] -= gpus
         return allocation
 
     def drop(self, job: Job) -> None:
@@ -231,6 +239,14 @@ class Placer:
             self._change({}, claims, job)
 
     # --- the ledger ----------------------------------------------------------------------------------------
+
+    def _has_room(self, job: Job, allocation: Allocation) -> bool:
+        """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is
+        needs no room, unless jobs of the tenant have taken some otherwise."""
+        room = self.room(job.tenant)
+        if room is None or sum(allocation.values()) <= room:
+            return True
+        return allocation == job.allocation and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
 
     def _check(self, job: Job, allocation: Allocation) -> None:
         need, types = need_of(job), self.speeds.types(job)

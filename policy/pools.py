@@ -41,6 +41,7 @@ class Pools:
         self.free: dict[GpuType, int] = dict.fromkeys(speeds.present, 0)
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
         self._used: dict[str, int] = {}
+        self._stay: dict[str, int] = {}
         self._newest = {t: i for i, t in enumerate(speeds.present)}
         draining: dict[str, GpuType] = {}
         self._node_size: dict[GpuType, int] = {}
@@ -81,12 +82,14 @@ class Pools:
 
     def room(self, job: Job, gpu_type: GpuType) -> Gpus:
         """GPUs of the type that the job could get on top of what it has."""
-        own = self._own.get(job.name)
-        left = self.free[gpu_type]
-        if own is not None:
-            left += max(own.get(gpu_type, 0) - self.count.get(job.name, 0), 0)
+        left = self._left(job, gpu_type)
         cap = self._caps.get(job.tenant)
         return left if cap is None else min(left, cap - self._used.get(job.tenant, 0))
+
+    def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
+        own = self._own.get(job.name)
+        left = self.free[gpu_type]
+        return left if own is None else left + max(own.get(gpu_type, 0) - self.count.get(job.name, 0), 0)
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""
@@ -129,10 +132,19 @@ class Pools:
 
     def fits(self, job: Job, step: Step) -> bool:
         """True if there is room for the step. Once False it stays so: room only shrinks."""
+        if self._stays(job, step):
+            return step.add <= self._left(job, step.gpu_type)
         return step.add <= self.room(job, step.gpu_type)
+
+    def _stays(self, job: Job, step: Step) -> bool:
+        """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
+        as_it_is = step.gpus == job.held and step.add == step.gpus
+        return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
 
     def give(self, job: Job, step: Step) -> None:
         """Take the step."""
+        if self._stays(job, step):
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
         own = self._own.get(job.name, {}).get(step.gpu_type, 0)
         has = self.count.get(job.name, 0)
         from_own = max(min(own - has, step.add), 0)

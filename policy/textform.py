@@ -175,10 +175,10 @@ def load_file(path: str | Path) -> Document:
     return load(raw, "<standard input>" if where == "-" else where)
 
 
-def load(text: str | bytes, where: str, *, first_line: int = 1) -> Document:
+def load(text: str | bytes, where: str, *, first_line: int = 1, json_only: bool = False) -> Document:
     """Read YAML or JSON. A name that says neither is read as JSON when it is JSON, else as YAML."""
     document = Document(None, where, _decode(text, where, first_line), first_line)
-    if where.endswith((".json", ".jsonl")):
+    if json_only or where.endswith((".json", ".jsonl")):
         document.value = _load_json(document)
     elif where.endswith((".yaml", ".yml")) or document.text.lstrip()[:1] != "{":
         document.value = _load_yaml(document)
@@ -265,7 +265,7 @@ def _check_nesting(document: Document) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MOST_LEVELS:
-                line = event.start_mark.line + document.first_line
+                line = event.start_mark.line + document.first_line if event.start_mark else None
                 raise BadInput("is nested too deeply", where=document.where, line=line, remedy="flatten it")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1

@@ -62,7 +62,7 @@ _VALIDATION = frozenset(
     "val valid validation validating eval evaluation evaluating evaluate test testing dev heldout held tst".split()
 )
 _TRAINING = frozenset("train training tr trn trained".split())
-_LOSS = frozenset("loss losses nll xent cost objective crossentropy ce criterion elbo".split())
+_LOSS = frozenset("loss losses logloss mlogloss nll xent cost objective crossentropy ce criterion elbo".split())
 _NOT_LOSS = frozenset(
     "scale scaler scaling weight weights coef coeff coefficient lambda type name function_name curve best min minimum "
     "lowest prev previous delta tol tolerance threshold patience improved improvement diff ratio mask rate std var "

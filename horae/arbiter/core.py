@@ -15,7 +15,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
@@ -29,7 +29,7 @@ from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
 from horae.arbiter.reconcile import Eyes, notice
 from horae.arbiter.round import Means
-from horae.arbiter.snapshot import Apps, View
+from horae.arbiter.snapshot import Apps, View, strays
 from horae.config import Config, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
@@ -199,7 +199,7 @@ class Core:
         observation, now_s = look.observation, self.now_s()
         self.capabilities = look.capabilities or self.capabilities
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
-        self.view = view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
+        view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
         drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
         if not self._diagnosed:
             why = recovery.diagnose(self.journal, observation)
@@ -208,6 +208,7 @@ class Core:
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
         self._diagnosed = True
+        self.view = view = replace(view, strays=strays(self.ledger, observation))
         if (claim := self._claim(observation.claim)) is not None:
             return claim
         self.fresh.update(look.measured)
@@ -215,7 +216,7 @@ class Core:
         self._dirty |= {self.ledger.jobs[job].pool for job in news}
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
-        found += feedback.gone(self.ledger, now_s, owns_submission=self.capabilities.owns_submission)
+        found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
         self.write(found)
         self._questions = {
             pool.name: self._question(pool, view) for pool in self.config.pools if self._asks(pool, view)

@@ -54,11 +54,13 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
     ]
 
 
-def gone(ledger: Ledger, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
+def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
     """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
     drafts = []
     for record in ledger.live():
-        if record.cancel_why is not None and not record.shown and record.cancel_sent_s is None:
+        sent_s = record.submit_sent_s  # it may still be on its way
+        on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
+        if record.cancel_why is not None and not record.shown and not on_its_way:
             drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
         elif record.missing_since_s is not None and (not owns_submission or record.cancel_why is not None):
             text = record.cancel_why or "the cluster does not know it any more"

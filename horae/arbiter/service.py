@@ -375,9 +375,12 @@ class Arbiter:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
 
-    def view(self, what: Callable[[Ledger, Seconds], T]) -> T:
-        """`what(ledger, now_s)`, where the state does not change meanwhile. It only reads, and is quick."""
-        return self._ask(lambda: what(self._core.ledger, self._core.now_s()))
+    def view(self, what: Callable[[Ledger, Seconds, Mapping[JobId, Measurement]], T]) -> T:
+        """`what(ledger, now_s, measured)`, where the state does not change meanwhile. It only reads, and is quick.
+
+        `measured` is newer than what the ledger holds of the same jobs.
+        """
+        return self._ask(lambda: what(self._core.ledger, self._core.now_s(), self._core.fresh))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""

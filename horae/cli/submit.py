@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli import forms, screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 from policy.model import BadInput
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    "epilog": "Example:  `horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90`",
+    "epilog": example("horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90"),
 }
 
 

@@ -214,6 +214,7 @@ def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
         "RANK": env["SLURM_PROCID"],
         "WORLD_SIZE": env["SLURM_NTASKS"],
         "LOCAL_RANK": env["SLURM_LOCALID"],
+        "NODE_RANK": env.get("SLURM_NODEID") or "0",
     }
     try:
         socket.getaddrinfo(env["MASTER_ADDR"], None)

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     ADOPTED = "adopted"  #: a job that the cluster knew before we did
     RESPECIFIED = "respecified"  #: its owner changed it in the cluster
     SEEN = "seen"
+    REOPENED = "reopened"  #: it was taken for ended, and the cluster goes on showing it alive
     MISSING = "missing"  #: the cluster does not show it (any more)
     MEASURED = "measured"
     CAPPED = "capped"  #: a site's limit on a tenant, learnt from a blocked grant
@@ -186,6 +187,10 @@ def seen(
     if native:
         data["native"] = native
     return Draft(Kind.SEEN, data, job=job)
+
+
+def reopened(job: JobId) -> Draft:
+    return Draft(Kind.REOPENED, {}, job=job)
 
 
 def missing(job: JobId) -> Draft:

@@ -192,6 +192,15 @@ def _restart_cost(record: JobRecord, cost_s: Seconds) -> None:
     record.restart_cost_s = cost_s if old is None else NEWEST * cost_s + (1 - NEWEST) * old
 
 
+def _reopened(ledger: Ledger, event: Event) -> None:
+    record = _job(ledger, event)
+    if record is None or record.ended is None:
+        return
+    record.ended = record.ended_s = record.ended_wall_s = record.cancel_sent_s = None
+    record.end_text, record.charged_s = "", max(record.charged_s, event.at_s)
+    _count_app(ledger, record, +1, event.at_s)
+
+
 def _missing(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is None:
@@ -386,6 +395,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.MODE: _mode,
     Kind.MAINTENANCE: _maintenance,
     Kind.SEEN: _seen,
+    Kind.REOPENED: _reopened,
     Kind.MISSING: _missing,
     Kind.MEASURED: _measured,
     Kind.CAPPED: _capped,

@@ -15,7 +15,8 @@ Where the paper is silent:
 - GPU types: with its first step a job is bound to one type, the one where it would end first among those with room.
 - Unknown lengths (`unknown=longest`, the default): such a job counts as longer than every other; `unknown=refuse`
   makes them an error that names AFS-P, which needs no lengths.
-- Unknown speed: linear scaling is assumed, up to the job's fair share of the GPUs, one in so many jobs (§4.5).
+- Unknown speed: linear scaling is assumed, up to the job's fair share of the GPUs, one in so many jobs (§4.5), and
+  beyond it only with what nobody else can use.
 - `span=best` counts the slowdown S of the narrowest span that a gang needs when steps are compared; the paper's
   algorithm looks at the throughput table alone.
 - `network_packing` applies §4.4 and Appendix E to the shares, see `packing.py`.
@@ -64,7 +65,11 @@ def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:
     fair = max(sum(pools.free.values()) // max(len(jobs), 1), 1)
     _stage_one(jobs, pools)
     held = [j for j in jobs if pools.count.get(j.name)]
-    return stage_two(held, pools, fair, shorter=shorter)
+    sated = stage_two(held, pools, fair, shorter=shorter)
+    unmeasured = [j for j in held if not j.throughput]
+    if unmeasured and any(pools.free.values()):  # nobody else wants what is left
+        sated |= stage_two(unmeasured, pools, shorter=shorter)
+    return sated
 
 
 def length(job: Job, pools: Pools, step: Step) -> float:

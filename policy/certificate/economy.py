@@ -16,9 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from typing import TYPE_CHECKING
 
 from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Termination
 from policy.throughput import Throughput
+
+if TYPE_CHECKING:  # the solver is imported when there is something to solve
+    from policy.solver import MatrixResult
 
 #: Above this many columns a linear program is not attempted.
 MOST_COLUMNS = 40_000
@@ -43,6 +47,7 @@ class Economy:
 
     def __init__(self, snapshot: Snapshot, speeds: Throughput, held: Mapping[str, int], fluid: bool) -> None:
         self.speeds, self.fluid = speeds, fluid
+        self.one_type = snapshot.cluster.limits.one_type_per_job
         self.types: tuple[GpuType, ...] = speeds.present
         self._at = {t: i for i, t in enumerate(self.types)}
         self.capacity = [0.0] * len(self.types)
@@ -116,6 +121,44 @@ class Economy:
 
     def _types(self, job: Job) -> list[int]:
         return [self._at[t] for t in self.speeds.types(job)]
+
+    def most(self, jobs: Sequence[Job]) -> float | None:
+        """The most that all `jobs` make of all GPUs; None where it is too large a program.
+
+        Gangs may span types here (where the cluster can carry that out): a gang of slowest type s draws its GPUs from
+        any types that are no slower for it. That leaves the span's slowdown out, so it is an upper bound.
+        """
+        found: dict[tuple[Mode, ...], list[Job]] = {}
+        for job in jobs:
+            found.setdefault(self.modes(job), []).append(job)
+        if self.fluid or self.one_type or len(self.types) == 1:
+            together = worth([Group(m, len(js)) for m, js in found.items() if m], self.capacity)
+            return None if together is None else together.value
+        total = sum(self.capacity)
+        program = Columns(self.capacity)
+        for members in found.values():
+            job, types = members[0], self._types(members[0])
+            row = program.row(up=float(len(members)))
+            for slow in types:
+                sizes = sorted({*self.sizes(job, slow), *self._beyond(job, slow, types, total)})
+                values = {n: self.at_best(job, slow, n) for n in sizes}
+                helpers = [t for t in types if any(self.at_best(job, t, n) >= v for n, v in values.items())]
+                drawn = program.row(low=0.0, up=0.0)
+                for n, value in values.items():
+                    program.column(value, [(row, 1.0), (drawn, float(n))])
+                for t in {slow, *helpers}:
+                    program.column(0.0, [(drawn, -1.0), (t, 1.0)])
+        return program.solve() if len(program.objective) <= MOST_COLUMNS else None
+
+    def _beyond(self, job: Job, gpu_type: int, types: Sequence[int], total: float) -> list[int]:
+        """Sizes that no single type has GPUs for."""
+        room = int(sum(self.capacity[t] for t in types))
+        top = job.gpus.at_most(room)
+        own = int(self.capacity[gpu_type])
+        marks = {top, job.gpus.min, own + 1, *(job.gpus.allowed or ())}
+        curve = self.speeds.curves(job).get(self.types[gpu_type])
+        marks |= set(() if curve is None else curve.points)
+        return [n for n in marks if own < n <= min(room, total) and job.gpus.feasible(n)]
 
 
 def _usable(node: Node, held: Mapping[str, int]) -> int:
@@ -200,33 +243,64 @@ def _one_type(groups: Sequence[Group], gpu_type: int, gpus: float, dear: tuple[f
     return Worth(value, prices, value - price * gpus)
 
 
+class Columns:
+    """A program max c x, x >= 0, built by rows and columns; the first rows are the GPUs of each type."""
+
+    def __init__(self, capacity: Sequence[float]) -> None:
+        self.low = [-inf] * len(capacity)
+        self.up = [float(c) for c in capacity]
+        self.objective: list[float] = []
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._values: list[float] = []
+
+    def row(self, low: float = -inf, up: float = inf) -> int:
+        self.low.append(low)
+        self.up.append(up)
+        return len(self.up) - 1
+
+    def column(self, value: float, cells: Iterable[tuple[int, float]]) -> None:
+        for row, coefficient in cells:
+            self._rows.append(row)
+            self._columns.append(len(self.objective))
+            self._values.append(coefficient)
+        self.objective.append(value)
+
+    def run(self, *, integer: bool = False, time_limit_s: float | None = None) -> MatrixResult:
+        from policy.solver import maximise_matrix
+
+        return maximise_matrix(
+            self.objective,
+            self._rows,
+            self._columns,
+            self._values,
+            self.low,
+            self.up,
+            integer=integer,
+            time_limit_s=time_limit_s,
+        )
+
+    def solve(self) -> float | None:
+        """The optimum, None if the solver did not prove one."""
+        if not self.objective:
+            return 0.0
+        found = self.run()
+        return found.objective if found.termination is Termination.OPTIMAL else None
+
+
 def _program(groups: Sequence[Group], bundle: Sequence[float]) -> Worth | None:
     if sum(len(g.modes) for g in groups) > MOST_COLUMNS:
         return None
-    from policy.solver import maximise_matrix
-
-    types = len(bundle)
-    objective: list[float] = []
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    limits = [float(x) for x in bundle]
+    program = Columns(bundle)
     for g in groups:
         bounded = g.modes[0].part > 0
-        if bounded:
-            limits.append(float(g.jobs))
+        row = program.row(up=float(g.jobs)) if bounded else -1
         for m in g.modes:
-            rows.append(m.gpu_type)
-            columns.append(len(objective))
-            values.append(m.gpus)
-            if bounded:
-                rows.append(len(limits) - 1)
-                columns.append(len(objective))
-                values.append(m.part)
-            objective.append(m.value)
-    found = maximise_matrix(objective, rows, columns, values, [-inf] * len(limits), limits)
+            program.column(m.value, [(m.gpu_type, m.gpus), *([(row, m.part)] if bounded else [])])
+    found = program.run()
     if found.termination is not Termination.OPTIMAL or found.objective is None:
         return None
+    types = len(bundle)
     prices = [float(p) for p in found.prices]
-    rest = sum(p * x for p, x in zip(prices[types:], limits[types:], strict=True))
+    rest = sum(p * x for p, x in zip(prices[types:], program.up[types:], strict=True))
     return Worth(found.objective, tuple(prices[:types]), rest)

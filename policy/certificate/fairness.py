@@ -6,9 +6,10 @@ tenants that have work:
 
 - sharing incentive: min over i of u_i / v_i(w_i / W of every GPU type); 1 is exactly the fair share;
 - envy: max over pairs (i, j) of v_i(b_j w_i / w_j) - u_i; a bundle no larger than one's own in any type is not envied;
-- optimum: v of all jobs together on all GPUs, an upper bound for every allocation;
+- optimum: v of all jobs together on all GPUs (gangs may span types), an upper bound for every allocation;
 - Pareto, of shares: a linear program finds no shares with u at least as large for all tenants and larger in sum;
-  of whole allocations: no other sizes (counts by type, placement aside) make one job faster and none slower.
+  of whole allocations: no other sizes (counts by type, placement aside, each job on one type or as it is now) make
+  one job faster and none slower.
   An integer program where the linear one does not decide; None when that, too, leaves it open.
 
 Differences below TOLERANCE of the total throughput are the solvers', not the policy's.
@@ -18,18 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 
-from policy.certificate.economy import MOST_COLUMNS, Economy, Group, Worth, worth
+from policy.certificate.economy import MOST_COLUMNS, Columns, Economy, Group, Worth, worth
 from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
 from policy.throughput import Throughput
 
 TOLERANCE = 1e-6
-#: Sizes by type: (type, GPUs).
-_Step = tuple[tuple[int, float], ...]
+#: GPUs by type that a job could hold: ((type, GPUs), ...); and several such.
+_Bundle = tuple[tuple[int, float], ...]
+_Options = tuple[_Bundle, ...]
 #: Pairs of tenants compared one by one, and exact evaluations among those that a bound does not rule out.
 MOST_PAIRS = 2_000_000
 MOST_EXACT = 400
+#: For the integer program behind Pareto.
+MOST_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ def measure(
     total = sum(t.value for t in tenants)
     notes: list[str] = []
     entitled = _entitled(tenants, economy)
-    optimum = worth(economy.groups(j for j in snapshot.jobs if j.work.left != 0), economy.capacity)
+    optimum = economy.most([j for j in snapshot.jobs if j.work.left != 0])
     if shares is None:
         pareto = _pareto_whole(snapshot, allocation, economy, time_limit_s)
     else:
@@ -86,7 +89,7 @@ def measure(
         notes.append(f"sharing incentive fails for {incentive.who}: {incentive.worst:.4g} of its fair share")
     if envy.who is not None:
         notes.append(f"{envy.who[0]} envies {envy.who[1]} by {envy.worst:.4g}")
-    return Fairness(incentive, envy, pareto, total, None if optimum is None else optimum.value, notes)
+    return Fairness(incentive, envy, pareto, total, optimum, notes)
 
 
 def _tenants(
@@ -206,33 +209,18 @@ def _pareto_shares(tenants: list[_Tenant], economy: Economy, total: float, time_
         alike[key] = (t, alike[key][1] + 1 if key in alike else 1)
     if sum(len(g.modes) for t, _ in alike.values() for g in t.groups) > MOST_COLUMNS:
         return None
-    from policy.solver import maximise_matrix
-
-    low = [-inf] * len(economy.capacity)
-    up = list(economy.capacity)
-    objective: list[float] = []
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
+    program = Columns(economy.capacity)
     for tenant, count in alike.values():
-        low.append(count * tenant.value - TOLERANCE * 1e-3)
-        up.append(inf)
-        own = len(up) - 1
+        own = program.row(low=count * tenant.value - TOLERANCE * 1e-3)
         for g in tenant.groups:
             bounded = g.modes[0].part > 0
-            if bounded:
-                low.append(-inf)
-                up.append(float(g.jobs * count))
+            row = program.row(up=float(g.jobs * count)) if bounded else -1
             for m in g.modes:
-                at = [(m.gpu_type, m.gpus), (own, m.value), *([(len(up) - 1, m.part)] if bounded else [])]
-                for row, value in at:
-                    rows.append(row)
-                    columns.append(len(objective))
-                    values.append(value)
-                objective.append(m.value)
-    if not objective:
+                part = [(row, m.part)] if bounded else []
+                program.column(m.value, [(m.gpu_type, m.gpus), (own, m.value), *part])
+    if not program.objective:
         return True
-    found = maximise_matrix(objective, rows, columns, values, low, up, time_limit_s=time_limit_s)
+    found = program.run(time_limit_s=time_limit_s)
     if found.termination is not Termination.OPTIMAL or found.objective is None:
         return None
     return found.objective <= total + TOLERANCE * max(total, 1.0)
@@ -244,49 +232,41 @@ def _pareto_whole(
     """False if other counts make one job faster and none slower.
 
     It is enough to look, for each job and type, at the smallest size that keeps its speed and the smallest that
-    raises it: if any improvement exists, one exists with these.
+    raises it: if any improvement exists, one exists with these. Only a job that spans types now may do so.
     """
-    used = [0.0] * len(economy.capacity)
-    least: list[tuple[_Step, _Step]] = []
+    count: dict[tuple[_Options, _Options], int] = {}
+    known: dict[object, tuple[_Options, _Options]] = {}
     for job in snapshot.jobs:
         now = allocation.get(job.name) or {}
         if job.work.left == 0 and not now:
             continue
-        by_type = economy.bundle(economy.speeds.by_type(now))
-        used = [u + x for u, x in zip(used, by_type, strict=True)]
-        least.append(_steps(job, by_type, economy))
-    count: dict[tuple[_Step, _Step], int] = {}
-    for step in least:
-        count[step] = count.get(step, 0) + 1
+        has = economy.bundle(economy.speeds.by_type(now))
+        key = (economy.kind(job), has)
+        if key not in known:
+            known[key] = _options(job, has, economy)
+        count[known[key]] = count.get(known[key], 0) + 1
     if len(economy.capacity) == 1:
-        spare = economy.capacity[0] - used[0]
-        keep = [min((n for _, n in stay), default=0.0) for stay, _ in least]
-        spare += used[0] - sum(keep)
-        return not any(n - k <= spare + 1e-9 for (_, ups), k in zip(least, keep, strict=True) for _, n in ups)
+        least = {options: min(sum(n for _, n in stay) for stay in options[0]) for options in count}
+        spare = economy.capacity[0] - sum(least[options] * jobs for options, jobs in count.items())
+        return not any(n - least[options] <= spare + 1e-9 for options in count for more in options[1] for _, n in more)
     return _improvable(count, economy.capacity, time_limit_s)
 
 
-def _steps(job: Job, has: tuple[float, ...], economy: Economy) -> tuple[_Step, _Step]:
-    """(type, GPUs) that keep the job's speed, and that raise it: the smallest size of each type."""
+def _options(job: Job, has: tuple[float, ...], economy: Economy) -> tuple[_Options, _Options]:
+    """Bundles that keep the job's speed, and bundles that raise it: the smallest size of each type."""
     total = sum(has)
-    now = min((economy.at_best(job, t, total) for t, x in enumerate(has) if x), default=0.0)
-    stay: list[tuple[int, float]] = []
-    more: list[tuple[int, float]] = []
-    if now == 0.0 and total == 0:
-        stay.append((-1, 0.0))
+    mine = tuple((t, x) for t, x in enumerate(has) if x)
+    now = min((economy.at_best(job, t, total) for t, _ in mine), default=0.0)
+    stay: dict[int, float] = {}
+    more: dict[int, float] = {}
     for mode in economy.modes(job):
         t = mode.gpu_type
-        if not any(u == t for u, _ in more) and mode.value > now * (1 + 1e-9) + 1e-12:
-            more.append((t, float(_smallest(job, t, mode.gpus, now, economy, strict=True))))
-        if now > 0 and not any(u == t for u, _ in stay) and mode.value >= now * (1 - 1e-9):
-            stay.append((t, float(_smallest(job, t, mode.gpus, now, economy, strict=False))))
-    if now > 0 and sum(1 for x in has if x) == 1:
-        own = next(t for t, x in enumerate(has) if x)
-        if not any(u == own and n <= total for u, n in stay):
-            stay = [s for s in stay if s[0] != own] + [(own, total)]
-    elif now > 0 or total:
-        stay = stay or [(next(t for t, x in enumerate(has) if x), total)]
-    return tuple(stay), tuple(more)
+        if t not in more and mode.value > now * (1 + 1e-9) + 1e-12:
+            more[t] = float(_smallest(job, t, mode.gpus, now, economy, strict=True))
+        if t not in stay and mine and mode.value >= now * (1 - 1e-9):
+            stay[t] = float(_smallest(job, t, mode.gpus, now, economy, strict=False))
+    kept: list[_Bundle] = [((t, n),) for t, n in stay.items() if len(mine) != 1 or t != mine[0][0] or n < total]
+    return (mine, *kept), tuple(((t, n),) for t, n in more.items())
 
 
 def _smallest(job: Job, gpu_type: int, most: float, value: float, economy: Economy, *, strict: bool) -> int:
@@ -309,40 +289,24 @@ def _smallest(job: Job, gpu_type: int, most: float, value: float, economy: Econo
 
 
 def _improvable(
-    count: Mapping[tuple[_Step, _Step], int], capacity: list[float], time_limit_s: Seconds | None
+    count: Mapping[tuple[_Options, _Options], int], capacity: list[float], time_limit_s: Seconds | None
 ) -> bool | None:
-    from policy.solver import maximise_matrix
-
-    objective: list[float] = []
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    low, up = [-inf] * len(capacity), list(capacity)
+    program = Columns(capacity)
     for (stay, more), jobs in count.items():
-        low.append(float(jobs))
-        up.append(float(jobs))
+        row = program.row(low=float(jobs), up=float(jobs))
         for better, options in ((0.0, stay), (1.0, more)):
-            for t, n in options:
-                if t >= 0:
-                    rows.append(t)
-                    columns.append(len(objective))
-                    values.append(n)
-                rows.append(len(up) - 1)
-                columns.append(len(objective))
-                values.append(1.0)
-                objective.append(better)
-    if not any(objective):
+            for bundle in options:
+                program.column(better, [*bundle, (row, 1.0)])
+    if not any(program.objective):
         return True
-    if len(objective) > MOST_COLUMNS:
+    if len(program.objective) > MOST_COLUMNS:
         return None
-    relaxed = maximise_matrix(objective, rows, columns, values, low, up, time_limit_s=time_limit_s)
+    relaxed = program.run(time_limit_s=time_limit_s)
     if relaxed.termination is not Termination.OPTIMAL or relaxed.objective is None:
         return None
     if relaxed.objective < TOLERANCE:
         return True
-    exact = maximise_matrix(
-        objective, rows, columns, values, low, up, integer=True, time_limit_s=min(time_limit_s or 5.0, 5.0)
-    )
+    exact = program.run(integer=True, time_limit_s=min(time_limit_s or MOST_SECONDS, MOST_SECONDS))
     if exact.has_solution and exact.objective is not None and exact.objective > 0.5:
         return False
     return True if exact.termination is Termination.OPTIMAL else None

@@ -32,7 +32,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         if unknown:
             yield f"{job.name} is placed on {unknown[0]}, which is no node"
             continue
-        if not job.gpus.feasible(total) and dict(now) != dict(job.allocation):
+        if not job.gpus.feasible(total):
             yield f"{job.name} gets {total} GPUs, which is no size of its gang"
         types = set()
         for name, gpus in now.items():

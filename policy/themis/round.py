@@ -39,7 +39,7 @@ from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
 from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction import Cap, Outcome, auction
-from policy.themis.leftover import Pool, distribute
+from policy.themis.leftover import Pool, distribute, exchange
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
@@ -72,9 +72,10 @@ class Round:
     outcome: Outcome | None = None
     payments: dict[str, Payment] = field(default_factory=dict)
     bundles: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
-    leftover: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
+    leftover: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)  #: negative where given up
     gangs: dict[JobName, Allocation] = field(default_factory=dict)
     leases: dict[JobName, dict[NodeName, tuple[Seconds, ...]]] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)  #: apps that gave up GPUs for better idle ones
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -343,7 +344,7 @@ def _leftovers(this: Round, random: Random) -> None:
                 cpus[node] -= needs[app].cpus * gpus
             if node in memory:
                 memory[node] -= needs[app].memory * gpus
-    pool = Pool(this.offered, free, cpus, memory, this.bundles)
+    pool = Pool(this.offered, free, cpus, memory, this.bundles, frozenset(free) - up)
     agents = {app: s.agent for app, s in this.standings.items()}
     others = [app for app in this.standings if app not in this.bidders]
     limits = [
@@ -351,6 +352,9 @@ def _leftovers(this: Round, random: Random) -> None:
         for c in caps(this)
     ]
     distribute([others, this.bidders], pool, agents, needs, limits, random)
+    this.moved = exchange([*others, *this.bidders], pool, agents, needs, limits)
+    if this.moved:
+        distribute([others, this.bidders], pool, agents, needs, limits, random)
     this.leftover = pool.given
 
 

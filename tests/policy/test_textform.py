@@ -150,12 +150,12 @@ def test_what_is_printed_is_read_back(plain: dict[str, object]) -> None:
 
 class Inner(Form):
     size: int = Field(ge=1)
-    tags: list[str] = []
+    tags: list[str] = Field(default_factory=list)
 
 
 class Outer(Form):
     name: str
-    inner: dict[str, Inner] = {}
+    inner: dict[str, Inner] = Field(default_factory=dict)
     ratio: float = 0.5
     on_: bool = Field(True, alias="on")
 

@@ -23,12 +23,13 @@ from policy.model import (
     Work,
 )
 
+NO_LIMITS = Limits()
 TYPES = ("k80", "p100", "v100")
 rates = st.floats(0.01, 1000.0, allow_nan=False).map(lambda x: round(x, 4))
 times = st.floats(0.0, 1e6, allow_nan=False).map(lambda x: round(x, 3))
 
 
-def cluster(*nodes: str, limits: Limits = Limits(), types: tuple[str, ...] = ()) -> Cluster:
+def cluster(*nodes: str, limits: Limits = NO_LIMITS, types: tuple[str, ...] = ()) -> Cluster:
     """`cluster("a1 v100 4", "a2 v100 4 rackA")`."""
     made = []
     for text in nodes:

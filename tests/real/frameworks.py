@@ -1,6 +1,6 @@
-"""Real training frameworks for the tests, each in an environment of its own under `.cache/frameworks` of the checkout.
+"""Real training frameworks for the tests, each in an environment of its own in `.cache/frameworks` of the checkout.
 
-    with_torch()       Debian 12's python3-torch 1.13 (DDP over gloo), unpacked from its packages, not installed
+    with_torch()       Debian 12's python3-torch 1.13 (DDP over gloo): the installed one, else unpacked, not installed
     with_tensorflow()  tensorflow-cpu 2.15 (Keras 2, tf.estimator) in a virtual environment
 
 Made once (minutes, about 1.5 GB), then reused; a lock lets tests that run side by side wait for one of them. An
@@ -51,7 +51,10 @@ class Framework:
 
 
 def with_torch() -> Framework:
-    """Debian's torch. Needs apt and a Debian 12 of the same architecture."""
+    """Debian's torch: the system's where it is installed, else unpacked from its packages (Debian 12, x86_64)."""
+    paced = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if _imports("/usr/bin/python3", "torch"):
+        return Framework("torch", "/usr/bin/python3", paced)
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Unavailable("no apt-get here; Debian's torch is unpacked from its packages")
     home = _made("torch-1.13-debian", "1", _make_torch)
@@ -64,10 +67,17 @@ def with_torch() -> Framework:
         {
             "PYTHONPATH": str(packages),
             "LD_LIBRARY_PATH": ":".join(d for d in libraries if str(packages) not in d),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
+            **paced,
         },
     )
+
+
+def _imports(python: str, module: str) -> bool:
+    if not Path(python).exists():
+        return False
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LD_"))}
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], env=clean, check=False).returncode == 0
 
 
 def with_tensorflow() -> Framework:

@@ -118,13 +118,24 @@ def test_a_foreign_job_that_was_first_is_planned_around(tmp_path: Path) -> None:
     site = Site(tmp_path, world_options={"queues_when_full": True})
     (job,) = site.desk.submit([spec("second", 4, steps=50)], ANN)
     site.fake.faults.on("start", Delay(1.0))
-    site.run(0.7)
+    site.run(1.5)
     site.world.set_foreign("n1", 3)  # between the decision and its effect
     record = site.until(job, JobState.RUNNING, patience_s=60)
     assert record.allocation.get("n1", 0) <= 1
     assert any(
         e.data["text"].startswith("withdrawn:") for e in site.journal.history(kinds=[Kind.INTENT]) if "text" in e.data
     )
+
+
+def test_a_policy_that_places_anew_what_it_just_moved_moves_nothing_to_and_fro(tmp_path: Path) -> None:
+    """The test's policy puts a waiting job on n1 and n2, and one that holds both on n2 alone."""
+    site = Site(tmp_path)
+    site.world.set_foreign("n1", 3)
+    (job,) = site.desk.submit([spec("to-and-fro", 4, steps=4000)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.run(120)
+    assert site.job(job).allocation == {"n2": 4}
+    assert site.job(job).epoch == 2
 
 
 def test_a_sites_limit_becomes_the_tenants_cap(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def walk(
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 40)])
 def test_the_whole_picture_is_on_the_screen(size: tuple[int, int]) -> None:
     async def look(app: LiveApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Quit" in screen(app) and "waits-turn" in screen(app))
         shown = screen(app)
         for word in (
             "horae",
