@@ -119,9 +119,16 @@ class Containers:
 
     def lose_node(self, name: str) -> None:
         self.lab.container(name).kill()
-        # slurmctld tries to reach the node first, and scontrol may time out over it; what counts is what comes of it
-        self.lab.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=down", "reason=test"])
-        wait_for("slurmctld knows", lambda: "down" in self.run("sinfo", "-hNn", name, "-o", "%T"))
+
+        def known() -> bool:
+            # slurmctld tries to reach the node first: scontrol may time out over it, and the update be lost
+            self.lab.exec(
+                "ctl", ["timeout", "5", "scontrol", "update", f"nodename={name}", "state=down", "reason=test"]
+            )
+            code, text = self.lab.exec("ctl", ["sinfo", "-hNn", name, "-o", "%T"])
+            return code == 0 and "down" in text
+
+        wait_for("slurmctld knows", known, 90)
 
     def restore_node(self, name: str) -> None:
         before = self._slurmd_start(name)
