@@ -72,13 +72,11 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
         )
     )
     hold = CHECKPOINTED in facts.exit_hold
+    held = "holds the job (RequeueExitHold)"
+    bare = "a checkpointed job is FAILED for a moment, and its afterok dependents die"
     found.append(
-        Check(
-            "exit code 86", OK if hold else WARN,
-            "holds the job (RequeueExitHold)" if hold else "a checkpointed job is FAILED for a moment; afterok dependents die",
-            "RequeueExitHold=86 in slurm.conf",
-        )
-    )  # fmt: skip
+        Check("exit code 86", OK if hold else WARN, held if hold else bare, "RequeueExitHold=86 in slurm.conf")
+    )
     requeue = settings.get("JobRequeue", "1").startswith("1")
     text = "JobRequeue=1" if requeue else "JobRequeue=0: the Lua module sets it for each managed job"
     found.append(Check("requeueing", OK, text))

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import pytest
 
 from horae.lab import LabRequest
+from horae.lab.engine import engine as docker_engine
+from policy.model import BadInput
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
 
@@ -176,13 +178,24 @@ def worker_name() -> str:
 
 @pytest.fixture(scope="session")
 def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
-    made = Private(tmp_path_factory.mktemp("slurm"))
+    try:
+        made = Private(tmp_path_factory.mktemp("slurm"))
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no private Slurm here: {error}")
     yield made
     made.down()
 
 
 def containers_of(release: str, folder: Path, kind: str = "t", options: Mapping[str, str] | None = None) -> Containers:
     mark = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
+    try:
+        docker_engine(lambda text: None)
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Docker for a cluster of containers: {error}")
     return Containers(release, f"{kind}-{mark}-{worker_name()}-{release.replace('.', '')}", folder, options)
 
 
