@@ -37,6 +37,7 @@ class Field:
     constant: float = 0.0  #: a value that is no number on the page: nan, inf
     more: tuple[tuple[int, float], ...] = ()  #: tokens that add to a duration, with their seconds: days, minutes
     over: int | None = None  #: token that it is divided by: 9832/10000
+    inverse: bool = False  #: the number is seconds for one: the field is 1 / number
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
 
 
@@ -154,6 +155,8 @@ class Plan:
         if f.over is not None:
             whole = number(groups[self.slots[f.over]])
             return value / whole if whole else 0.0
+        if f.inverse:
+            return 1.0 / value if value > 0 else 0.0
         if f.error:
             return 1.0 - value if value <= 1 else 100.0 - value
         return value

@@ -196,6 +196,9 @@ def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, 
         return Field(what, first, over=first + 1, **common)
     if options.get("of") == "error":
         return Field(what, first, error=True, **common)
+    if options.get("of") == "inverse":
+        common["unit"] = str(options.get("unit", "")).partition("/")[2] + "s/s"
+        return Field(what, first, scale=TIME_UNITS[unit.partition("/")[0]], inverse=True, **common)
     if len(tokens) == 2:
         return Field(what, first + 1, more=((first, 86400.0),), **common)
     if tokens[0] == DUR:

@@ -94,11 +94,11 @@ def exchange(
     needs: Mapping[str, Need],
     caps: Iterable[Cap],
 ) -> list[str]:
-    """Apps that swap all they have for idle GPUs and what of their own lies among them; returns who did."""
+    """Apps that swap all they have for idle GPUs and some of their own, where that is better; returns who did."""
     limits = [(cap.apps, cap.room) for cap in caps]
     moved: list[str] = []
     for app in order:
-        if not pool.bundles.get(app) or not any(pool.free.values()):
+        if not pool.bundles.get(app):
             continue
         room = min((r - _taken(pool, apps) for apps, r in limits if app in apps), default=None)
         better = _elsewhere(app, pool, agents[app], needs[app], room)

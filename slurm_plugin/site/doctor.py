@@ -15,7 +15,6 @@ from typing import Any
 
 from horae.doctor import Check, Verdict
 from horae.port import PortError
-
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command import settings_of
 from slurm_plugin.options import parse_options
@@ -61,21 +60,23 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
     missing = sorted(set(partitions) - set(facts.partitions))
     if missing or not partitions:
         text = f"no partition {', '.join(missing)}" if missing else "none named"
-        found.append(Check("managed partitions", FAIL, text, "set partitions to some of " + ", ".join(facts.partitions)))
+        found.append(
+            Check("managed partitions", FAIL, text, "set partitions to some of " + ", ".join(facts.partitions))
+        )
     else:
         found.append(Check("managed partitions", OK, ", ".join(partitions)))
     lua = "lua" in settings.get("JobSubmitPlugins", "").split(",")
     found.append(
-        Check("Lua at submission", OK if lua else FAIL, settings.get("JobSubmitPlugins", "none"), "JobSubmitPlugins=lua")
+        Check(
+            "Lua at submission", OK if lua else FAIL, settings.get("JobSubmitPlugins", "none"), "JobSubmitPlugins=lua"
+        )
     )
     hold = CHECKPOINTED in facts.exit_hold
+    held = "holds the job (RequeueExitHold)"
+    bare = "a checkpointed job is FAILED for a moment, and its afterok dependents die"
     found.append(
-        Check(
-            "exit code 86", OK if hold else WARN,
-            "holds the job (RequeueExitHold)" if hold else "a checkpointed job looks FAILED for a moment; afterok dependents die",
-            "RequeueExitHold=86 in slurm.conf",
-        )
-    )  # fmt: skip
+        Check("exit code 86", OK if hold else WARN, held if hold else bare, "RequeueExitHold=86 in slurm.conf")
+    )
     requeue = settings.get("JobRequeue", "1").startswith("1")
     text = "JobRequeue=1" if requeue else "JobRequeue=0: the Lua module sets it for each managed job"
     found.append(Check("requeueing", OK, text))
@@ -90,7 +91,9 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
         )
     )  # fmt: skip
     if "rl_enable" in settings.get("SlurmctldParameters", ""):
-        found.append(Check("RPC rate limit", WARN, "on: it shows only as slow answers", "exempt Horae: run it as SlurmUser"))
+        found.append(
+            Check("RPC rate limit", WARN, "on: it shows only as slow answers", "exempt Horae: run it as SlurmUser")
+        )
     if settings.get("TRESBillingWeights") or "GrpTRESMins" in settings.get("AccountingStorageEnforce", ""):
         found.append(
             Check("billing", WARN, "Slurm freezes a job's billing at its first allocation", "bill by gres/gpu seconds")

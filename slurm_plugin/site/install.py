@@ -132,9 +132,9 @@ def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
         raise BadInput("is neither refuse nor pass", where="--set", field="interactive", value=said["interactive"])
     return (
         "-- Horae's Lua module: its configuration (written by `horae install slurm`)\n"
-        f"return {{\n  partitions = {{{names}}},\n  spool = \"{said['spool']}\",\n  stale_s = {said['stale_s']},\n"
+        f'return {{\n  partitions = {{{names}}},\n  spool = "{said["spool"]}",\n  stale_s = {said["stale_s"]},\n'
         f"  admins = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},\n"
-        f"  interactive = \"{said['interactive']}\",\n"
+        f'  interactive = "{said["interactive"]}",\n'
         + (f'  default_partition = "{default.group(1)}",\n' if default else "")
         + "}\n"
     )

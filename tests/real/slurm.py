@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import pytest
 
 from horae.lab import LabRequest
+from horae.lab.engine import engine as docker_engine
+from policy.model import BadInput
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
 
@@ -119,9 +121,16 @@ class Containers:
 
     def lose_node(self, name: str) -> None:
         self.lab.container(name).kill()
-        # slurmctld tries to reach the node first, and scontrol may time out over it; what counts is what comes of it
-        self.lab.exec("ctl", ["scontrol", "update", f"nodename={name}", "state=down", "reason=test"])
-        wait_for("slurmctld knows", lambda: "down" in self.run("sinfo", "-hNn", name, "-o", "%T"))
+
+        def known() -> bool:
+            # slurmctld tries to reach the node first: scontrol may time out over it, and the update be lost
+            self.lab.exec(
+                "ctl", ["timeout", "5", "scontrol", "update", f"nodename={name}", "state=down", "reason=test"]
+            )
+            code, text = self.lab.exec("ctl", ["sinfo", "-hNn", name, "-o", "%T"])
+            return code == 0 and "down" in text
+
+        wait_for("slurmctld knows", known, 90)
 
     def restore_node(self, name: str) -> None:
         before = self._slurmd_start(name)
@@ -169,13 +178,24 @@ def worker_name() -> str:
 
 @pytest.fixture(scope="session")
 def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
-    made = Private(tmp_path_factory.mktemp("slurm"))
+    try:
+        made = Private(tmp_path_factory.mktemp("slurm"))
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no private Slurm here: {error}")
     yield made
     made.down()
 
 
 def containers_of(release: str, folder: Path, kind: str = "t", options: Mapping[str, str] | None = None) -> Containers:
     mark = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
+    try:
+        docker_engine(lambda text: None)
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Docker for a cluster of containers: {error}")
     return Containers(release, f"{kind}-{mark}-{worker_name()}-{release.replace('.', '')}", folder, options)
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from horae.demo.trainers import digits
 from tests.horae.elastic.exec_job import ExecJob, until
-from tests.real.environments import python_with
+from tests.real import frameworks
+from tests.real.frameworks import Framework, or_skip
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("frameworks")]
 
@@ -24,15 +25,16 @@ PATIENCE_S = 120.0
 def exec_job(tmp_path: Path) -> Iterator[Make]:
     made: list[ExecJob] = []
 
-    def make(name: str, python: str, source: str, **env: str) -> ExecJob:
+    def make(name: str, framework: Framework, source: str) -> ExecJob:
         job = ExecJob(tmp_path / name, source)
-        job.spec["command"] = [python, str(job.path / "trainer.py")]
+        job.spec["command"] = [framework.python, str(job.path / "trainer.py")]
+        paths = [str(job.spec["env"]["PYTHONPATH"]), framework.env.get("PYTHONPATH", "")]  # type: ignore[index]
         job.spec["env"] = {
-            **job.spec["env"],  # type: ignore[dict-item]
+            **framework.env,
+            "PYTHONPATH": ":".join(filter(None, paths)),
             "DIGITS": str(digits.locate()),
             "OMP_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
-            **env,
         }
         (job.path / "spec.json").write_text(json.dumps(job.spec))
         made.append(job)
@@ -61,10 +63,10 @@ def run(job: ExecJob, sizes: list[int], steps: int) -> dict[int, float]:
     return losses(job)
 
 
-def compare(make: Make, python: str, source: str, sizes: list[int], steps: int, **env: str) -> None:
+def compare(make: Make, framework: Framework, source: str, sizes: list[int], steps: int) -> None:
     """A run over `sizes` and one that stays at one rank print the same losses (32-bit floats, four decimals)."""
-    still = run(make("still", python, source, **env), [1], steps)
-    moved = run(make("moved", python, source, **env), sizes, steps)
+    still = run(make("still", framework, source), [1], steps)
+    moved = run(make("moved", framework, source), sizes, steps)
     assert sorted(still) == sorted(moved) == list(range(1, steps + 1))
     assert [moved[step] for step in sorted(moved)] == pytest.approx([still[s] for s in sorted(still)], abs=2e-3)
     assert still[steps] < still[1]
@@ -77,7 +79,7 @@ def test_torch_distributed_data_parallel(exec_job: Make) -> None:
         words = ["--steps", "90", "--global-batch", "50", "--log-every-s", "0", "--sample-ms", "0.4"]
         sys.exit(torch_mlp.main(words + ["--max-micro-batch", "20", "--data", os.environ["DIGITS"]]))
     """
-    compare(exec_job, python_with("torch"), source, [2, 1, 3], 90)
+    compare(exec_job, or_skip(frameworks.with_torch), source, [2, 1, 3], 90)
 
 
 def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
@@ -102,7 +104,7 @@ def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
             scheduler.step()
             step.report(scheduler.get_last_lr()[0] + 1.0 - step.number / 100.0)
     """
-    compare(exec_job, python_with("torch"), source, [1, 2], 60)
+    compare(exec_job, or_skip(frameworks.with_torch), source, [1, 2], 60)
 
 
 def test_hugging_face_trainer(exec_job: Make) -> None:
@@ -132,8 +134,8 @@ def test_hugging_face_trainer(exec_job: Make) -> None:
         trainer.train(resume_from_checkpoint=elastic_.resume())
         print("weights", [round(float(v), 4) for v in trainer.model.layer.weight.flatten()])
     """
-    python = python_with("torch-extras")
-    still, moved = exec_job("still", python, source), exec_job("moved", python, source)
+    framework = or_skip(frameworks.with_torch_extras)
+    still, moved = exec_job("still", framework, source), exec_job("moved", framework, source)
     run(still, [1], 45)
     run(moved, [2, 1], 45)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
@@ -171,8 +173,8 @@ def test_lightning(exec_job: Make) -> None:
         trainer.fit(model, loader, ckpt_path=elastic_.resume())
         print("weights", [round(float(v), 4) for v in model.layer.weight.flatten()])
     """
-    python = python_with("torch-extras")
-    still, moved = exec_job("still", python, source), exec_job("moved", python, source)
+    framework = or_skip(frameworks.with_torch_extras)
+    still, moved = exec_job("still", framework, source), exec_job("moved", framework, source)
     run(still, [1], 45)
     run(moved, [2, 1], 45)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
@@ -216,7 +218,7 @@ JAX = """
 
 
 def test_jax(exec_job: Make) -> None:
-    compare(exec_job, python_with("jax"), JAX.format(join=""), [2, 3, 1], 60, JAX_PLATFORMS="cpu")
+    compare(exec_job, or_skip(frameworks.with_jax), JAX.format(join=""), [2, 3, 1], 60)
 
 
 def test_jax_ranks_join_one_runtime(exec_job: Make) -> None:
@@ -228,7 +230,7 @@ def test_jax_ranks_join_one_runtime(exec_job: Make) -> None:
         import jax
         print("runtime", jax.process_index(), jax.process_count(), flush=True)
     """
-    job = exec_job("job", python_with("jax"), source, JAX_PLATFORMS="cpu")
+    job = exec_job("job", or_skip(frameworks.with_jax), source)
     job.start(gpus=2)
     assert job.wait(PATIENCE_S) == 0, job.log
     assert sorted(re.findall(r"runtime (\d) (\d)", job.log)) == [("0", "2"), ("1", "2")]
@@ -257,9 +259,8 @@ def test_keras(exec_job: Make) -> None:
                   callbacks=[keras_.callback(training)])
         print("weights", [round(float(v), 4) for v in model.layers[-1].get_weights()[1]])
     """
-    python = python_with("jax")
-    words = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    still, moved = exec_job("still", python, source, **words), exec_job("moved", python, source, **words)
+    framework = or_skip(frameworks.with_jax)
+    still, moved = exec_job("still", framework, source), exec_job("moved", framework, source)
     run(still, [1], 60)
     run(moved, [1, 1], 60)
     assert weights(moved) == pytest.approx(weights(still), abs=2e-3)
@@ -273,7 +274,7 @@ def test_keras_refuses_ranks_that_nobody_distributed(exec_job: Make) -> None:
         model.compile(optimizer="sgd", loss="mse")
         keras_.training(model, steps=1, global_batch=2)
     """
-    job = exec_job("job", python_with("jax"), source, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    job = exec_job("job", or_skip(frameworks.with_jax), source)
     job.start(gpus=2)
     assert job.wait(PATIENCE_S) == 1
     assert "pass distributed=True, or give the job one GPU" in job.log

@@ -13,6 +13,7 @@ from horae.arbiter.core import Stage
 from horae.fake import Delay, Drop, FakePort, LoseReply, Raise
 from horae.journal import Kind
 from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, TryLater
+from policy import instance
 from policy.model import Decision, Health, Node, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, first_come, spec
 
@@ -393,6 +394,7 @@ def test_after_a_bad_answer_the_previous_allocation_stands(tmp_path: Path, polic
     assert site.job(late).state is JobState.QUEUED
     assert said in site.core.ledger.alerts["policy:main"].text
     assert said in site.core.ledger.pools["main"].decided["fallback"]
+    assert [j.name for j in instance.read(str(tmp_path / "failed-main.json")).jobs][:2] == [first, second]
     site.policy = first_come
     site.until(late, JobState.RUNNING, patience_s=120)
     assert site.core.ledger.alerts == {}
