@@ -30,7 +30,7 @@ from horae.arbiter.profiles import Measurement
 from horae.arbiter.reconcile import Eyes, notice
 from horae.arbiter.round import Means
 from horae.arbiter.snapshot import Apps, View, strays
-from horae.config import Config, Pool, pools_by_node
+from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
 from horae.port import Capabilities, JobId, JobState, TryLater
@@ -341,7 +341,8 @@ class Core:
         drafts = self.actions.advice(self.ledger, self.plans)
         intents = self.actions.intents(self.ledger, ops)
         self.write([*drafts, *intents], durable=bool(intents))
-        if self._in_charge() and any(mode_of(self.ledger, pool).acts for pool in self.config.pools):
+        # Hooks hold new jobs while it beats: only where somebody will start them.
+        if self._in_charge() and any(mode_of(self.ledger, pool) is Mode.ENFORCE for pool in self.config.pools):
             ops.append(Beat())
         if not ops:
             return self._over()
