@@ -204,7 +204,7 @@ class Runs:
             series = run.new_series(plan)
         if verdict == "pass":
             series.passes += 1
-        self._advance(run, series, row, groups, plan, epoch, iteration)
+        self._advance(run, series, row, groups, plan, epoch, iteration, late=verdict == "late")
         series.epochs = row.epochs
         if plan.short and series.plan.short and (plan.loss is None or series.nan_line is None) and series.has_loss == (plan.loss is not None):
             self.hot[plan.series] = series
@@ -225,7 +225,9 @@ class Runs:
         plan: Plan,
         epoch: float | None,
         iteration: float | None,
+        late: bool = False,
     ) -> None:
+        """Take the row into its series. `late`: another rank's line, behind where the series stands."""
         line = row.line
         run.last_line = line
         rank = row.rank
@@ -234,7 +236,7 @@ class Runs:
         before_epoch, before = series.last_epoch, series.last_iteration
         if series.first_epoch is None:
             series.first_epoch = epoch
-        if iteration is not None:
+        if iteration is not None and not late:
             if before is None:
                 series.first_iteration = iteration
             else:

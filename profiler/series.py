@@ -120,7 +120,7 @@ class Series:
         except ValueError:
             return False
         step = iteration - (self.last_iteration or 0.0)
-        if step <= 0 or plan.steady_of(groups) != self.steady or (plan.needs_header and iteration == self.total):
+        if step <= 0 or not (self.whole or redrawn or self._furthest(iteration)) or plan.steady_of(groups) != self.steady or (plan.needs_header and iteration == self.total):
             return False
         if self.whole:
             self._replaced(limit)
@@ -142,6 +142,9 @@ class Series:
         self.count += 1
         self.last_line = line
         return True
+
+    def _furthest(self, iteration: float) -> bool:
+        return self.top is not None and self.top[1] is not None and iteration > self.top[1]
 
     def settle(self) -> None:
         """Make the newest line a row, before anything but `goes_on` looks at the series."""

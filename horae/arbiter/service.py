@@ -31,9 +31,10 @@ from horae.arbiter.desk import Desk, NoSuchJob
 from horae.arbiter.driver import reads_logs
 from horae.arbiter.hands import Hands, Op
 from horae.arbiter.judge import Judge, Question, Worker
+from horae.arbiter.log_profiles import LogProfiles
 from horae.arbiter.means import standard
 from horae.arbiter.notify import notify, watchdog_s
-from horae.arbiter.profiles import Measurement, Profiles, SdkProfiles
+from horae.arbiter.profiles import Measurement, Profiles
 from horae.arbiter.round import Means, no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
@@ -92,9 +93,10 @@ class Arbiter:
         """Takes up the journal (or one that is open already). Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
         self._journal = journal or Journal(config.state_dir, clock)
-        profiles = profiles or SdkProfiles()
+        profiles = profiles or LogProfiles(spec_of=self._spec_of)
+        # Ended jobs too: what they measured of their model is what the next one starts with.
         profiles.restore({
-            r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured
+            r.id: restore(Measurement, r.measured) for r in self._journal.ledger.jobs.values() if r.measured
         })  # fmt: skip
         self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
         self._core = Core(config, self._journal, means or standard(), apps)
@@ -107,6 +109,10 @@ class Arbiter:
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self.ready, self.over = threading.Event(), threading.Event()  #: looked once; will do nothing more
+
+    def _spec_of(self, job: JobId) -> JobSpec | None:
+        record = self._journal.ledger.jobs.get(job)
+        return None if record is None else record.spec
 
     # --- life ---------------------------------------------------------------------------------------------
 
