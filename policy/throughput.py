@@ -130,6 +130,10 @@ class Throughput:
         if not allocation:
             return 0.0
         curves = self.curves(job)
+        if len(allocation) == 1:
+            ((node, gpus),) = allocation.items()
+            curve = curves.get(self._type_of[node])
+            return None if curve is None else curve(gpus) / job.slowdown.node
         gpus = sum(allocation.values())
         slowest: float | None = None
         for gpu_type in {self._type_of[n] for n in allocation}:
