@@ -41,7 +41,8 @@ class LogReader:
     @property
     def lines(self) -> int:
         """Lines seen, with an unfinished one."""
-        return self.terminal.line - (0 if self.terminal.rest() else 1)
+        rest = self.terminal.rest()
+        return rest[-1][0] if rest else self.terminal.line - 1
 
     def feed(self, data: bytes) -> None:
         """Read the next piece of the log."""
@@ -58,7 +59,8 @@ class LogReader:
             return self.runs_read.all()
         probe = self._copy()
         number, raw, _ = rest[-1]
-        probe._read([*rest[:-1], (number, self._trusted(raw), False)])
+        probe._read(rest[:-1])
+        probe._read([(number, probe._trusted(raw), False)])
         return probe.runs_read.all()
 
     def _copy(self) -> LogReader:

@@ -11,7 +11,8 @@ import re
 
 from profiler import failures, generic, tables
 from profiler.plan import Plan
-from profiler.rules import Rule, RuleBook
+from profiler.rule import Rule
+from profiler.rules import RuleBook
 from profiler.tokens import PRIVATE, matcher, tokenise
 
 LONGEST = 16384  #: bytes of a line that are read; a training line is shorter

@@ -25,7 +25,8 @@ State = tuple[int, bytes, bool]
 
 _REDRAW = re.compile(rb"\x1b\[\d*[AFG]|\x1b\[\d*;?\d*H|\x1b\[[12]K|\x1b\[1?G")
 _ESCAPE = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[PX^_][^\x1b]{0,4096}\x1b\\|[@-Z\\-~]|[ -/][0-~])"
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"
+    rb"|[PX^_][^\x1b]{0,4096}\x1b\\|[@-Z\\-~]|[ -/][0-~])"
 )
 _LONG_BACK = re.compile(rb"\x08{24,}")
 
