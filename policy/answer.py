@@ -107,3 +107,75 @@ def from_plain(value: Mapping[str, Any]) -> Decision:
         else SolverSummary(Termination(solver["termination"]), solver["gap"], solver["seconds"], solver["solver"]),
         state=value["state"],
     )
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the answer."""
+    number, text = {"type": "number"}, {"type": "string"}
+    amounts = {"type": "object", "additionalProperties": number}
+    counts = {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}
+    nullable = {"type": ["number", "null"]}
+
+    def by_name(inner: Mapping[str, Any], what: str = "") -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": inner, **({"description": what} if what else {})}
+
+    def record(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(required),
+            "additionalProperties": False,
+        }
+
+    reason = record(
+        ("code", "text", "numbers"),
+        code={"enum": [str(c) for c in Code]},
+        text=text,
+        numbers={"type": "object", "description": "the evidence"},
+        change={**text, "description": "what would change it"},
+    )
+    certificate = record(
+        (
+            "feasible", "work_conserving", "sharing_incentive", "envy", "pareto", "rho", "throughput",
+            "optimal_throughput", "notes",
+        ),
+        feasible={"type": "boolean"},
+        work_conserving={"type": "boolean"},
+        sharing_incentive=record(("worst", "tenant"), worst=number, tenant={"type": ["string", "null"]}),
+        envy=record(
+            ("worst", "pair"),
+            worst=number,
+            pair={"anyOf": [{"type": "null"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]},
+        ),
+        pareto={"type": ["boolean", "null"], "description": "null: left open, see notes"},
+        rho=by_name(nullable, "by app; null for an app that holds nothing"),
+        throughput=number,
+        optimal_throughput=nullable,
+        notes={"type": "array", "items": text},
+    )  # fmt: skip
+    solver = record(
+        ("termination", "gap", "seconds", "solver"),
+        termination={"enum": [str(t) for t in Termination]},
+        gap=nullable,
+        seconds={**number, "description": "the one value that may differ between equal runs"},
+        solver=text,
+    )
+    whole = record(
+        (
+            "policy", "options", "seed", "tenants", "allocation", "leases", "cancel", "reasons", "certificate", "state",
+        ),
+        policy=text,
+        options={"type": "object"},
+        seed={"type": "integer"},
+        shares=by_name(amounts, "job -> GPU type -> GPUs; only where the policy has fractional shares"),
+        tenants=by_name(record(("shares", "throughput"), shares=amounts, throughput=number)),
+        allocation=by_name(counts, "job -> node -> GPUs; empty: the job waits"),
+        leases=by_name(by_name({"type": "array", "items": number}), "job -> node -> one expiry time a GPU"),
+        cancel={"type": "array", "items": text, "description": "jobs that their app's scheduler ended"},
+        reasons=by_name(reason),
+        certificate=certificate,
+        solver=solver,
+        state={"type": "object", "description": "the policy's own, for the next snapshot"},
+        fractions=by_name(number, "with --rounds: the part of the rounds in which each job ran"),
+    )  # fmt: skip
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Horae decision", **whole}

@@ -125,7 +125,7 @@ def told(snapshot: Snapshot, tenant: str) -> Iterator[tuple[str, str, Snapshot, 
             yield (
                 "throughput",
                 f"throughput on {', '.join(target)} times {factor:g}",
-                _with(snapshot, tenant, lambda j, f=factor, t=target: _faster(j, f, t)),  # type: ignore[misc]
+                _with(snapshot, tenant, lambda j, f=factor, t=target: _faster(j, f, t)),
                 {},
             )
     for factor in FACTORS:
@@ -133,7 +133,7 @@ def told(snapshot: Snapshot, tenant: str) -> Iterator[tuple[str, str, Snapshot, 
             yield (
                 "work",
                 f"work left times {factor:g}",
-                _with(snapshot, tenant, lambda j, f=factor: _longer(j, f)),  # type: ignore[misc]
+                _with(snapshot, tenant, lambda j, f=factor: _longer(j, f)),
                 {},
             )
     if any(j.gpus.min > 1 or j.gpus.max is not None for j in mine):

@@ -175,10 +175,10 @@ def load_file(path: str | Path) -> Document:
     return load(raw, "<standard input>" if where == "-" else where)
 
 
-def load(text: str | bytes, where: str, *, first_line: int = 1) -> Document:
+def load(text: str | bytes, where: str, *, first_line: int = 1, json_only: bool = False) -> Document:
     """Read YAML or JSON. A name that says neither is read as JSON when it is JSON, else as YAML."""
     document = Document(None, where, _decode(text, where, first_line), first_line)
-    if where.endswith((".json", ".jsonl")):
+    if json_only or where.endswith((".json", ".jsonl")):
         document.value = _load_json(document)
     elif where.endswith((".yaml", ".yml")) or document.text.lstrip()[:1] != "{":
         document.value = _load_yaml(document)

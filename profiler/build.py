@@ -60,8 +60,8 @@ def build(run: Open, limit: int) -> Run:
         first_line=min([run.first_line, *(p.line for p in points)]),
         last_line=max([run.last_line, *(p.line for p in points)]),
         points=tuple(points),
-        positions=main.loss_positions if main is not None else 0,
-        thinned=max((s.stride for s in chosen), default=1),
+        positions=_positions(main),
+        thinned=max((max(s.stride, s.state_stride if _one_bar(s) else 1) for s in chosen), default=1),
         scope=scope,
         unit=unit,
         first_iteration=lead.first_iteration if lead is not None and scope else None,
@@ -92,6 +92,17 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
     if lead is not None:
         return lead.plan.rule.split("/")[0]
     return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
+
+
+def _one_bar(s: Series) -> bool:
+    """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
+    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > 3 and s.last_epoch is None
+
+
+def _positions(main: Series | None) -> int:
+    if main is None:
+        return 0
+    return main.loss_positions + (main.state_count if _one_bar(main) else 0)
 
 
 def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
@@ -152,7 +163,7 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
     for s in chosen:
         scope = s.scope
         time_is = s.time_is()
-        curve = s is main and s.bar and s.loss_positions < 3 and s.state_count >= 3 and s.last_epoch is None
+        curve = s is main and _one_bar(s)
         interval = _interval(s) if time_is == "window" else 0.0
         for row in s.kept():
             p = row.point(scope, None, time_is)

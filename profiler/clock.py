@@ -90,6 +90,8 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     `numbers` only tell apart forms that look alike (a year is written with four digits).
     """
     head = canonical[:_HEAD]
+    if DUR not in head:
+        return None
     for m in _STAMP.finditer(head):
         before = head[: m.start()]
         if before and (before[-1].isalnum() or before[-1] in "<=") and not before.endswith(("T",)):
@@ -133,7 +135,7 @@ def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: 
 
 
 class Days:
-    """Makes stamps comparable over midnight, New Year and a date that is missing on some lines."""
+    """Carries stamps without a date over midnight."""
 
     __slots__ = ("day", "last")
 
@@ -141,19 +143,15 @@ class Days:
         self.day = day
         self.last = last
 
-    def place(self, seconds: float, dated: bool) -> float:
-        if dated:
-            self.last = seconds
-            return seconds
-        last = self.last
-        if last is not None and self.day == 0.0 and last > 86400:
-            self.day = last - last % 86400
+    def place(self, seconds: float) -> float:
+        """Seconds since the first day's midnight. A step back of a clock by less than half a day is left as it is."""
         t = self.day + seconds
-        if last is not None and t < last - 43200:
-            self.day += 86400
-            t += 86400
-        elif last is not None and t > last + 43200 and self.day >= 86400:
-            # a line of another rank from just before midnight
-            return t - 86400
+        last = self.last
+        if last is not None:
+            if t < last - 43200:
+                self.day += 86400
+                t += 86400
+            elif t > last + 43200 and self.day >= 86400:
+                return t - 86400  # a line of another rank from just before midnight
         self.last = t
         return t

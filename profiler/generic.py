@@ -19,9 +19,10 @@ from profiler.words import TIME_UNITS, Meaning, side_of, words_of
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else.
 TRIGGERS = (
-    b"loss", b"epoch", b"step", b"iter", b"batch", b"acc", b"it/s", b"s/it", b"/sec", b"cost", b"world", b"gpus",
-    b"nll", b"xent", b"update", b"prec@", b"top-", b"top1", b"/s", b"ep ", b"ep:", b"ep=", b"ep[", b"nan",
+    "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
+    "update", "prec@", "top-", "top1", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
+ENCODED_TRIGGERS = tuple((t, t.encode()) for t in TRIGGERS)
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",

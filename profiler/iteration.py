@@ -262,7 +262,11 @@ def _from_bars(run: Run) -> list[Sample]:
 def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
     """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter."""
     positions = Positions.of(run)
-    known = [(at, t, p) for p, t in rows if (at := positions(p)) is not None]
+    # a counter of samples times a step only where the batch is known
+    batch = run.batch_size if run.unit == "sample" else 1.0
+    if not batch:
+        return []
+    known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
     tick = _tick([t for _, t, _ in known])
     samples: list[Sample] = []
     start: tuple[float, float, Point] | None = None

@@ -40,6 +40,8 @@ from profiler.tokens import DEC, DUR, INT, PRIVATE, tokenise, without_bar
 from profiler.words import FIELDS, TIME_UNITS, Meaning
 
 _DIGITS = b"0123456789"
+#: Texts of which a rule's literals hold one: a line without them needs no look at those rules. Rare ones first.
+_GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NAN = r"[nN][aA][nN]|[iI]nf(?:inity)?|INF"
 _TYPES = {
@@ -93,7 +95,7 @@ class Rule:
     format: str
     name: str
     kind: str
-    needs: tuple[bytes, ...]  #: without digits, see `RuleBook.candidates`
+    needs: tuple[str, ...]  #: without digits, as latin-1, see `RuleBook.candidates`
     without: tuple[str, ...]
     pattern: re.Pattern[str] | None
     pairs: bool
@@ -194,11 +196,27 @@ def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, 
         return Field(what, first, over=first + 1, **common)
     if options.get("of") == "error":
         return Field(what, first, error=True, **common)
+    if options.get("of") == "inverse":
+        common["unit"] = str(options.get("unit", "")).partition("/")[2] + "s/s"
+        return Field(what, first, scale=TIME_UNITS[unit.partition("/")[0]], inverse=True, **common)
     if len(tokens) == 2:
         return Field(what, first + 1, more=((first, 86400.0),), **common)
     if tokens[0] == DUR:
         return Field(what, first, **common)
     return Field(what, first, scale=scale, negative=text.startswith("-"), **common)
+
+
+#: How a line begins that may carry a rank's tag.
+_TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A text, and the rules that need it: no look at them for a line without it."""
+
+    text: str
+    encoded: bytes
+    needs: tuple[tuple[str, list[Rule]], ...]
 
 
 class RuleBook:
@@ -207,14 +225,13 @@ class RuleBook:
     def __init__(self, rules: Iterable[Rule], *, generic: bool = True) -> None:
         self.rules = tuple(rules)
         self.generic = generic
-        by_need: dict[bytes, list[Rule]] = {}
-        self._always: list[Rule] = []
+        self._always = [rule for rule in self.rules if not rule.needs]
+        behind: dict[str, dict[str, list[Rule]]] = {}
         for rule in self.rules:
             if rule.needs:
-                by_need.setdefault(max(rule.needs, key=len), []).append(rule)
-            else:
-                self._always.append(rule)
-        self._by_need = tuple(by_need.items())
+                gate = next((g for g in _GATES if any(g in n for n in rule.needs)), "")
+                behind.setdefault(gate, {}).setdefault(max(rule.needs, key=len), []).append(rule)
+        self.gates = tuple(Gate(g, g.encode("latin-1"), tuple(needs.items())) for g, needs in behind.items())
         self._order = {rule.full_name: i for i, rule in enumerate(self.rules)}
 
     @property
@@ -226,35 +243,38 @@ class RuleBook:
         off = set(formats)
         return RuleBook((r for r in self.rules if r.format not in off), generic=self.generic)
 
-    def candidates(self, key: bytes) -> list[Rule]:
-        """The rules whose literals are all in a line; `key` is the line without its digits."""
+    def candidates(self, key: str, gates: Iterable[Gate]) -> list[Rule]:
+        """The rules whose literals are all in a line; `key` is the line without its digits, as latin-1."""
         found = list(self._always)
-        for need, rules in self._by_need:
-            if need in key:
-                found.extend(r for r in rules if all(n in key for n in r.needs))
+        for gate in gates:
+            if gate.text in key:
+                for need, rules in gate.needs:
+                    if need in key:
+                        found.extend(r for r in rules if all(n in key for n in r.needs))
         if len(found) > 1:
             found.sort(key=lambda r: self._order[r.full_name])
         return found
 
-    def triggers(self, key: bytes) -> bool:
-        """Whether the generic reader might find something in a line without digits `key`."""
-        lower = key.lower()
-        return any(t in lower for t in generic.TRIGGERS)
-
     def plan_of(self, text: str) -> Plan | None:
         """The plan for the shape of `text`, found from the beginning."""
-        key = text.encode("utf-8", "replace").translate(None, _DIGITS)
-        return self.plan(text, self.candidates(key), self.triggers(key))
-
-    def plan(self, text: str, candidates: Iterable[Rule], generic_too: bool = True) -> Plan | None:
-        """The plan for the shape of `text`; None when nothing reads it. Not compiled when it is to be ignored."""
+        key = text.encode("utf-8", "replace").translate(None, _DIGITS).decode("latin-1")
         canonical, numbers = tokenise(text)
+        return self.plan(text, canonical, numbers, self.candidates(key, self.gates), bool(numbers) or "nan" in key.lower())
+
+    def plan(
+        self, text: str, canonical: str, numbers: list[str], candidates: Iterable[Rule], generic_too: bool
+    ) -> Plan | None:
+        """The plan for the shape of `text` (with its canonical form and numbers); None when nothing reads it."""
         prefix: ranks.Prefix | None = None
         for rule in candidates:
-            if prefix is None:
+            if rule.kind == "auto" and prefix is None:
                 prefix = ranks.strip(canonical, numbers)
-            plan = rule.plan(canonical, prefix.start)
+            plan = rule.plan(canonical, prefix.start if prefix is not None else 0)
             if plan is not None:
+                if rule.kind == "ignore" and not _TAGGED.match(canonical):
+                    return None
+                if prefix is None:
+                    prefix = ranks.strip(canonical, numbers)
                 if rule.kind != "ignore":
                     return _placed(plan, prefix, text)
                 if prefix.rank is None and prefix.fixed_rank is None:
@@ -399,7 +419,7 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
         format=format_name,
         name=name,
         kind=kind,
-        needs=tuple(n.encode().translate(None, _DIGITS) for n in needs),
+        needs=tuple(n.encode().translate(None, _DIGITS).decode("latin-1") for n in needs),
         without=tuple(data.get("without", ())),
         pattern=pattern,
         pairs=bool(data.get("pairs", False)),
@@ -520,8 +540,7 @@ def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
 def groups_of(plan: Plan, line: str) -> tuple[str, ...]:
     """The numbers that a plan takes from a line of its shape."""
     bare = without_bar(line.encode("utf-8", "replace")).decode("utf-8", "replace")
-    groups: tuple[str, ...] = plan.regex.fullmatch(_scrubbed(bare)).groups()
-    return groups
+    return plan.pick(tokenise(_scrubbed(bare))[1])
 
 
 def _scrubbed(line: str) -> str:

@@ -9,7 +9,6 @@ its first step is a run without points.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +20,7 @@ from profiler.series import Series
 
 MAX_POINTS = 8192  #: rows kept of one series before thinning
 MAX_RUNS = 2000
+MAX_SERIES = 64
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
 _FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
 _NAN = ("n", "N", "i", "I")
@@ -64,7 +64,6 @@ class Open:
     __slots__ = (
         "announced",
         "context",
-        "counts",
         "done_epoch",
         "facts",
         "failure",
@@ -83,7 +82,6 @@ class Open:
         self.series: dict[str, Series] = {}
         self.facts = Facts()
         self.failure: Failure | None = None
-        self.counts: Counter[str] = Counter()
         self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
         self.header_line = 0
         self.header_time: float | None = None
@@ -97,6 +95,16 @@ class Open:
     def has_points(self) -> bool:
         return bool(self.series)
 
+    def new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
+        """A series for lines of this plan; when a log has too many sorts of lines, the rest share one."""
+        name = name or plan.series
+        if len(self.series) >= MAX_SERIES:
+            name = f"{plan.rule}:{kind or plan.kind}:others"
+        if name not in self.series:
+            self.series[name] = Series(name, plan)
+            self.series[name].kind = kind or plan.kind
+        return self.series[name]
+
 
 class Runs:
     """Reads rows; `all` gives the runs so far."""
@@ -108,12 +116,17 @@ class Runs:
         self.starts: list[Start] = []
         self.days = Days()
         self.order = 0
+        self.hot: dict[str, Series] = {}  #: series whose next line may only go on
         self.late = 0  #: failures seen after the last point and mended by going on
 
     # --- rows ---------------------------------------------------------------------------------------------
 
     def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """Take one line read by `plan`."""
+        if plan.short and not self.starts:
+            hot = self.hot.get(plan.series)
+            if hot is not None and self._goes_on(hot, plan, groups, line, redrawn):
+                return
         kind = plan.kind
         if kind == "train":
             self._train(plan, groups, line, redrawn)
@@ -130,19 +143,30 @@ class Runs:
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
+    def _goes_on(self, s: Series, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> bool:
+        if plan.steady_names != s.plan.steady_names:
+            return False
+        time_s = self._time(plan, groups) if plan.undated else None
+        if not s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
+            return False
+        self.order += 1
+        run = self.open
+        run.last_line = run.position_line = line
+        run.position = (s.last_epoch, s.last_iteration)
+        return True
+
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
         time_s = self._time(plan, groups)
-        rank = plan.fixed_rank
-        if plan.rank is not None:
-            rank = _rank(groups[plan.slots[plan.rank]])
-        row = Row(plan, groups, line, rank, time_s, redrawn)
+        row = Row(plan, groups, line, plan.rank_of(groups), time_s, redrawn)
         row.order = self.order
         self.order += 1
         return row
 
     def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
         read = plan.clock.read(groups) if plan.clock is not None else None
-        return None if read is None else self.days.place(*read)
+        if read is None:
+            return None
+        return read[0] if read[1] else self.days.place(read[0])
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         f = plan.iteration
@@ -165,6 +189,7 @@ class Runs:
             return
         row = self._make(plan, groups, line, redrawn)
         row.iteration = iteration
+        self.hot.pop(plan.series, None)
         series = run.series.get(plan.series)
         verdict = self._verdict(series, plan, row, own_epoch)
         if self.starts or verdict == "new":
@@ -176,14 +201,20 @@ class Runs:
             row.epochs = run.context[1]
         row.epoch = epoch
         if series is None:
-            series = run.series[plan.series] = Series(plan.series, plan)
+            series = run.new_series(plan)
         if verdict == "pass":
             series.passes += 1
-        self._advance(run, series, row, groups, plan, epoch, iteration)
+        self._advance(run, series, row, groups, plan, epoch, iteration, late=verdict == "late")
+        series.epochs = row.epochs
+        if plan.short and series.plan.short and (plan.loss is None or series.nan_line is None) and series.has_loss == (plan.loss is not None):
+            self.hot[plan.series] = series
+            series.steady = plan.steady_of(groups)
+            series.whole = plan.bar and epoch is not None
         run.position = (epoch, iteration)
         run.position_line = line
         if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
             run.done_epoch = line
+            self.hot.clear()
 
     def _advance(
         self,
@@ -194,17 +225,18 @@ class Runs:
         plan: Plan,
         epoch: float | None,
         iteration: float | None,
+        late: bool = False,
     ) -> None:
+        """Take the row into its series. `late`: another rank's line, behind where the series stands."""
         line = row.line
         run.last_line = line
-        run.counts[plan.rule] += 1
         rank = row.rank
         if rank is not None:
             run.facts.ranks.add(rank)
         before_epoch, before = series.last_epoch, series.last_iteration
         if series.first_epoch is None:
             series.first_epoch = epoch
-        if iteration is not None:
+        if iteration is not None and not late:
             if before is None:
                 series.first_iteration = iteration
             else:
@@ -261,6 +293,7 @@ class Runs:
         """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
         if series is None:
             return ""
+        series.settle()
         iteration = row.iteration
         ranked = series.positions_of_rank
         if row.rank is not None and row.rank in ranked:
@@ -342,8 +375,7 @@ class Runs:
             run = self._begin(verdict == "new", line, row.rank, progress=kind == "epoch")
             series = run.series.get(plan.series)
         if series is None:
-            series = run.series[plan.series] = Series(plan.series, plan)
-            series.kind = kind
+            series = run.new_series(plan, kind=kind)
         if kind == "validation":
             self._validation(run, series, row, plan, groups, own)
             return
@@ -385,7 +417,6 @@ class Runs:
             epoch = run.context[0]
         row.epoch = own if own is not None else epoch
         run.last_line = row.line
-        run.counts[plan.rule] += 1
         ordinal = series.place(row.epoch, row.iteration)
         series.last_epoch = row.epoch
         series.last_iteration = row.iteration
@@ -413,8 +444,7 @@ class Runs:
         name = plan.series + ":evaluation"
         series = run.series.get(name)
         if series is None:
-            series = run.series[name] = Series(name, plan)
-            series.kind = "validation"
+            series = run.new_series(plan, name, "validation")
         row.epoch, row.iteration = run.position
         run.last_line = line
         if series.tail and series.tail[-1].line == line:
@@ -448,8 +478,7 @@ class Runs:
             run = self._begin(verdict == "new", line, row.rank)
             series = run.series.get(name)
         if series is None:
-            series = run.series[name] = Series(name, plan)
-            series.kind = "train"
+            series = run.new_series(plan, name, "train")
         self._advance(run, series, row, groups, plan, epoch, iteration)
         if run.announced is None:
             run.position_line = line
@@ -492,7 +521,7 @@ class Runs:
             if value >= 0:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
-            facts.ranks.add(_rank(groups[plan.slots[plan.rank]]))
+            facts.ranks.add(plan.rank_of(groups) or 0)
 
     def start(self, text: str, line: int, hard: bool = False) -> None:
         """A program starts here."""
@@ -524,6 +553,7 @@ class Runs:
     def _begin(self, new: bool, line: int, rank: int | None, progress: bool = True) -> Open:
         """Decide whose the text since the last point is, now that a point came."""
         starts, run = self.starts, self.open
+        self.hot.clear()
         if not progress and run.has_points:
             # a validation point: what was held stays held, except an epoch header
             return run
@@ -582,7 +612,7 @@ class Runs:
         world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
         if world is not None and before is not None and world != before:
             return True
-        return bool(banner.facts.banners & run.facts.banners) and sum(run.counts.values()) > 5
+        return bool(banner.facts.banners & run.facts.banners) and sum(s.count for s in run.series.values()) > 5
 
     def _close(self) -> None:
         if len(self.closed) < MAX_RUNS:
@@ -591,6 +621,15 @@ class Runs:
     def _close_dead(self, s: Start) -> None:
         if len(self.closed) < MAX_RUNS and s.failure is not None:
             self.closed.append(_dead(s))
+
+    def last_groups(self, plan: Plan) -> Sequence[str]:
+        """The numbers of the newest line read by this plan; empty when the newest line of its series is another's."""
+        series = self.open.series.get(plan.series)
+        if series is None:
+            return ()
+        series.settle()
+        last = series.tail[-1] if series.tail else None
+        return last.groups if last is not None and last.plan.canonical == plan.canonical else ()
 
     def copy(self) -> Runs:
         """A copy that may be read on without changing this one."""
@@ -602,10 +641,8 @@ class Runs:
         new.open = run = Open(old.first_line)
         for slot in Open.__slots__:
             setattr(run, slot, getattr(old, slot))
-        rows: dict[int, Row] = {}
-        run.series = {name: s.copy(rows) for name, s in old.series.items()}
+        run.series = {name: s.copy() for name, s in old.series.items()}
         run.facts = old.facts.copy()
-        run.counts = Counter(old.counts)
         new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
         return new
 
@@ -632,11 +669,6 @@ class Runs:
         elif built.failure is not None:
             out.append(built)
         return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
-
-
-def _rank(text: str) -> int:
-    """A rank as printed; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
-    return int(text.rsplit(",", 1)[-1])
 
 
 def _dead(s: Start) -> Run:

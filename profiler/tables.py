@@ -122,10 +122,9 @@ def _column(name: str) -> Meaning | None:
     return meaning(name)
 
 
-def may_be_head(key: bytes) -> bool:
-    """The cheap test on a line without its digits."""
-    lower = key.lower()
-    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or key.startswith(b"E ")) and (
+def may_be_head(lower: bytes) -> bool:
+    """The cheap test on a line in lower case, or on a text of many lines."""
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and (
         b"loss" in lower or b"acc" in lower or b"top" in lower
     )
 

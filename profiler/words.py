@@ -209,7 +209,7 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
             what, rate_unit = _RATE_ABBREVIATIONS[abbreviation]
             return Meaning(what, unit=rate_unit)
     if _is_lr(plain):
-        return Meaning("lr")
+        return None if present & {"decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"} else Meaning("lr")
     if "eta" in present:
         return Meaning("skip")
     if "cost" in present and (present & _TIME or unit.lower() in TIME_UNITS):

@@ -69,6 +69,7 @@ class SlurmCluster:
         self._token: str | None = None
         self._facts: Facts | None = None
         self._facts_s = 0.0
+        self._verdicts: dict[JobId, tuple[JobRow, reading.Judgement]] = {}
         self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
         self._timers: dict[JobId, threading.Timer] = {}
         self._late: list[str] = []  #: what deferred writes said, for the next observation's notes
@@ -106,10 +107,11 @@ class SlurmCluster:
             self._late.clear()
             self._memories.notes.clear()
             self._rows = {reading.port_id(row): row for row in rows}
+            self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self._rows}
             jobs: dict[JobId, ObservedJob] = {}
             due: list[tuple[JobRow, reading.Step]] = []
             for job, row in self._rows.items():
-                verdict = reading.judge(row, self._memories.get(job), facts, self._options, now_s)
+                verdict = self._judged(job, row, facts, now_s)
                 if verdict.note:
                     notes.append(verdict.note)
                 if verdict.job is not None:
@@ -133,6 +135,22 @@ class SlurmCluster:
             if self._token is not None and claim == self._token:
                 notes += self._follow_up(due)
             return Observation(now_s, nodes, tuple(jobs.values()), claim, tuple(notes))
+
+    def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> reading.Judgement:
+        """A judgement; the last one again for a job that waits and reads as it did (the bulk of a long queue)."""
+        memo = self._memories.get(job)
+        last = self._verdicts.get(job)
+        if last is not None and last[0] is row and last[1].memo is memo:
+            return last[1]
+        verdict = reading.judge(row, memo, facts, self._options, now_s)
+        waits = (
+            verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
+        )
+        if waits:
+            self._verdicts[job] = (row, verdict)
+        else:
+            self._verdicts.pop(job, None)
+        return verdict
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         row = self._known(job)[0]
@@ -278,13 +296,16 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
+            pending = [job for job in jobs if job in self._rows and self._rows[job].state == "PENDING"]
+            own = [self._rows[job].priority - self._memories.get(job).ordered for job in pending]
+            # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
+            step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
             lines, memos = [], []
-            for rank, job in enumerate(reversed(jobs), start=1):
-                row, memo = self._rows.get(job), self._memories.get(job)
-                if row is None or row.state != "PENDING" or memo.ordered == rank:
-                    continue
-                lines.append(f"update jobid={row.id} SiteFactor={rank}")
-                memos.append(replace(memo, ordered=rank))
+            for rank, job in enumerate(reversed(pending), start=1):
+                memo, factor = self._memories.get(job), rank * step
+                if memo.ordered != factor:
+                    lines.append(f"update jobid={self._rows[job].id} SiteFactor={factor}")
+                    memos.append(replace(memo, ordered=factor))
             self._client.write(lines, "ordering the pending jobs")
             for memo in memos:
                 self._memories.put(memo)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from policy.model import BadInput, Bytes, GpuRange, Gpus
 
@@ -92,6 +93,7 @@ def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
     )
 
 
+@lru_cache(maxsize=1 << 16)  # every round reads the whole queue again
 def parse_tag(admin_comment: str) -> Tag | None:
     """The module's tag; None for a job that it has not seen. Never raises: the tag is ours."""
     match = _TAG.search(admin_comment)

@@ -9,7 +9,7 @@ from typing import Any
 from policy.model import BadInput
 
 TENANTS = ("account", "user", "qos")
-CLIENTS = ("auto", "command", "rest", "pyslurm")
+CLIENTS = ("auto", "command")
 STOPS = ("auto", "exit86", "requeuehold")
 
 
@@ -32,8 +32,6 @@ class Options:
     ssh: str = ""  #: [user@]host[:port]: run the commands there
     ssh_key: str = ""
     ssh_known_hosts: str = ""
-    rest_url: str = ""  #: http://host:6820, or unix:/path
-    rest_user: str = ""
 
     @property
     def environment(self) -> dict[str, str]:

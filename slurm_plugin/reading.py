@@ -363,7 +363,7 @@ def nodes_of(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[st
     cpus: dict[str, float] = {}
     memory: dict[str, float] = {}
     for row in jobs:
-        if port_id(row) not in ours:
+        if row.state not in _HOLDING or port_id(row) not in ours:
             continue
         for node, count in held_gpus(row).items():
             gpus[node] = gpus.get(node, 0) + count

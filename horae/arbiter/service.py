@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-import horae
 from horae import explain as explaining
 from horae.arbiter import authority
 from horae.arbiter.authority import Caller
@@ -34,19 +33,19 @@ from horae.arbiter.hands import Hands, Op
 from horae.arbiter.judge import Judge, Question, Worker
 from horae.arbiter.log_profiles import LogProfiles
 from horae.arbiter.means import standard
-from horae.arbiter.modes import mode_of
 from horae.arbiter.notify import notify, watchdog_s
 from horae.arbiter.profiles import Measurement, Profiles
 from horae.arbiter.round import Means, no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
+from horae.arbiter.status import Status, status_of
 from horae.config import Config, Mode
 from horae.explain import Explanation
 from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
-from policy.model import BadInput, Decision, Node, Seconds, Snapshot
+from policy.model import BadInput, Decision, Seconds, Snapshot
 
 T = TypeVar("T")
 log = structlog.get_logger("horae.arbiter")
@@ -63,29 +62,6 @@ EXPECTED = (BadInput, authority.NotAllowed, NoSuchJob, PortError)
 
 class Bug(Exception):
     """Something of ours went wrong; the log has the details."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How the arbiter is."""
-
-    version: str
-    cluster: str
-    state_dir: str
-    stage: str
-    stalled: str | None  #: why nothing is done
-    stood_down: str | None
-    rounds: int
-    looked_ago_s: Seconds | None
-    nodes: tuple[Node, ...]
-    pool_of: Mapping[str, str]
-    pools: tuple[views.PoolRow, ...]
-    modes: Mapping[str, Mode]
-    tenants: tuple[views.TenantRow, ...]
-    alerts: Mapping[str, tuple[str, str, Seconds]]  #: what -> (text, remedy, since, wall time)
-    live: int
-    running: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +387,7 @@ class Arbiter:
         return self._ask(picture)
 
     def status(self) -> Status:
-        return self._ask(self._status)
+        return self._ask(lambda: status_of(self._core))
 
     def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
         """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
@@ -439,27 +415,3 @@ class Arbiter:
         if record is None:
             raise NoSuchJob(job)
         return record
-
-    def _status(self) -> Status:
-        core, ledger, now_s = self._core, self._core.ledger, self._core.now_s()
-        view = core.view
-        live = list(ledger.live())
-        return Status(
-            version=horae.__version__,
-            cluster=core.capabilities.cluster,
-            state_dir=str(self.config.state_dir),
-            stage=core.stage.value,
-            stalled=core.stalled,
-            stood_down=ledger.stood_down,
-            rounds=core.rounds,
-            looked_ago_s=now_s - view.now_s if view is not None else None,
-            nodes=view.observation.nodes if view is not None else (),
-            pool_of=view.pools if view is not None else {},
-            pools=tuple(views.pool_row(ledger, p.name, now_s) for p in self.config.pools),
-            modes={p.name: mode_of(ledger, p) for p in self.config.pools},
-            tenants=views.tenant_table(ledger, now_s),
-            alerts={k: (a.text, a.remedy, a.since_wall_s) for k, a in ledger.alerts.items()},
-            live=len(live),
-            running=sum(1 for r in live if r.state.holds),
-            notes=(*core.capabilities.notes, *(view.observation.notes if view is not None else ())),
-        )

@@ -181,7 +181,7 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         memory_per_gpu=spec.memory_per_gpu,
         loss=measured.loss,
         loss_forecast=measured.loss_forecast,
-        restart_cost_s=record.restart_cost_s,
+        restart_cost_s=record.whole_restart_cost_s,
     )
 
 

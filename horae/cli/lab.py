@@ -8,10 +8,15 @@ from typing import Annotated
 
 import typer
 
+from horae.cli.options import example
 from horae.lab import Lab, LabRequest, LabState, check_name, labs, parse_gpus
 from policy.model import BadInput
 
-app = typer.Typer(help="Mini-clusters on this machine: real daemons, virtual GPUs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Mini-clusters on this machine: real daemons, virtual GPUs.",
+    epilog=example("horae lab up slurm", "horae lab status slurm", "horae lab down slurm"),
+    no_args_is_help=True,
+)
 
 Kind = Annotated[str, typer.Argument(help="slurm, hadoop: what `horae lab list` shows")]
 Name = Annotated[str, typer.Option("--name", help="several labs of one kind live side by side")]

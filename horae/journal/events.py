@@ -197,9 +197,10 @@ def missing(job: JobId) -> Draft:
     return Draft(Kind.MISSING, {}, job=job)
 
 
-def measured(job: JobId, data: Mapping[str, Any]) -> Draft:
-    """`data`: the plain form of a `horae.arbiter.profiles.Measurement`."""
-    return Draft(Kind.MEASURED, data, job=job)
+def measured(job: JobId, data: Mapping[str, Any], *, warmup_s: Seconds | None = None) -> Draft:
+    """`data`: the plain form of a `horae.arbiter.profiles.Measurement`. `warmup_s`: from running to the first
+    iteration, where this tells it of a start."""
+    return Draft(Kind.MEASURED, data if warmup_s is None else {**data, "warmup_s": warmup_s}, job=job)
 
 
 def capped(pool: str, tenant: str, cap: Gpus, until_s: Seconds, why: str) -> Draft:

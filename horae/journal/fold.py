@@ -211,8 +211,13 @@ def _missing(ledger: Ledger, event: Event) -> None:
 
 
 def _measured(ledger: Ledger, event: Event) -> None:
-    if (record := _job(ledger, event)) is not None:
-        record.measured = dict(event.data)
+    if (record := _job(ledger, event)) is None:
+        return
+    record.measured = dict(event.data)
+    warmup_s = record.measured.pop("warmup_s", None)
+    if warmup_s is not None:
+        old, record.warmed_epoch = record.warmup_s, record.epoch_seen
+        record.warmup_s = warmup_s if old is None else NEWEST * warmup_s + (1 - NEWEST) * old
 
 
 def _capped(ledger: Ledger, event: Event) -> None:

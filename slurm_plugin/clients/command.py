@@ -37,10 +37,10 @@ FIELD, RECORD = "\x1f", "\x1e"
 JOB_FIELDS = tuple(
     """JobArrayID JobID State Reason RestartCnt PriorityLong NodeList tres-per-node tres-per-job NumNodes NumCPUs
     tres-alloc Comment admin_comment UserName UserID Account QOS Partition Name WorkDir Command STDOUT Dependency
-    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()  # noqa: SIM905
+    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()
 )
 #: sinfo's
-NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())  # noqa: SIM905
+NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 _SCONTROL_AGE_S = 300.0
 
 
@@ -53,6 +53,7 @@ class CommandClient:
         self._opened_s = 0.0
         self._marks = 0
         self._lock = threading.Lock()
+        self._parsed: dict[str, JobRow] = {}
         self.calls = 0  #: requests made so far, for the rate that is bounded and measured
 
     # --- reads ---
@@ -61,16 +62,17 @@ class CommandClient:
         """Every job of `partitions`, each pending array task on its own, finished ones while Slurm knows them."""
         where = ["-p", ",".join(partitions)] if partitions else []
         out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", _format(JOB_FIELDS)])
-        return [job_row(fields) for fields in _records(out, len(JOB_FIELDS), "squeue")]
-
-    def job_rows(self, ids: Sequence[str]) -> list[JobRow]:
-        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", "-j", ",".join(ids), "-O", _format(JOB_FIELDS)])
-        return [job_row(fields) for fields in _records(out, len(JOB_FIELDS), "squeue")]
+        seen: dict[str, JobRow] = {}
+        for record in out.split(RECORD + "\n"):
+            if record:  # most of a queue reads as it did last time
+                seen[record] = self._parsed.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue"))
+        self._parsed = seen
+        return list(seen.values())
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
         out = self._read("sinfo", ["-h", "-N", *where, "-O", _format(NODE_FIELDS)])
-        rows = (node_row(fields) for fields in _records(out, len(NODE_FIELDS), "sinfo"))
+        rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in out.split(RECORD + "\n") if record)
         return list({row.name: row for row in rows}.values())
 
     def facts(self) -> Facts:
@@ -283,15 +285,11 @@ def _format(names: Iterable[str]) -> str:
     return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
 
 
-def _records(text: str, width: int, command: str) -> Iterable[Mapping[str, str]]:
-    names = JOB_FIELDS if command == "squeue" else NODE_FIELDS
-    for record in text.split(RECORD + "\n"):
-        if not record:
-            continue
-        fields = record.split(FIELD)
-        if len(fields) != width:
-            raise TryLater(f"{command} answered {len(fields)} fields where {width} were asked for: {record[:80]!r}")
-        yield dict(zip(names, fields, strict=True))
+def _fields(record: str, names: Sequence[str], command: str) -> Mapping[str, str]:
+    fields = record.split(FIELD)
+    if len(fields) != len(names):
+        raise TryLater(f"{command} answered {len(fields)} fields where {len(names)} were asked for: {record[:80]!r}")
+    return dict(zip(names, fields, strict=True))
 
 
 def _exit_status(text: str) -> int | None:

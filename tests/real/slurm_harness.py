@@ -19,9 +19,9 @@ class SlurmHarness:
     patience_s = 40.0
     can_lose_nodes = True
 
-    def __init__(self, cluster: RealSlurm, memory: Path) -> None:
+    def __init__(self, cluster: RealSlurm, memory: Path, partition: str | None = None) -> None:
         self.cluster = cluster
-        self.partition = fresh_partition(cluster)
+        self.partition = partition or fresh_partition(cluster)
         self._memory = memory
         self._ports: list[ClusterPort] = []
         here, self._there = cluster.shared()

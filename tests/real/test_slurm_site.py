@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from horae.doctor import Verdict
 
+from horae.doctor import Verdict
 from horae.port import FixConfiguration, JobState, PortError
 from slurm_plugin import connect
 from slurm_plugin.site.doctor import checks

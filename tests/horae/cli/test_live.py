@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable
 
 from horae.api.views import fair_shares
 from horae.cli.live import parts
@@ -255,10 +255,3 @@ def test_fair_shares_are_weighted_max_min(tenants: dict[str, tuple[float, int]],
         if share < demand[tenant] - 1e-6:  # unsatisfied: nobody has more for its weight
             level = share / weights[tenant]
             assert all(shares[t] / weights[t] <= level + 1e-6 for t in shares)
-
-
-def test_static_parts_are_drawn_once_a_refresh() -> None:
-    async def look(app: LiveApp, pilot: Pilot[None]) -> None:
-        assert app.query_one("#nodes", Static).size.height <= 8
-
-    walk(VIEW, (80, 24), look)

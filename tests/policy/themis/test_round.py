@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from policy.answer import to_json, to_plain
 from policy.contract import Context
 from policy.decide import decide as decide_any
-from policy.model import App, BadInput, Code, Health, Limits, Phase, Snapshot, Tenant, Termination
+from policy.model import App, BadInput, Code, Health, Limits, Phase, Slowdown, Snapshot, Tenant, Termination
 from policy.themis.offer import offer
 from policy.themis.payment import pay
 from policy.themis.round import Round, bids, run, share
@@ -311,8 +311,20 @@ def test_every_round_is_feasible_and_work_conserving(snapshot: Snapshot, knob: f
         old = next(j for j in snapshot.jobs if j.name == name)
         for n, until in old.lease_until.items():
             running = [t for t in until if t > snapshot.now_s]
-            if allocation and running and sum(map(len, old.lease_until.values())) == len(running):
-                assert allocation.get(n, 0) >= len(running)  # what is wholly under lease is not taken away
+            if running and sum(map(len, old.lease_until.values())) == len(running):
+                # what is wholly under lease is not taken away; the job may leave it for a place where it is faster
+                speeds = Throughput(snapshot.cluster)
+                stays = allocation.get(n, 0) >= len(running)
+                assert stays or (speeds.rate(old, allocation) or 0.0) > (speeds.rate(old, old.allocation) or 0.0)
+
+
+def test_an_app_leaves_its_lease_for_idle_gpus_where_it_is_better_off() -> None:
+    """One GPU under lease; two idle ones on another rack, a network that halves the speed: it moves."""
+    curve = {"v100": {1: 2.0, 2: 3.0}}
+    a = job("a", (1, 2), rate=curve, slowdown=Slowdown(1.0, 2.0, 2.0), allocation={"n1": 1}, lease={"n1": [50.0]})
+    decision = decide(world([node("n0", 2, rack="r"), node("n1", 1, rack="s")], [a]))
+    assert decision.allocation == {"a": {"n0": 2}}
+    assert "better off" in decision.reasons["a"].text
 
 
 @SLOW
