@@ -10,6 +10,7 @@ STAMP  := .venv/.ready
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export UV_CACHE_DIR  := $(CURDIR)/.cache/uv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test bench soak docs clean

@@ -91,9 +91,7 @@ def slaq(k: Array, y: Array, at: Array) -> Array:
     origin = float(k[0] - np.median(np.diff(k)))
     weights = np.exp(-3.0 * (1 - np.arange(1, len(k) + 1) / len(k)))
     floor = 0.0 if float(y.min()) >= 0 else None
-    made = [
-        fit(LAWS[law], k, y, weights, origin=origin, floor=floor) for law in ("inverse-quadratic", "exponential")
-    ]
+    made = [fit(LAWS[law], k, y, weights, origin=origin, floor=floor) for law in ("inverse-quadratic", "exponential")]
     fitted = [m for m in made if m is not None]
     return min(fitted, key=lambda m: m.error)(at) if fitted else last(k, y, at)
 
@@ -120,9 +118,7 @@ def one(k: Array, y: Array, cut: float) -> dict[str, Any] | None:
     row["horae"] = float(np.abs(guess - truth).mean()) / size
     row["law"] = made.law
     for level in Z:
-        inside = [
-            low <= t <= high for p, t in zip(at, truth, strict=True) for low, high in [made.interval(p, level)]
-        ]
+        inside = [low <= t <= high for p, t in zip(at, truth, strict=True) for low, high in [made.interval(p, level)]]
         row[f"inside {level}"] = [int(sum(inside)), len(inside)]
     halves = np.array([made.interval(float(p), 0.9)[1] for p in at]) - guess
     row["misses"] = [float(m) for m in Z[0.9] * np.abs(guess - truth) / np.maximum(halves, 1e-300)]
@@ -148,9 +144,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         for level in Z
     }
     out["coverage of 90 % with the factor set on all other curves"] = left_out(told)
-    out["median width of the 90 % interval at the end"] = float(
-        np.median([r["width 0.9 at the end"] for r in told])
-    )
+    out["median width of the 90 % interval at the end"] = float(np.median([r["width 0.9 at the end"] for r in told]))
     out["milliseconds a forecast"] = 1000 * float(np.median([r["seconds"] for r in rows]))
     return out
 
@@ -184,8 +178,7 @@ def main() -> int:
         medians = "  ".join(f"{n} {v['median']:.3f}" for n, v in s["where forecast"].items())
         covered = "  ".join(f"{level}: {share:.2f}" for level, share in s["coverage"].items())
         print(
-            f"{cut:4.0%}  {s['curves']} curves, {s['no forecast']} without; "
-            f"median error {medians}; covered {covered}"
+            f"{cut:4.0%}  {s['curves']} curves, {s['no forecast']} without; median error {medians}; covered {covered}"
         )
     for rows_of in detail.values():
         for row in rows_of.values():

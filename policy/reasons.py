@@ -6,6 +6,7 @@ Policies give the reasons that only they know; `fill` adds one for every other j
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from policy.model import Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
@@ -105,8 +106,12 @@ def fill(
 
 
 def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput) -> Placer:
-    """The ledger after a decision."""
-    placer = Placer(snapshot, speeds)
+    """The ledger after a decision. A tenant may hold more than a limit that was learnt later: it has no room then."""
+    holds: dict[str, int] = {}
+    for job in snapshot.jobs:
+        holds[job.tenant] = holds.get(job.tenant, 0) + sum(allocation.get(job.name, {}).values())
+    tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
+    placer = Placer(replace(snapshot, tenants=tenants), speeds)
     for job in snapshot.jobs:
         placer.take(job, allocation.get(job.name, {}))
     return placer

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from profiler.points import Failure, FailureKind, Kind, Point, Run
 from profiler.series import Series, formats_of
 
 if TYPE_CHECKING:
-    from profiler.runs import Open
+    from profiler.opening import Open
 
 
 def build(run: Open, limit: int) -> Run:
@@ -24,7 +26,7 @@ def build(run: Open, limit: int) -> Run:
     chosen = _chosen(run, main, counter)
     chosen = _one_validation(chosen, main or counter)
     points = _points(chosen, main)
-    lead = counter or main
+    lead = counter or main or next((s for s in chosen if s.last_iteration is not None), None)
     summary = max(
         (s for s in chosen if s.kind == "epoch" and s.last_iteration is not None),
         key=lambda s: s.last_line,
@@ -58,8 +60,8 @@ def build(run: Open, limit: int) -> Run:
         first_line=min([run.first_line, *(p.line for p in points)]),
         last_line=max([run.last_line, *(p.line for p in points)]),
         points=tuple(points),
-        positions=main.loss_positions if main is not None else 0,
-        thinned=max((s.stride for s in chosen), default=1),
+        positions=_positions(main),
+        thinned=max((max(s.stride, s.state_stride if _one_bar(s) else 1) for s in chosen), default=1),
         scope=scope,
         unit=unit,
         first_iteration=lead.first_iteration if lead is not None and scope else None,
@@ -92,11 +94,29 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
     return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
 
 
+def _one_bar(s: Series) -> bool:
+    """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
+    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > 3 and s.last_epoch is None
+
+
+def _positions(main: Series | None) -> int:
+    if main is None:
+        return 0
+    return main.loss_positions + (main.state_count if _one_bar(main) else 0)
+
+
 def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
     """GPUs as told; a rank holds one where the log says that ranks hold GPUs."""
     if numbers.get("gpus"):
         return int(numbers["gpus"])
     return ranks if ranks and ("gpus_used" in numbers or "gpus_per_node" in numbers) else None
+
+
+def thin(run: Run) -> Run:
+    """The run with every second of its inner points."""
+    last = len(run.points) - 1
+    points = tuple(p for i, p in enumerate(run.points) if i % 2 == 0 or i == last)
+    return replace(run, points=points, thinned=run.thinned * 2)
 
 
 def _weight(s: Series) -> tuple[bool, int, bool]:
@@ -121,15 +141,16 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
 
 def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
     if main is None and counter is None:
-        validation = [
-            s for s in run.series.values() if s.kind == "validation" and not s.bar and s.last_epoch is not None
-        ]
-        return validation
+        held = [s for s in run.series.values() if s.kind == "validation" and not s.bar]
+        return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
     out = []
     for s in run.series.values():
-        if s is main or s is counter or s.kind in ("validation", "epoch"):
-            out.append(s)
-        elif s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None):
+        if (
+            s is main
+            or s is counter
+            or s.kind in ("validation", "epoch")
+            or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None))
+        ):
             out.append(s)
     return out
 
@@ -149,22 +170,33 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
     for s in chosen:
         scope = s.scope
         time_is = s.time_is()
+        curve = s is main and _one_bar(s)
+        interval = _interval(s) if time_is == "window" else 0.0
         for row in s.kept():
             p = row.point(scope, None, time_is)
+            if curve and p.redrawn:
+                p = replace(p, redrawn=False)  # one bar is all there is of this run: its states are the curve
             if s is not main and p.kind is Kind.TRAIN and p.losses:
                 p = replace(p, losses=())
-            if time_is == "window" and p.step_s is not None and s.interval:
-                p = replace(p, step_s=p.step_s / s.interval)
+            if time_is == "window" and p.step_s is not None and interval:
+                p = replace(p, step_s=p.step_s / interval)
             points.append((row.line, row.order, p))
     points.sort(key=lambda t: t[:2])
     return [p for _, _, p in points]
 
 
+def _interval(s: Series) -> float:
+    """Iterations between two of its lines. The newest distance is not it: the last line may come early."""
+    at = [row.iteration for row in s.kept() if row.iteration is not None]
+    steps = [b - a for a, b in pairwise(at) if b > a]
+    return median(steps) if steps and s.stride == 1 else s.interval
+
+
 def _unit(s: Series | None, numbers: dict[str, float]) -> Any:
     if s is None:
         return None
-    if s.plan.unit is not None:
-        return s.plan.unit
+    if s.unit is not None:
+        return s.unit
     samples = numbers.get("samples")
     return "sample" if samples is not None and s.total == samples and samples > 1 else "iteration"
 

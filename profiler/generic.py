@@ -19,9 +19,10 @@ from profiler.words import TIME_UNITS, Meaning, side_of, words_of
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else.
 TRIGGERS = (
-    b"loss", b"epoch", b"step", b"iter", b"batch", b"acc", b"it/s", b"s/it", b"/sec", b"cost", b"world", b"gpus",
-    b"nll", b"xent", b"update", b"prec@", b"top-", b"top1", b"/s", b"ep ", b"ep:", b"ep=", b"ep[", b"nan",
+    "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
+    "update", "prec@", "top-", "top1", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
+ENCODED_TRIGGERS = tuple((t, t.encode()) for t in TRIGGERS)
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",
@@ -29,12 +30,12 @@ _VALUES = {
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
-    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in)\s*:?\s+)?"
+    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in)\s*:?\s+)?"
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
 #: A shell's trace or a command line says what was asked for, never how far it is.
-_COMMAND = re.compile(r"^\s*(?:\++ |\$ |# |> )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
+_COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 _BAR = re.compile(rf"%\s*\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
 
 
@@ -93,6 +94,12 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     counters = [m for m in loose if m.total is not None]
     heads = [m for m in marks if m.what == "" and m.kind == INT and m.key and not words_left(m.key)]
     lead = heads[0] if heads else None
+    pair = next((i for i, m in enumerate(marks) if m.what == "pair"), None)
+    if "iteration" not in named and pair and marks[pair - 1].what == "bracket":
+        marks[pair].what = "iteration"
+        if "epoch" not in named:
+            marks[pair - 1].what = "epoch"
+        return
     if "iteration" not in named and counters:
         counter = counters[-1] if "epoch" not in named and len(counters) == 2 else counters[0]
         counter.what = "iteration"
@@ -105,15 +112,22 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
         return
     if "iteration" in named or bar:
         return
-    pair = next((m for m in loose if m.what == "pair"), None)
     values = named & _VALUES
-    if pair is not None and loose[0].what == "bracket" and values:
-        loose[0].what, pair.what = "epoch", "iteration"
-    elif "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
+    if "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
         lead.what = "epoch"
-    elif "epoch" not in named and loose and marks[0] is loose[0] and values:
-        if loose[0].what == "bracket" or re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body):
-            loose[0].what = "iteration"
+    elif (
+        "epoch" not in named
+        and loose
+        and marks[0] is loose[0]
+        and values
+        and (_leads(body) or loose[0].what == "bracket")
+    ):
+        loose[0].what = "iteration"
+
+
+def _leads(body: str) -> bool:
+    """`100: ...`, `100 | ...`: the text begins with a counter."""
+    return re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body) is not None
 
 
 def words_left(key: str) -> list[str]:
@@ -128,7 +142,7 @@ def _has_counter(loose: list[Mark]) -> bool:
 def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     what = m.what
     if what == "unnamed" and m.kind == DUR and bar:
-        return [Field("elapsed", m.token, days=m.days)]
+        return [Field("elapsed", m.token, more=m.more)]
     if what == "unnamed" and bar and m.unit in TIME_UNITS and m.kind != DUR:
         return [Field("epoch_time", m.token, scale=TIME_UNITS[m.unit])]
     if what in ("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank"):
@@ -149,7 +163,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         unit=meaning.unit if meaning else "",
         of_rank=bool(meaning and meaning.of_rank),
         constant=source.constant,
-        days=m.days,
+        more=m.more,
     )
     out = [made]
     if m.total is not None and what in ("iteration", "epoch"):
@@ -221,7 +235,7 @@ def one_each(fields: list[Field]) -> list[Field]:
     for f in fields:
         if f.what in ("part", "loss", "validation_loss"):
             if f.what == "loss" and "loss" in seen:
-                if f.kind is not LossKind.RUNNING and all(o.kind is LossKind.RUNNING for o in out if o.what == "loss"):
+                if _better(f, next(o for o in out if o.what == "loss")):
                     out = [o for o in out if o.what != "loss"]
                 else:
                     continue
@@ -231,6 +245,16 @@ def one_each(fields: list[Field]) -> list[Field]:
             seen.add(f.what)
             out.append(f)
     return out
+
+
+_PLAIN_NAME = re.compile(r"(?i)^(?:train(?:ing)?[ _/.]?)?(?:total[ _/.]?)?loss$")
+
+
+def _better(new: Field, old: Field) -> bool:
+    """Of two totals on a line: the step's own before an average, the one that is simply called loss before others."""
+    if (new.kind is LossKind.RUNNING) != (old.kind is LossKind.RUNNING):
+        return old.kind is LossKind.RUNNING
+    return _PLAIN_NAME.match(new.name) is not None and _PLAIN_NAME.match(old.name) is None
 
 
 def _series(rule: str, kind: str, opening: str, plan: Plan, bar: bool) -> str:

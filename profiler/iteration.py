@@ -4,7 +4,8 @@ Sources, best first: a printed step time; a printed rate; differences of timesta
 iterations; a progress bar's own rate. Each gives samples (seconds an iteration, over how many iterations). The best
 source that exists is used; the others check it:
 
-* more than 20 % apart: a warning names both;
+* more than 20 % apart, and more than their printed digits can tell: a warning names both;
+* an epoch timed in whole seconds gives way to its bar's rate where a second is more than 5 % of it;
 * the wall clock (timestamps or elapsed time, pauses left out) is never beaten: a printed time that is longer than
   the slowest intervals allow, or so short that even the fastest intervals take `WALL_FACTOR` times as long, is not
   the time of an iteration of this counter (one micro-batch of many, one rank's share), and the clock is used.
@@ -26,6 +27,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from profiler.curves import Positions
 from profiler.points import (
     EpochTime,
     IterationTime,
@@ -37,13 +39,13 @@ from profiler.points import (
     TimeSource,
     WarmUp,
 )
-from profiler.curves import Positions
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
 WALL_FACTOR = 1.5  #: printed times this much below the fastest clocked intervals are not an iteration's
 WARM_UP = 1.3  #: a first sample this much above the level of the run belongs to the warm-up
 LONE = 2.0  #: a sample this much above the level, and rare, is a pause and not an iteration
 RARE = 0.1  #: at most this share of samples is left out as pauses
+COARSE = 0.05  #: a time whose last digit is more than this share of it is coarse
 TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
 
 
@@ -101,12 +103,17 @@ def timing(run: Run) -> Timing:
 def _choose(found: dict[TimeSource, list[Sample]], levels: dict[TimeSource, float]) -> tuple[TimeSource, list[str]]:
     """The source to use and what to say about those that disagree with it."""
     source: TimeSource = next(iter(levels))
+    coarse = _coarseness(found["epoch"])
+    if source == "epoch" and "bar" in levels and coarse > COARSE:
+        source = "bar"
     best = levels[source]
     warnings: list[str] = []
     for clock in ("timestamps", "epoch"):
         if source in ("timestamps", "epoch") or clock not in levels:
             continue
         fast, slow = _spread(found[clock])
+        if clock == "epoch":
+            slow *= 1 + coarse
         # An epoch's time holds set-up and stray pauses, so it can only refute a claim that is too long.
         too_short = clock == "timestamps" and len(found[clock]) >= 3 and best * WALL_FACTOR < fast
         too_long = best > slow * (1 + DISAGREE)
@@ -120,7 +127,7 @@ def _choose(found: dict[TimeSource, list[Sample]], levels: dict[TimeSource, floa
     for other, level in levels.items():
         if other != source and not any(_says(other, level) in w for w in warnings):
             apart = abs(level - best) / best
-            if apart > DISAGREE:
+            if apart > DISAGREE + (coarse if "epoch" in (source, other) else 0.0):
                 warnings.append(f"{_says(source, best)} is used; {_says(other, level)}, {apart:.0%} apart")
     return source, warnings
 
@@ -132,6 +139,14 @@ _WORDS: dict[TimeSource, str] = {
     "epoch": "the time of an epoch",
     "bar": "the progress bar",
 }
+
+
+def _coarseness(epochs: Sequence[Sample]) -> float:
+    """What one unit of the last printed digit is of an epoch's time."""
+    if not epochs:
+        return 0.0
+    durations = [s.seconds * s.steps for s in epochs]
+    return _tick(durations) / median(durations)
 
 
 def _says(source: TimeSource, level: float) -> str:
@@ -165,7 +180,7 @@ def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
 
 
 def _printed(run: Run) -> list[Sample]:
-    """Printed step times; else differences of a printed elapsed time; else running averages."""
+    """Printed step times; else differences of a printed elapsed time; else running averages; else epochs' means."""
     train = [p for p in _train(run) if not p.from_bar]
     steps = [(p, p.step_s) for p in train if p.step_s is not None]
     if steps:
@@ -176,7 +191,10 @@ def _printed(run: Run) -> list[Sample]:
         return clocked
     # An average over everything so far forgets its start slowly: its later half tells the level.
     averaged = _by_position(run, averages)
-    return averaged[len(averaged) // 2 :]
+    if averaged:
+        return averaged[len(averaged) // 2 :]
+    means = [p for p in run.points if p.kind is Kind.EPOCH and p.step_s is not None and not p.from_bar]
+    return _by_position(run, [(p, p.step_s) for p in means if p.step_s is not None])
 
 
 def _from_throughput(run: Run) -> list[Sample]:
@@ -244,7 +262,11 @@ def _from_bars(run: Run) -> list[Sample]:
 def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
     """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter."""
     positions = Positions.of(run)
-    known = [(at, t, p) for p, t in rows if (at := positions(p)) is not None]
+    # a counter of samples times a step only where the batch is known
+    batch = run.batch_size if run.unit == "sample" else 1.0
+    if not batch:
+        return []
+    known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
     tick = _tick([t for _, t, _ in known])
     samples: list[Sample] = []
     start: tuple[float, float, Point] | None = None

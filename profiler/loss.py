@@ -19,13 +19,12 @@ interval widens with the reach for that reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-from scipy.stats import kendalltau, theilslopes
 
 from profiler.curves import Curve
 from profiler.laws import LAWS, Array, Fitted, fit
@@ -287,13 +286,22 @@ def state(points: Sequence[tuple[float, float]]) -> State:
     k, y = k[start:], y[start:]
     if float(np.ptp(y)) == 0:
         return State.PLATEAU
-    tail: Any = kendalltau(k, y)
-    slope = float(theilslopes(y, k)[0])
+    slope, doubt = _trend(k, y)
     moved = slope * float(k[-1] - k[0])
     size = max(float(np.mean(np.abs(y))), 1e-12)
-    sure = float(tail.pvalue) < (0.01 if len(k) > 5 else 0.05)
+    sure = doubt < (0.01 if len(k) > 5 else 0.05)
     if sure and moved > max(3 * _noise(y), 0.02 * size):
         return State.DIVERGING
     if not sure or moved > -0.01 * size:
         return State.PLATEAU if sure or abs(moved) < max(2 * _noise(y), 0.01 * size) else State.UNCLEAR
     return State.IMPROVING
+
+
+def _trend(k: Array, y: Array) -> tuple[float, float]:
+    """Theil-Sen slope, and the probability of so clear an order by chance (Mann-Kendall, normal approximation)."""
+    i, j = np.triu_indices(len(k), 1)
+    rises = y[j] - y[i]
+    n = len(k)
+    clear = abs(float(np.sign(rises).sum()))
+    z = max(clear - 1, 0.0) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    return float(np.median(rises / (k[j] - k[i]))), math.erfc(z / math.sqrt(2))

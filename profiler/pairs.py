@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler.tokens import DEC, DUR, INT
 from profiler.words import STEP_NOUNS, TIME_UNITS, Meaning, excluded, meaning, rate_of
@@ -23,6 +23,9 @@ _MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|$|\))")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
+_MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
+#: Words that show that a number is told in a sentence, not printed beside its name.
+_PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
 
@@ -42,7 +45,7 @@ class Mark:
     average: Mark | None = None
     unit: str = ""
     scale: float = 1.0
-    days: int | None = None
+    more: tuple[tuple[int, float], ...] = ()  #: earlier numbers of the same duration, with their seconds
     separated: bool = False  #: a colon or equals sign stands between key and number
 
 
@@ -81,6 +84,7 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
     marks: list[Mark] = []
     end = start
     pending = ""  # words before a counter, for the value after it: "loss at step 5: 2.3"
+    promised = ""  # words of prose before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
     for n, (at, length, token, text) in enumerate(items):
         left = canonical[end:at]
         nxt = items[n + 1][0] if n + 1 < len(items) else len(canonical)
@@ -108,6 +112,11 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
         if not key and mark.separated and pending:
             key, pending = pending, ""
         _name(mark, key, left, words)
+        if mark.what in _MEASURES and not mark.separated and _PROSE.search(key):
+            promised, mark.what, mark.meaning = key, "", None
+        elif mark.what == "" and mark.separated and promised:
+            _name(mark, f"{promised} {key}", left, words)
+            promised = ""
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
             pending = phrase.group(1) if phrase else ""
@@ -130,8 +139,10 @@ def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:
         mark.unit = "/s"
     elif unit == "%" or rate_of(unit):
         mark.unit = unit
+    elif unit in ("minute", "minutes", "min", "mins") and mark.kind == INT:
+        mark.unit = "minutes"
     elif unit in TIME_UNITS and (len(unit) > 1 or right[0] != " " or not right[2:3].isalpha()):
-        mark.unit = "" if unit in ("m", "h") else unit
+        mark.unit = ("minutes" if right[:1] == "m" else "") if unit in ("m", "h") else unit
     elif unit in ("day", "days") and mark.kind == INT:
         mark.unit = "days"
     elif (first := unit.split()[0]) in TIME_UNITS and len(first) > 1:
@@ -164,16 +175,22 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
     if bare in ("][", "] [") or (bare == "[" and previous.what in ("epoch", "total") and right.lstrip()[:1] in "/]-:"):
         mark.what = "unnamed" if right.lstrip()[:1] == "/" else "bracket"
         return True
-    if bare == "," and previous.what == "iteration" and previous.kind == mark.kind == INT and right[:1] == "]":
-        if canonical[: previous.at].rstrip().endswith("["):
-            mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
-            previous.what = "epoch"
-            return True
-    if bare == "," and previous.what == "bracket" and mark.kind == INT and right[:1] == "]":
+    listed = canonical[: previous.at].rstrip().endswith("[") and right[:1] == "]"
+    if bare == "," and listed and previous.what == "iteration" and previous.kind == mark.kind == INT:
+        mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
+        previous.what = "epoch"
+        return True
+    if bare == "," and previous.what == "bracket" and mark.kind == INT and right[:1] in "])":
         mark.what = "pair"
         return True
+    if previous.unit == "minutes" and bare == "" and mark.unit in ("s", "sec", "seconds"):
+        mark.more = ((previous.token, 60.0),)
+        mark.what, mark.key = previous.what, previous.key
+        mark.meaning = None if previous.meaning is None else replace(previous.meaning, scale=1.0)
+        previous.what = "skip"
+        return True
     if previous.unit == "days" and bare in ("", ",") and mark.kind == DUR:
-        mark.days = previous.token
+        mark.more = ((previous.token, 86400.0),)
         mark.what, mark.key, mark.meaning = previous.what, previous.key, previous.meaning
         previous.what = "skip"
         return True
@@ -212,9 +229,7 @@ def _meaning(key: str, mark: Mark) -> Meaning | None:
     found = meaning(key, unit)
     if found is None and len(pieces) > 1:
         found = meaning(pieces[-1], unit)
-        if excluded(key):
-            found = None
-        elif found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr"):
+        if excluded(key) or (found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr")):
             found = None
     if found is None and unit:
         found = rate_of(unit)

@@ -6,8 +6,10 @@ regular expression and two conversions; everything else waits until somebody ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from profiler.clock import Clock
@@ -33,9 +35,14 @@ class Field:
     unit: str = ""
     of_rank: bool = False
     constant: float = 0.0  #: a value that is no number on the page: nan, inf
-    days: int | None = None  #: token that holds the days of a duration
+    more: tuple[tuple[int, float], ...] = ()  #: tokens that add to a duration, with their seconds: days, minutes
     over: int | None = None  #: token that it is divided by: 9832/10000
+    inverse: bool = False  #: the number is seconds for one: the field is 1 / number
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
+
+
+def _nothing(groups: Sequence[str]) -> object:
+    return None
 
 
 @dataclass(slots=True)
@@ -56,24 +63,30 @@ class Plan:
     source: str = ""  #: pod, host or process that wrote it
     time_is: str = ""  #: what the ambiguous word time means here: step, window, elapsed
     needs_header: bool = False  #: a bar that belongs to training only when an epoch header came before it
-    regex: Any = None
+    wanted: tuple[int, ...] = ()  #: the numbers of the line that are used; `groups` are their texts
     slots: dict[int, int] = field(default_factory=dict)  #: token -> group
     iteration: Field | None = None
     epoch: Field | None = None
     loss: Field | None = None
+    short: bool = False  #: lines may be taken the short way
+    at_iteration: int = 0
+    steady_names: tuple[str, ...] = ()
+    steady_of: Callable[[Sequence[str]], object] = _nothing
+    undated: bool = False
     sample: str = ""  #: a line of this shape, from which the plan can be made again
+    thousands: bool = True  #: commas may stand inside numbers
     origin: str = ""  #: "": the rule book; "bare"; else the head of the table
 
     def compile(self) -> Plan:
-        """Make the regular expression for the numbers that the fields use."""
+        """Work out which numbers the fields use, and what depends on that."""
         wanted = {f.token for f in self.fields if f.token >= 0}
-        wanted |= {t for f in self.fields for t in (f.days, f.over) if t is not None}
+        wanted |= {t for f in self.fields for t in (f.over, *(t for t, _ in f.more)) if t is not None}
         if self.rank is not None:
             wanted.add(self.rank)
         if self.clock is not None:
             wanted |= set(self.clock.tokens)
-        self.slots = {token: i for i, token in enumerate(sorted(wanted))}
-        self.regex = matcher(self.canonical, wanted)
+        self.wanted = tuple(sorted(wanted))
+        self.slots = {token: i for i, token in enumerate(self.wanted)}
         if self.clock is not None:
             self.clock = self.clock.at(self.slots)
         for f in self.fields:
@@ -83,21 +96,73 @@ class Plan:
                 self.epoch = f
             elif f.what in ("loss", "part") and self.loss is None:
                 self.loss = f
+        self._shorten()
         return self
+
+    def regex(self) -> re.Pattern[str]:
+        """An expression for lines of this shape, whose groups are the wanted numbers."""
+        return matcher(self.canonical, set(self.wanted), self.thousands)
+
+    def pick(self, numbers: Sequence[str]) -> tuple[str, ...]:
+        """The wanted ones of all numbers of a line."""
+        return tuple(numbers[t] for t in self.wanted)
+
+    def _shorten(self) -> None:
+        """Work out whether lines of this shape can be taken the short way (`Series.goes_on`)."""
+        f = self.iteration
+        simple = f is not None and f.token >= 0 and f.scale == 1.0 and not (f.negative or f.more or f.over or f.error)
+        blocked = {"window_time", "iterations_per_epoch", "world"} & {x.what for x in self.fields}
+        if (
+            f is None
+            or not simple
+            or blocked
+            or self.kind != "train"
+            or (self.loss is not None and self.loss.token < 0)
+        ):
+            return
+        self.short = True
+        self.at_iteration = self.slots[f.token]
+        names, slots = [], []
+        for x in self.fields:
+            if x.what in ("epoch", "epochs", "iterations"):
+                if x.token < 0:
+                    self.short = False
+                    return
+                names.append(x.what)
+                slots.append(self.slots[x.token])
+        if self.rank is not None:
+            names.append("rank")
+            slots.append(self.slots[self.rank])
+        self.steady_names = (*names, str(self.fixed_rank))
+        self.steady_of = itemgetter(*slots) if slots else _nothing
+        self.undated = self.clock is not None and self.clock.form == "clock"
+
+    def rank_of(self, groups: Sequence[str]) -> int | None:
+        """The rank that wrote the line; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
+        if self.rank is None:
+            return self.fixed_rank
+        return int(groups[self.slots[self.rank]].rsplit(",", 1)[-1])
+
+    def dated(self, groups: Sequence[str]) -> float | None:
+        """The line's time where its stamp has a date."""
+        read = self.clock.read(groups) if self.clock is not None and not self.undated else None
+        return None if read is None else read[0]
 
     def value(self, f: Field, groups: Sequence[str]) -> float:
         if f.token < 0:
             return f.constant
         text = groups[self.slots[f.token]]
         value = duration(text) if ":" in text else number(text)
-        if f.days is not None:
-            value += 86400 * number(groups[self.slots[f.days]])
+        for token, seconds in f.more:
+            value += seconds * number(groups[self.slots[token]])
         value *= f.scale
         if f.negative:
             value = -value
         if f.over is not None:
             whole = number(groups[self.slots[f.over]])
             return value / whole if whole else 0.0
+        if f.inverse:
+            return 1.0 / value if value > 0 else 0.0
         if f.error:
             return 1.0 - value if value <= 1 else 100.0 - value
         return value
@@ -111,8 +176,20 @@ class Row:
     """One line read by a plan, with what only its place in the text tells."""
 
     __slots__ = (
-        "epoch", "epoch_s", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
-    )  # fmt: skip
+        "epoch",
+        "epoch_s",
+        "epochs",
+        "groups",
+        "iteration",
+        "kind",
+        "line",
+        "order",
+        "ordinal",
+        "plan",
+        "rank",
+        "redrawn",
+        "time_s",
+    )
 
     def __init__(
         self, plan: Plan, groups: Sequence[str], line: int, rank: int | None, time_s: float | None, redrawn: bool

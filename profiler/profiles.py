@@ -139,25 +139,37 @@ SDK_LINE = "[horae] step=120/4000 loss=2.31 iter_s=0.0123"
 
 def missing(run: RunSummary | None) -> tuple[str, ...]:
     """What a log leaves open that scheduling could use, each with how to print it."""
-    if run is None or (run.iterations is None and run.epochs is None):
+    if run is None:
+        return lacks(progress=False)
+    counted = run.iterations
+    total = counted.total if counted is not None and counted.scope == "run" else None
+    return lacks(
+        progress=counted is not None or run.epochs is not None,
+        speed=run.iteration_time is not None,
+        length=total is not None or (run.epochs is not None and run.epochs.total is not None),
+        loss=run.loss is not None,
+    )
+
+
+def lacks(*, progress: bool, speed: bool = False, length: bool = False, loss: bool = False) -> tuple[str, ...]:
+    """The same, by what a log is known to tell."""
+    if not progress:
         return (
             "its log shows no progress: print the step now and then, with the word (step=120/4000), or use the SDK "
             f'("{SDK_LINE}"); until then it is scheduled by what was stated and by its wall-clock time',
         )
     said: list[str] = []
-    if run.iteration_time is None:
+    if not speed:
         said.append(
             "its log shows no speed: print seconds an iteration (iter_s=0.0123), a rate (12.3 it/s), or a time "
             "stamp on each progress line; until then its rate is taken from the clock between its steps"
         )
-    total = run.iterations.total if run.iterations is not None else None
-    ends = run.epochs is not None and run.epochs.total is not None
-    if total is None and not ends:
+    if not length:
         said.append(
             "its log does not show how long it is: print the total with the step (step=120/4000) or state it at "
             "submission; until then policies that need the length treat it as unknown"
         )
-    if run.loss is None:
+    if not loss:
         said.append(
             "its log shows no training loss: print it with the step (loss=2.31); without it no curve can be "
             "stopped early and loss-driven policies treat the job as average"

@@ -4,43 +4,25 @@
     reader.feed(first_piece); reader.feed(second_piece)
     reader.runs()          # what a reader of the whole would say now; may be asked at any time
 
-The answer does not depend on how the text was cut into pieces. The plans of line shapes are only a cache.
+The answer does not depend on how the text was cut into pieces.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from profiler import failures, tables
 from profiler.plan import Plan
 from profiler.points import Run
-from profiler.rules import Rule, RuleBook
+from profiler.rules import RuleBook
 from profiler.runs import MAX_POINTS, Runs
+from profiler.shapes import Shape, Shapes
 from profiler.terminal import State, Terminal
-from profiler.tokens import PRIVATE, matcher, tokenise, without_bar
+from profiler.tokens import PRIVATE, without_bar
 
-_DIGITS = b"0123456789"
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
-LONGEST = 16384  #: bytes of a line that are read; a training line is shorter
-_CACHE = 8192  #: shapes remembered
-_CACHED_KEY = 600
-_HITS = 6  #: plans tried for lines that are equal but for their digits
-
-
-class _Shape:
-    """What is known of lines that are equal but for their digits."""
-
-    __slots__ = ("candidates", "fails", "generic", "heads", "hits", "misses")
-
-    def __init__(self, candidates: list[Rule], generic: bool, fails: bool, heads: bool) -> None:
-        self.candidates = candidates
-        self.generic = generic
-        self.fails = fails
-        self.heads = heads
-        self.misses = 0
-        #: (expression for a shape, its plan or None when nothing reads it)
-        self.hits: list[tuple[re.Pattern[str], Plan | None]] = []
+_ROWS = 6  #: shapes of table rows remembered
+_NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
 
 
 class LogReader:
@@ -54,25 +36,21 @@ class LogReader:
         self.table: tables.Table | None = None
         self.bare = tables.Bare()
         self._rows: list[tuple[re.Pattern[str], Plan]] = []
-        self._shapes: dict[bytes, _Shape | None] = {}
+        self._shapes = Shapes(book)
 
     @property
     def lines(self) -> int:
         """Lines seen, with an unfinished one."""
-        return self.terminal.line - (0 if self.terminal.rest() else 1)
+        rest = self.terminal.rest()
+        return rest[-1][0] if rest else self.terminal.line - 1
 
     def feed(self, data: bytes) -> None:
         """Read the next piece of the log."""
         self.bytes += len(data)
-        self._read(self.terminal.feed(data), self.runs_read)
-
-    def _copy(self) -> LogReader:
-        """A reader that goes on from here and leaves this one alone; it shares the shapes."""
-        new = LogReader(self.book)
-        new.runs_read = self.runs_read.copy()
-        new.table, new._shapes, new._rows = self.table, self._shapes, list(self._rows)
-        new.bare = tables.Bare.from_json(self.bare.to_json())
-        return new
+        states = self.terminal.feed(data)
+        if states:
+            self._shapes.block(self.terminal.block)
+            self._read(states)
 
     def runs(self) -> list[Run]:
         """The runs so far, the unfinished last line included where it can be trusted."""
@@ -80,111 +58,123 @@ class LogReader:
         if not rest:
             return self.runs_read.all()
         probe = self._copy()
-        number, text, _ = rest[-1]
-        probe._read([*rest[:-1], (number, _trusted(text), False)], probe.runs_read)
+        number, raw, _ = rest[-1]
+        probe._read(rest[:-1])
+        probe._read([(number, probe._trusted(raw), False)])
         return probe.runs_read.all()
 
-    def _read(self, states: list[State], runs: Runs) -> None:
+    def _copy(self) -> LogReader:
+        """A reader that goes on from here and leaves this one alone; it shares the shapes."""
+        new = LogReader.__new__(LogReader)
+        new.book, new.terminal, new.bytes = self.book, Terminal(), self.bytes
+        new.runs_read = self.runs_read.copy()
+        new.table, new._shapes, new._rows = self.table, self._shapes, list(self._rows)
+        new.bare = tables.Bare.from_json(self.bare.to_json())
+        self._shapes.block(None)
+        return new
+
+    def _read(self, states: list[State]) -> None:
+        take = self.runs_read.row
         shapes = self._shapes
-        take = runs.row
         bare = self.bare
+        quick: re.Pattern[str] | None = None  # the shape of the line before
+        quick_plan: Plan | None = None
         for number, raw, redrawn in states:
-            if b"\xe2" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw or b"|" in raw:
-                raw = without_bar(raw)
+            if b"\xe2" in raw or b"%|" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw:
+                raw = without_bar(raw)  # noqa: PLW2901
+            text = raw.decode("utf-8", "replace")
+            if quick is not None:
+                m = quick.fullmatch(text)
+                if m is not None:
+                    if quick_plan is not None:
+                        take(quick_plan, m.groups(), number, redrawn)
+                    continue
             if bare.alive:
-                self._bare(number, raw, runs)
-            key = raw.translate(None, _DIGITS)
-            shape = shapes.get(key, shapes)
-            if shape is shapes:
-                shape = self._shape(key, raw)
-            if self.table is not None and self._row(number, raw, redrawn, runs):
+                self._bare(number, text)
+            shape = shapes.of(raw)
+            if self.table is not None and self._row(number, text, redrawn):
                 continue
             if shape is None:
                 continue
-            text = raw.decode("utf-8", "replace")
             for regex, plan in shape.hits:
                 m = regex.fullmatch(text)
                 if m is not None:
                     if plan is not None:
                         take(plan, m.groups(), number, redrawn)
+                    if self.table is None:
+                        quick, quick_plan = regex, plan
                     break
             else:
-                self._slow(shape, text, number, redrawn, runs)
+                self._slow(shape, text, number, redrawn)
+                if self.table is not None:
+                    quick = None
 
-    def _bare(self, number: int, raw: bytes, runs: Runs) -> None:
-        for at, text in self.bare.take(number, raw.decode("utf-8", "replace") if len(raw) < 80 else ""):
-            plan = tables.Bare.plan(text)
-            m = plan.regex.fullmatch(text) if plan is not None else None
-            if plan is not None and m is not None:
-                runs.row(plan, m.groups(), at, False)
-
-    def _row(self, number: int, raw: bytes, redrawn: bool, runs: Runs) -> bool:
-        """Read a row of the table whose head came before; False when the line is none."""
-        assert self.table is not None
-        text = raw.decode("utf-8", "replace")
-        for regex, plan in self._rows:
-            m = regex.fullmatch(text)
-            if m is not None:
-                runs.row(plan, m.groups(), number, redrawn)
-                return True
-        if len(raw) > tables.LONGEST_HEAD or len(self.table.cells(text)) != len(self.table.columns):
-            return False
-        plan = self.table.plan(text.translate(_SCRUB))
-        m = plan.regex.fullmatch(text.translate(_SCRUB)) if plan is not None else None
-        if plan is None or m is None:
-            return False
-        if len(self._rows) < _HITS:
-            self._rows.append((plan.regex, plan))
-        runs.row(plan, m.groups(), number, redrawn)
-        return True
-
-    def _shape(self, key: bytes, raw: bytes) -> _Shape | None:
-        shapes = self._shapes
-        shape: _Shape | None = None
-        if len(raw) <= LONGEST:
-            candidates = self.book.candidates(key)
-            numeric = len(key) < len(raw) or b"nan" in key.lower()
-            generic = numeric and self.book.triggers(key)
-            fails = failures.suspects(key)
-            heads = tables.may_be_head(key)
-            if candidates or generic or fails or heads:
-                shape = _Shape(candidates, generic, fails, heads)
-        if len(key) <= _CACHED_KEY:
-            if len(shapes) >= _CACHE:
-                shapes.clear()
-            shapes[key] = shape
-        return shape
-
-    def _slow(self, shape: _Shape, text: str, number: int, redrawn: bool, runs: Runs) -> None:
+    def _slow(self, shape: Shape, text: str, number: int, redrawn: bool) -> None:
+        """A line whose shape has no expression yet."""
         if shape.fails:
             failure = failures.find(text, number)
             if failure is not None:
-                runs.failure(failure)
+                self.runs_read.failure(failure)
                 return
         if shape.heads:
             table = tables.head(text)
             if table is not None:
                 self.table, self._rows = table, []
                 return
-        if not shape.candidates and not shape.generic:
-            return
+        planned = self._shapes.plan(shape, text)
+        if planned is not None:
+            self.runs_read.row(*planned, number, redrawn)
+
+    def _bare(self, number: int, text: str) -> None:
+        for at, line in self.bare.take(number, text if len(text) < 80 else ""):
+            plan = tables.Bare.plan(line)
+            m = plan.regex().fullmatch(line) if plan is not None else None
+            if plan is not None and m is not None:
+                self.runs_read.row(plan, m.groups(), at, False)
+
+    def _row(self, number: int, text: str, redrawn: bool) -> bool:
+        """Read a row of the table whose head came before; False when the line is none."""
+        for regex, plan in self._rows:
+            m = regex.fullmatch(text)
+            if m is not None:
+                self.runs_read.row(plan, m.groups(), number, redrawn)
+                return True
+        table = self.table
+        if table is None or len(text) > tables.LONGEST_HEAD or len(table.cells(text)) != len(table.columns):
+            return False
         text = text.translate(_SCRUB)
-        plan = self.book.plan(text, shape.candidates, shape.generic)
-        if plan is None:
-            shape.misses += 1
-            if shape.misses > 1 and len(shape.hits) < _HITS and not shape.fails and not shape.heads:
-                shape.hits.append((matcher(tokenise(text)[0], set()), None))
-            return
-        if len(shape.hits) < _HITS:
-            shape.hits.append((plan.regex, plan))
-        m = plan.regex.fullmatch(text)
-        if m is not None:
-            runs.row(plan, m.groups(), number, redrawn)
+        row = table.plan(text)
+        m = row.regex().fullmatch(text) if row is not None else None
+        if row is None or m is None:
+            return False
+        if len(self._rows) < _ROWS:
+            self._rows.append((row.regex(), row))
+        self.runs_read.row(row, m.groups(), number, redrawn)
+        return True
+
+    def _trusted(self, raw: bytes) -> bytes:
+        """An unfinished line without a number at its end that was cut in half.
+
+        The number is believed when it has as many digits behind the point (as many in all, without a point) as the
+        same number had on the line before.
+        """
+        text = raw.decode("utf-8", "replace")
+        end = _NUMBER_AT_END.search(text)
+        if end is None:
+            return raw
+        shape = self._shapes.of(without_bar(raw))
+        planned = self._shapes.plan(shape, text) if shape is not None else None
+        if planned is None:
+            return raw
+        plan, groups = planned
+        before = self.runs_read.last_groups(plan)
+        if not groups or groups[-1] != end.group().lstrip("+-") or not before:
+            return raw
+        whole = _behind_point(groups[-1]) >= _behind_point(before[-1])
+        if "." not in before[-1]:
+            whole = len(groups[-1]) >= len(before[-1])
+        return raw if whole else raw[: len(text[: end.start()].encode())]
 
 
-_TRAILING = re.compile(rb"[\d.,eE+-]+$")
-
-
-def _trusted(text: bytes) -> bytes:
-    """An unfinished line without a number at its end that may be cut in half."""
-    return text
+def _behind_point(number: str) -> int:
+    return len(number.partition(".")[2])

@@ -1,119 +1,31 @@
-"""Rows in the order of the text -> runs.
+"""Rows in the order of the text -> runs: what each kind of line does to the run being read.
 
-A log may hold several runs: a job that was requeued appends to its file, a notebook trains twice. A run ends where
-its counter goes back (not by another rank's late line, not because an epoch or a bar begins again), where a program
-starts once more after a failure or at another size, or where the log itself says that a run begins. What stands
-between two runs (a banner, a failure) is held until the next point tells whose it is; a start that dies before
-its first step is a run without points.
+Where a run begins and ends is in `boundaries`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from profiler.build import build
+from profiler.boundaries import MAX_POINTS, Boundaries
 from profiler.clock import Days
+from profiler.opening import Open
 from profiler.plan import Plan, Row
-from profiler.points import Failure, FailureKind, Run
 from profiler.series import Series
 
-MAX_POINTS = 8192  #: rows kept of one series before thinning
-MAX_RUNS = 2000
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
-_FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
-_NAN = ("n", "N", "i", "I")
 
 
-@dataclass(slots=True)
-class Facts:
-    """What a run says of itself outside its points."""
-
-    numbers: dict[str, float] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    banners: set[str] = field(default_factory=set)
-
-    def copy(self) -> Facts:
-        return Facts(dict(self.numbers), set(self.ranks), set(self.banners))
-
-    def merge(self, other: Facts) -> None:
-        for what, value in other.numbers.items():
-            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
-        self.ranks |= other.ranks
-        self.banners |= other.banners
-
-
-@dataclass(slots=True)
-class Start:
-    """A stretch of text from one program start to the next, as long as no point came."""
-
-    line: int
-    hard: bool = False  #: the log says that a run begins here
-    banner: bool = False  #: a start line was seen; else the stretch only follows the last point
-    facts: Facts = field(default_factory=Facts)
-    failure: Failure | None = None
-    epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
-    epoch_time: float | None = None  #: the stamp of that header
-    epoch_rule: str = ""
-
-
-class Open:
-    """The run being read."""
-
-    __slots__ = (
-        "announced",
-        "context",
-        "counts",
-        "done_epoch",
-        "facts",
-        "failure",
-        "first_line",
-        "header_line",
-        "header_rule",
-        "header_time",
-        "last_line",
-        "position",
-        "position_line",
-        "series",
-    )
-
-    def __init__(self, line: int) -> None:
-        self.first_line = self.last_line = line
-        self.series: dict[str, Series] = {}
-        self.facts = Facts()
-        self.failure: Failure | None = None
-        self.counts: Counter[str] = Counter()
-        self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
-        self.header_line = 0
-        self.header_time: float | None = None
-        self.header_rule = ""
-        self.done_epoch = 0  #: line of the newest bar that was complete
-        self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
-        self.position_line = 0
-        self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
-
-    @property
-    def has_points(self) -> bool:
-        return bool(self.series)
-
-
-class Runs:
-    """Reads rows; `all` gives the runs so far."""
-
-    def __init__(self, limit: int = MAX_POINTS) -> None:
-        self.limit = limit
-        self.closed: list[Run] = []
-        self.open = Open(1)
-        self.starts: list[Start] = []
-        self.days = Days()
-        self.order = 0
-        self.late = 0  #: failures seen after the last point and mended by going on
-
-    # --- rows ---------------------------------------------------------------------------------------------
+class Runs(Boundaries):
+    """Takes rows; `all` gives the runs so far."""
 
     def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """Take one line read by `plan`."""
+        if plan.short and not self.starts:
+            hot = self.hot.get(plan.series)
+            if hot is not None and self._goes_on(hot, plan, groups, line, redrawn):
+                return
         kind = plan.kind
         if kind == "train":
             self._train(plan, groups, line, redrawn)
@@ -130,19 +42,30 @@ class Runs:
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
+    def _goes_on(self, s: Series, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> bool:
+        if plan.steady_names != s.plan.steady_names:
+            return False
+        time_s = self._time(plan, groups) if plan.undated else None
+        if not s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
+            return False
+        self.order += 1
+        run = self.open
+        run.last_line = run.position_line = line
+        run.position = (s.last_epoch, s.last_iteration)
+        return True
+
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
         time_s = self._time(plan, groups)
-        rank = plan.fixed_rank
-        if plan.rank is not None:
-            rank = _rank(groups[plan.slots[plan.rank]])
-        row = Row(plan, groups, line, rank, time_s, redrawn)
+        row = Row(plan, groups, line, plan.rank_of(groups), time_s, redrawn)
         row.order = self.order
         self.order += 1
         return row
 
     def _time(self, plan: Plan, groups: Sequence[str]) -> float | None:
         read = plan.clock.read(groups) if plan.clock is not None else None
-        return None if read is None else self.days.place(*read)
+        if read is None:
+            return None
+        return read[0] if read[1] else self.days.place(read[0])
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         f = plan.iteration
@@ -165,6 +88,7 @@ class Runs:
             return
         row = self._make(plan, groups, line, redrawn)
         row.iteration = iteration
+        self.hot.pop(plan.series, None)
         series = run.series.get(plan.series)
         verdict = self._verdict(series, plan, row, own_epoch)
         if self.starts or verdict == "new":
@@ -176,14 +100,25 @@ class Runs:
             row.epochs = run.context[1]
         row.epoch = epoch
         if series is None:
-            series = run.series[plan.series] = Series(plan.series, plan)
+            series = run.new_series(plan)
         if verdict == "pass":
             series.passes += 1
-        self._advance(run, series, row, groups, plan, epoch, iteration)
+        self._advance(run, series, row, groups, plan, epoch, iteration, late=verdict == "late")
+        series.epochs = row.epochs
+        if (
+            plan.short
+            and series.plan.short
+            and (plan.loss is None or series.nan_line is None)
+            and series.has_loss == (plan.loss is not None)
+        ):
+            self.hot[plan.series] = series
+            series.steady = plan.steady_of(groups)
+            series.whole = plan.bar and epoch is not None
         run.position = (epoch, iteration)
         run.position_line = line
         if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
             run.done_epoch = line
+            self.hot.clear()
 
     def _advance(
         self,
@@ -194,17 +129,18 @@ class Runs:
         plan: Plan,
         epoch: float | None,
         iteration: float | None,
+        late: bool = False,
     ) -> None:
+        """Take the row into its series. `late`: another rank's line, behind where the series stands."""
         line = row.line
         run.last_line = line
-        run.counts[plan.rule] += 1
         rank = row.rank
         if rank is not None:
             run.facts.ranks.add(rank)
         before_epoch, before = series.last_epoch, series.last_iteration
         if series.first_epoch is None:
             series.first_epoch = epoch
-        if iteration is not None:
+        if iteration is not None and not late:
             if before is None:
                 series.first_iteration = iteration
             else:
@@ -214,17 +150,23 @@ class Runs:
                         series.interval = step
                     if epoch is not None and before_epoch is not None and epoch > before_epoch:
                         series.runs_on += 1
-                elif step < 0 and epoch is not None and before_epoch is not None and epoch > before_epoch:
+                elif epoch is not None and before_epoch is not None and epoch > before_epoch:
                     series.epoch_restarts += 1
             series.last_iteration = iteration
             series.positions_of_rank[rank] = (epoch, iteration)
         if epoch is not None:
             series.last_epoch = epoch
-        ordinal = series.place(epoch, iteration)
+        series.unit = plan.unit or series.unit
         loss = plan.loss
-        if loss is not None and not row.redrawn:
+        whole = plan.bar and epoch is not None  # a bar is one position, its epoch, however often it is drawn
+        if whole and series.tail and series.tail[-1].epoch == epoch and before_epoch == epoch:
+            series.replace_last(self.limit)
+        row.redrawn = row.redrawn and not whole  # until the same bar is drawn again
+        ordinal = series.place(epoch, None if whole else iteration)
+        if loss is not None:
             series.has_loss = True
-            series.loss_positions = ordinal + 1
+            if not row.redrawn:
+                series.loss_positions = ordinal + 1
             if loss.token < 0:
                 if series.nan_line is None:
                     series.nan_line = line
@@ -251,70 +193,6 @@ class Runs:
                 series.shrank += 1
         series.window = value
 
-    def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
-        if series is None:
-            return ""
-        iteration = row.iteration
-        ranked = series.positions_of_rank
-        if row.rank is not None and row.rank in ranked:
-            last_epoch, last = ranked[row.rank]
-        else:
-            last_epoch, last = series.last_epoch, series.last_iteration
-            if row.rank is not None and ranked:
-                return ""  # the first line of a rank
-        epoch = own_epoch
-        header = self._header_pending()
-        if epoch is None and header is not None:
-            epoch = header[0]
-        elif epoch is None and self.open.context is not None:
-            epoch = self.open.context[0]
-        if epoch is not None and last_epoch is not None and epoch != last_epoch:
-            if epoch > last_epoch:
-                return ""
-            back = last_epoch - epoch
-            if row.rank is None and back <= 1 and (epoch, iteration) in series.recent and not self.starts:
-                return "late"
-            return "new" if self._splits(series) else ""
-        if iteration is None or last is None or iteration >= last:
-            return ""
-        if plan.bar:
-            return "pass" if own_epoch is None else ""
-        if (
-            epoch is None
-            and series.total is not None
-            and last >= series.total
-            and not self.starts
-            and series.first_iteration is not None
-        ):
-            return "pass"
-        if row.rank is None and not self._banner():
-            drop = last - iteration
-            if drop <= 2 * series.interval and iteration > (series.first_iteration or 0):
-                return "late"
-            world = self.open.facts.numbers.get("world", 1)
-            if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
-                return "late"
-        return "new" if self._splits(series) else ""
-
-    def _splits(self, series: Series) -> bool:
-        """Whether this series may end a run: bare bars and timings may not."""
-        if series.bar and not series.has_loss and series.last_epoch is None:
-            return False
-        losing = any(s.has_loss for s in self.open.series.values() if s.kind != "validation")
-        return series.has_loss or not losing or series.kind == "epoch"
-
-    def _banner(self) -> bool:
-        return any(s.banner for s in self.starts)
-
-    def _header_pending(self) -> tuple[float, float | None, int] | None:
-        for s in reversed(self.starts):
-            if s.epoch is not None:
-                return s.epoch
-        return None
-
-    # --- lines that are not progress ----------------------------------------------------------------------
-
     def _summary(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, kind: str = "") -> None:
         row = self._make(plan, groups, line, redrawn)
         kind = row.kind = kind or plan.kind
@@ -333,8 +211,7 @@ class Runs:
             run = self._begin(verdict == "new", line, row.rank, progress=kind == "epoch")
             series = run.series.get(plan.series)
         if series is None:
-            series = run.series[plan.series] = Series(plan.series, plan)
-            series.kind = kind
+            series = run.new_series(plan, kind=kind)
         if kind == "validation":
             self._validation(run, series, row, plan, groups, own)
             return
@@ -344,6 +221,9 @@ class Runs:
         elif epoch is None:
             epoch = run.position[0]
         row.epoch = epoch
+        if own is not None:
+            run.context = (own, run.context[1] if run.context else None)
+            run.header_line = line
         if plan.rule == run.header_rule + "-stop" and row.time_s is not None and run.header_time is not None:
             lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
             row.epoch_s = lasted if lasted > 0 else None
@@ -357,7 +237,10 @@ class Runs:
         total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
         trained = {s.total for s in run.series.values() if s.kind == "train"}
         progress = plan.bar or (total is not None and total not in trained and plan.scope != "run")
+        series.advances = progress
         if progress or row.iteration is None:
+            if not progress:
+                self._summed_up(run, series, own if own is not None else epoch, iteration)
             previous = series.tail[-1] if series.tail else None
             if (
                 previous is not None
@@ -370,13 +253,23 @@ class Runs:
             epoch = run.context[0]
         row.epoch = own if own is not None else epoch
         run.last_line = row.line
-        run.counts[plan.rule] += 1
         ordinal = series.place(row.epoch, row.iteration)
         series.last_epoch = row.epoch
         series.last_iteration = row.iteration
         if series.first_epoch is None:
             series.first_epoch = row.epoch
+        if series.first_iteration is None:
+            series.first_iteration = row.iteration
         series.add(row, ordinal, self.limit)
+
+    @staticmethod
+    def _summed_up(run: Open, series: Series, epoch: float | None, iteration: float | None) -> None:
+        """The lines of an evaluation under way are replaced by its summary."""
+        for other in run.series.values():
+            if other.kind == "validation" and other is not series and other.tail and other.advances:
+                last = other.tail[-1]
+                if last.epoch == epoch and last.iteration == iteration:
+                    last.redrawn = True
 
     def _evaluation(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         if plan.loss is None:
@@ -387,8 +280,7 @@ class Runs:
         name = plan.series + ":evaluation"
         series = run.series.get(name)
         if series is None:
-            series = run.series[name] = Series(name, plan)
-            series.kind = "validation"
+            series = run.new_series(plan, name, "validation")
         row.epoch, row.iteration = run.position
         run.last_line = line
         if series.tail and series.tail[-1].line == line:
@@ -403,10 +295,7 @@ class Runs:
             if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
-        if run.announced is not None:
-            epoch, iteration, at = run.announced
-        else:
-            (epoch, iteration), at = run.position, run.position_line
+        epoch, iteration, at = run.announced or (*run.position, run.position_line)
         if iteration is None or line - at > NEAR or self._banner():
             if plan.loss is not None and run.context is not None:
                 self._summary(plan, groups, line, redrawn, "epoch")
@@ -422,8 +311,7 @@ class Runs:
             run = self._begin(verdict == "new", line, row.rank)
             series = run.series.get(name)
         if series is None:
-            series = run.series[name] = Series(name, plan)
-            series.kind = "train"
+            series = run.new_series(plan, name, "train")
         self._advance(run, series, row, groups, plan, epoch, iteration)
         if run.announced is None:
             run.position_line = line
@@ -456,111 +344,26 @@ class Runs:
             stretch.facts.numbers["iterations_per_epoch"] = values["iterations_per_epoch"]
 
     def _setup(self, plan: Plan, groups: Sequence[str], line: int) -> None:
+        if self._broken() and any(f.what in ("world", "gpus", "gpus_per_node") for f in plan.fields):
+            at = self.starts[-1]
+            if at.failure is not None:
+                self._stretch(line, new=True).banner = True  # after a failure ranks are counted again: a restart
         facts = self._stretch(line).facts
         for f in plan.fields:
             value = plan.value(f, groups)
             if value >= 0:
                 facts.numbers[f.what] = max(value, facts.numbers.get(f.what, 0)) if f.what == "world" else value
         if plan.rank is not None:
-            facts.ranks.add(_rank(groups[plan.slots[plan.rank]]))
+            facts.ranks.add(plan.rank_of(groups) or 0)
 
-    def start(self, text: str, line: int, hard: bool = False) -> None:
-        """A program starts here."""
-        at = self.starts[-1] if self.starts else None
-        fresh = at is None or (at.banner and at.failure is not None) or not at.banner
-        stretch = self._stretch(line, new=fresh)
-        stretch.banner = True
-        stretch.hard = stretch.hard or hard
-        stretch.facts.banners.add(text[:80])
-
-    def failure(self, failure: Failure) -> None:
-        """Something went wrong; whether it ended the run shows in what follows."""
-        stretch = self._stretch(failure.line)
-        known = stretch.failure
-        if known is None or (known.kind is FailureKind.TRACEBACK and failure.kind is not FailureKind.TRACEBACK):
-            stretch.failure = failure
-        if not stretch.banner and not any(s.banner for s in self.starts):
-            self.open.last_line = max(self.open.last_line, failure.line)
-
-    def _stretch(self, line: int, new: bool = False) -> Start:
-        if new or not self.starts:
-            self.starts.append(Start(line))
-            if len(self.starts) > MAX_RUNS:
-                del self.starts[1 : -MAX_RUNS // 2]
-        return self.starts[-1]
-
-    # --- run boundaries -----------------------------------------------------------------------------------
-
-    def _begin(self, new: bool, line: int, rank: int | None, progress: bool = True) -> Open:
-        """Decide whose the text since the last point is, now that a point came."""
-        starts, run = self.starts, self.open
-        if not progress and run.has_points:
-            # a validation point: what was held stays held, except an epoch header
-            return run
-        self.starts = []
-        if run.has_points and not new:
-            new = self._restarted(starts, run)
-        if not run.has_points or not new:
-            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not run.has_points else []
-            for s in dead:
-                self._close_dead(s)
-            for s in starts:
-                if s in dead:
-                    continue
-                run.facts.merge(s.facts)
-                self._header(run, s)
-                if s.failure is not None and s.failure.kind in _FATAL:
-                    self.late += 1
-            if not run.has_points:
-                run.first_line = min((s.line for s in starts if s not in dead), default=line)
-            return run
-        # the stretch before the first banner is the end of the old run
-        tail = starts[0] if starts and not starts[0].banner and starts[0].epoch is None else None
-        own = starts[-1] if starts and starts[-1] is not tail else None
-        if tail is not None:
-            run.failure = tail.failure
-        middle = [s for s in starts if s is not tail and s is not own]
-        self._close()
-        for s in middle:
-            if s.failure is not None and s.banner:
-                self._close_dead(s)
-        run = self.open = Open(own.line if own else line)
-        if tail is not None and own is None:
-            run.facts.merge(tail.facts)
-        if own is not None:
-            run.facts.merge(own.facts)
-            self._header(run, own)
-        return run
-
-    @staticmethod
-    def _header(run: Open, s: Start) -> None:
-        if s.epoch is not None:
-            run.context = (s.epoch[0], s.epoch[1])
-            run.header_line = s.epoch[2]
-            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
-            run.last_line = max(run.last_line, s.epoch[2])
-
-    def _restarted(self, starts: list[Start], run: Open) -> bool:
-        """Whether what stands between two points says that the program was started again, though it goes forward."""
-        if any(s.hard for s in starts):
-            return True
-        banner = next((s for s in starts if s.banner), None)
-        if banner is None:
-            return False
-        if any(s.failure is not None and s.failure.kind in _FATAL for s in starts):
-            return True
-        world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
-        if world is not None and before is not None and world != before:
-            return True
-        return bool(banner.facts.banners & run.facts.banners) and sum(run.counts.values()) > 5
-
-    def _close(self) -> None:
-        if len(self.closed) < MAX_RUNS:
-            self.closed.append(build(self.open, self.limit))
-
-    def _close_dead(self, s: Start) -> None:
-        if len(self.closed) < MAX_RUNS and s.failure is not None:
-            self.closed.append(_dead(s))
+    def last_groups(self, plan: Plan) -> Sequence[str]:
+        """The numbers of the newest line read by this plan; empty when the newest line of its series is another's."""
+        series = self.open.series.get(plan.series)
+        if series is None:
+            return ()
+        series.settle()
+        last = series.tail[-1] if series.tail else None
+        return last.groups if last is not None and last.plan.canonical == plan.canonical else ()
 
     def copy(self) -> Runs:
         """A copy that may be read on without changing this one."""
@@ -572,53 +375,10 @@ class Runs:
         new.open = run = Open(old.first_line)
         for slot in Open.__slots__:
             setattr(run, slot, getattr(old, slot))
-        rows: dict[int, Row] = {}
-        run.series = {name: s.copy(rows) for name, s in old.series.items()}
+        run.series = {name: s.copy() for name, s in old.series.items()}
         run.facts = old.facts.copy()
-        run.counts = Counter(old.counts)
         new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
         return new
 
-    # --- the answer ---------------------------------------------------------------------------------------
 
-    def all(self) -> list[Run]:
-        """The runs so far, without ending the one being read."""
-        out = list(self.closed)
-        run, starts = self.open, self.starts
-        if not run.has_points:
-            return out + [_dead(s) for s in starts if s.failure is not None]
-        tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line)
-        header = (run.header_line, run.header_time, run.header_rule)
-        if tail is not None:
-            run.failure = tail.failure
-            if tail.epoch is not None:
-                self._header(run, tail)
-        built = build(run, self.limit)
-        run.facts, run.context, run.failure, run.last_line = held
-        run.header_line, run.header_time, run.header_rule = header
-        if built.points:
-            out.append(built)
-        elif built.failure is not None:
-            out.append(built)
-        return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
-
-
-def _rank(text: str) -> int:
-    """A rank as printed; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
-    return int(text.rsplit(",", 1)[-1])
-
-
-def _dead(s: Start) -> Run:
-    assert s.failure is not None
-    numbers = s.facts.numbers
-    world = numbers.get("world") or (len(s.facts.ranks) or None)
-    return Run(
-        format=None,
-        first_line=s.line,
-        last_line=s.failure.line,
-        points=(),
-        ranks=int(world) if world else None,
-        gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
-        failure=s.failure,
-    )
+__all__ = ["MAX_POINTS", "Runs"]

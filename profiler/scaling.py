@@ -65,7 +65,7 @@ class Scaling:
             return self.measured[gpus]
         counts = sorted(self.measured)
         beyond = gpus > counts[-1]
-        if self.fitted is not None and (not beyond or len(counts) >= FEWEST_FOR_BEYOND):
+        if self._fit_tells(gpus) and (not beyond or len(counts) >= FEWEST_FOR_BEYOND):
             return self._from_fit(gpus, counts)
         near = counts[-1] if beyond else counts[0] if gpus < counts[0] else counts[bisect_left(counts, gpus)]
         if not beyond and gpus > counts[0]:
@@ -99,6 +99,10 @@ class Scaling:
         own = max(high / self.measured[near].value, self.measured[near].value / low) - 1
         slack = own + (self._misfit + 0.05) * away * (1 if inside else 2)
         return Rate(value, Source.FIT, (value / (1 + slack), value * (1 + slack)))
+
+    def _fit_tells(self, gpus: int) -> bool:
+        """A fit without parallel and serial part says that one GPU takes no time; it is not asked there."""
+        return self.fitted is not None and all(self._seconds(n) > 0 for n in (gpus, *self.measured))
 
     def _seconds(self, gpus: int) -> float:
         if self.fitted is None:

@@ -2,26 +2,72 @@
 
 A series is what one kind of line says (the training bar, the validation lines, the epoch summaries). It knows
 its first and last position, how often its counter started again, and whether the time it prints grows.
+
+Rows are kept up to a limit; then every second position goes, and from then on only every second comes in. The first
+and the last position always stay. A state of a bar that was drawn again carries only time and is kept apart.
+
+`goes_on` is the short way for the line that most lines are: the next position of the same counter.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from profiler.plan import Plan, Row
-from profiler.points import Scope
+from profiler.points import Scope, Unit
 
 RECENT = 64  #: positions remembered to tell a repetition (another rank, a redrawn bar) from a new one
-TAIL = 16  #: newest rows always kept
+SAME = 1024  #: rows kept of the newest position (every rank prints it)
+
+Position = tuple[float | None, float | None]
+#: The newest line as it came, not yet a row: plan, groups, line, redrawn, iteration, order, time.
+Pending = tuple[Plan, Sequence[str], int, bool, float, int, float | None]
 
 
 class Series:
     __slots__ = (
-        "back_steps", "bar", "count", "epoch_restarts", "first_epoch", "first_iteration", "first_line", "first_row", "grew", "has_loss",
-        "interval", "kind", "last_epoch", "last_iteration", "last_line", "last_time", "loss_positions", "name", "nan_line", "ordinal",
-        "passes", "plan", "positions_of_rank", "recent", "rows", "runs_on", "shrank", "stride", "tail", "total",
-        "total_changes", "window", "window_iteration",
-    )  # fmt: skip
+        "advances",
+        "bar",
+        "count",
+        "epoch_restarts",
+        "epochs",
+        "first_epoch",
+        "first_iteration",
+        "first_line",
+        "first_row",
+        "grew",
+        "has_loss",
+        "interval",
+        "kind",
+        "last_epoch",
+        "last_iteration",
+        "last_line",
+        "loss_positions",
+        "name",
+        "nan_line",
+        "ordinal",
+        "passes",
+        "pending",
+        "plan",
+        "positions_of_rank",
+        "recent",
+        "rows",
+        "runs_on",
+        "shrank",
+        "state_count",
+        "state_stride",
+        "states",
+        "steady",
+        "stride",
+        "tail",
+        "top",
+        "total",
+        "total_changes",
+        "unit",
+        "whole",
+        "window",
+    )
 
     def __init__(self, name: str, plan: Plan) -> None:
         self.name = name
@@ -34,39 +80,129 @@ class Series:
         self.last_iteration: float | None = None
         self.first_epoch: float | None = None
         self.last_epoch: float | None = None
+        self.epochs: float | None = None  #: total that the newest epoch header told
         self.total: float | None = None
         self.total_changes = 0
+        self.unit: Unit | None = None
+        self.advances = False  #: lines of one evaluation under way
         self.interval = 0.0  #: the newest forward step of the counter
         self.passes = 0  #: times the counter of a bar started again
         self.epoch_restarts = 0  #: times it started again as the epoch rose
         self.runs_on = 0  #: times it went on as the epoch rose
-        self.back_steps = 0
         self.has_loss = False
         self.loss_positions = 0
         self.ordinal = -1  #: of the newest position
         self.stride = 1
         self.rows: list[Row] = []
+        self.states: list[Row] = []  #: states of bars that later states replaced
+        self.state_count = 0
+        self.state_stride = 1
         self.first_row: Row | None = None
-        self.tail: deque[Row] = deque(maxlen=TAIL)
-        self.recent: dict[tuple[float | None, float | None], int] = {}
-        self.positions_of_rank: dict[int | None, tuple[float | None, float | None]] = {}
+        self.tail: deque[Row] = deque(maxlen=SAME)  #: rows of the newest position
+        self.recent: deque[Position] = deque(maxlen=RECENT)
+        self.top: Position | None = None  #: the furthest position
+        self.positions_of_rank: dict[int | None, Position] = {}
         self.nan_line: int | None = None
         self.grew = self.shrank = 0
         self.window: float | None = None
-        self.window_iteration: float | None = None
-        self.last_time: float | None = None
+        self.pending: Pending | None = None
+        self.steady: object = None  #: what stays the same from line to line, as printed: epoch, total, rank
+        self.whole = False  #: a bar of an epoch: one position however often it is drawn
+
+    # --- the short way ------------------------------------------------------------------------------------
+
+    def goes_on(
+        self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, order: int, time_s: float | None, limit: int
+    ) -> bool:
+        """Take the line if it only goes on where the one before stood; False: it needs a closer look."""
+        try:
+            iteration = float(groups[plan.at_iteration])
+        except ValueError:
+            return False
+        step = iteration - (self.last_iteration or 0.0)
+        if (
+            step <= 0
+            or not (self.whole or redrawn or self._furthest(iteration))
+            or plan.steady_of(groups) != self.steady
+            or (plan.needs_header and iteration == self.total)
+        ):
+            return False
+        if self.whole:
+            self._replaced(limit)
+        elif redrawn:
+            self._state((plan, groups, line, redrawn, iteration, order, time_s), limit)
+        else:
+            self.ordinal += 1
+            key = (self.last_epoch if self.last_epoch is not None else self.passes, iteration)
+            self.recent.append(key)
+            if self.top is None or _beyond(key, self.top):
+                self.top = key
+            if plan.loss is not None:
+                self.loss_positions = self.ordinal + 1
+            if self.ordinal % self.stride == 0:
+                self._keep(self._row((plan, groups, line, redrawn, iteration, order, time_s)), limit)
+        self.pending = (plan, groups, line, redrawn, iteration, order, time_s)
+        self.interval = step
+        self.last_iteration = iteration
+        self.count += 1
+        self.last_line = line
+        return True
+
+    def _furthest(self, iteration: float) -> bool:
+        return self.top is not None and self.top[1] is not None and iteration > self.top[1]
+
+    def settle(self) -> None:
+        """Make the newest line a row, before anything but `goes_on` looks at the series."""
+        pending = self.pending
+        if pending is None:
+            return
+        self.pending = None
+        if self.rows and self.rows[-1].order == pending[5]:
+            row = self.rows[-1]
+        elif self.states and self.states[-1].order == pending[5]:
+            row = self.states[-1]
+        else:
+            row = self._row(pending)
+        self.tail.clear()
+        self.tail.append(row)
+        if self.whole:
+            row.redrawn = False
+            if self.ordinal % self.stride == 0:
+                self._keep(row)
+        self.positions_of_rank[row.rank] = (self.last_epoch, row.iteration)
+
+    def _row(self, pending: Pending) -> Row:
+        plan, groups, line, redrawn, iteration, order, time_s = pending
+        row = Row(plan, groups, line, plan.rank_of(groups), time_s, redrawn)
+        if time_s is None:
+            row.time_s = plan.dated(groups)
+        row.iteration, row.order = iteration, order
+        row.epoch, row.epochs = self.last_epoch, self.epochs
+        row.ordinal = self.ordinal
+        return row
+
+    def _replaced(self, limit: int) -> None:
+        """The newest state of a bar is drawn again."""
+        if self.pending is not None:
+            self._state(self.pending, limit)
+        else:
+            self.replace_last(limit)
+
+    # --- the long way -------------------------------------------------------------------------------------
 
     def place(self, epoch: float | None, iteration: float | None) -> int:
         """The ordinal of a position: a new one, or that of its repetition."""
         key = (epoch if epoch is not None else self.passes, iteration)
-        recent = self.recent
-        known = recent.get(key)
-        if known is not None:
-            return known
+        if self.top is None or _beyond(key, self.top):
+            self.top = key
+            self.ordinal += 1
+            self.recent.append(key)
+            return self.ordinal
+        for back, known in enumerate(reversed(self.recent)):
+            if known == key:
+                return self.ordinal - back
         self.ordinal += 1
-        recent[key] = self.ordinal
-        if len(recent) > RECENT:
-            del recent[next(iter(recent))]
+        self.recent.append(key)
         return self.ordinal
 
     def add(self, row: Row, ordinal: int, limit: int) -> None:
@@ -76,40 +212,70 @@ class Series:
         if self.first_row is None:
             self.first_row = row
             self.first_line = row.line
+        if not (self.tail and self.tail[-1].iteration == row.iteration and self.tail[-1].epoch == row.epoch):
+            self.tail.clear()
         self.tail.append(row)
-        if ordinal % self.stride == 0:
-            self.rows.append(row)
+        if row.redrawn:
+            self._state(row, limit)
+        elif ordinal % self.stride == 0:
             row.ordinal = ordinal
-            if len(self.rows) > limit:
-                self.stride *= 2
-                self.rows = [r for r in self.rows if r.ordinal % self.stride == 0]
+            self._keep(row, limit)
+
+    def _keep(self, row: Row, limit: int = 1 << 60) -> None:
+        self.rows.append(row)
+        if len(self.rows) > limit:
+            self.stride *= 2
+            self.rows = [r for r in self.rows if r.ordinal % self.stride == 0]
+            if len(self.rows) > limit:  # many rows of few positions: every rank printed each
+                self.rows = self.rows[::2]
+
+    def _state(self, state: Row | Pending, limit: int) -> None:
+        """A state that was replaced carries only time: every so manieth is kept."""
+        self.state_count += 1
+        if self.state_count % self.state_stride == 0:
+            row = state if isinstance(state, Row) else self._row(state)
+            row.redrawn = True
+            row.ordinal = self.state_count
+            self.states.append(row)
+            if len(self.states) > limit:
+                self.state_stride *= 2
+                self.states = [r for r in self.states if r.ordinal % self.state_stride == 0]
+
+    def replace_last(self, limit: int) -> None:
+        """The newest row is a state of a bar that was drawn again on another line."""
+        last = self.tail[-1]
+        if last.redrawn:
+            return
+        last.redrawn = True
+        if self.rows and self.rows[-1] is last:
+            self.rows.pop()
+        self._state(last, limit)
 
     def kept(self) -> list[Row]:
         """The rows kept, in order, with the first and the newest."""
-        seen: set[int] = set()
-        out: list[Row] = []
-        rows = [self.first_row, *self.rows, *self.tail] if self.first_row else []
-        for row in rows:
-            if row is not None and id(row) not in seen:
-                seen.add(id(row))
-                out.append(row)
-        out.sort(key=lambda r: (r.line, r.order))
-        return out
+        self.settle()
+        found = {r.order: r for r in (*self.states, *self.rows, *self.tail)}
+        if self.first_row is not None:
+            found.setdefault(self.first_row.order, self.first_row)
+        return [found[order] for order in sorted(found)]
 
-    def copy(self, rows: dict[int, Row]) -> Series:
-        """A copy that may be added to; rows that may still change are copied too (`rows`: by identity)."""
+    def copy(self) -> Series:
+        """A copy that may be added to; rows that may still change are copied too."""
+        self.settle()
         new = Series.__new__(Series)
         for slot in Series.__slots__:
             setattr(new, slot, getattr(self, slot))
-        for row in self.tail:
-            if id(row) not in rows:
-                rows[id(row)] = row.copy()
-        new.tail = deque((rows[id(r)] for r in self.tail), maxlen=TAIL)
-        new.rows = self.rows[:-TAIL] + [rows.get(id(r), r) for r in self.rows[-TAIL:]]
+        rows = {id(row): row.copy() for row in self.tail}
+        last = len(self.tail) + 1
+        new.tail = deque((rows[id(r)] for r in self.tail), maxlen=SAME)
+        new.rows = self.rows[:-last] + [rows.get(id(r), r) for r in self.rows[-last:]]
+        new.states = self.states[:-last] + [rows.get(id(r), r) for r in self.states[-last:]]
         new.first_row = rows.get(id(self.first_row), self.first_row)
-        new.recent = dict(self.recent)
+        new.recent = deque(self.recent, maxlen=RECENT)
         new.positions_of_rank = dict(self.positions_of_rank)
         return new
+
+    # --- how it behaved -----------------------------------------------------------------------------------
 
     @property
     def scope(self) -> Scope:
@@ -133,6 +299,13 @@ class Series:
     def counts_run(self, total: float | None) -> bool:
         """Whether the counter is the run's: its total is the run's total as told elsewhere."""
         return self.plan.scope is None and total is not None and self.total == total
+
+
+def _beyond(a: Position, b: Position) -> bool:
+    """Whether position `a` lies after `b`; unknown parts compare as nothing."""
+    if a[0] != b[0]:
+        return (a[0] or 0.0) > (b[0] or 0.0)
+    return (a[1] or 0.0) > (b[1] or 0.0)
 
 
 def formats_of(rows: Counter[str]) -> str | None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 from profiler import tables
+from profiler.opening import Facts, Open, Start
 from profiler.plan import Plan, Row
 from profiler.points import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
 from profiler.reader import LogReader
 from profiler.rules import RuleBook
-from profiler.runs import Facts, Open, Runs, Start
-from profiler.series import TAIL, Series
+from profiler.runs import Runs
+from profiler.series import RECENT, SAME, Series
 from profiler.terminal import Terminal
 
 VERSION = 1
+_ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
 
@@ -112,10 +114,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
         known = rows.get(id(row))
         if known is None:
             known = rows[id(row)] = len(saved)
-            saved.append(
-                [plans.number(row.plan), row.line, row.rank, row.time_s, row.redrawn, row.iteration, row.epoch]
-                + [row.epochs, row.order, row.ordinal, row.kind, row.epoch_s, list(row.groups)]
-            )
+            saved.append([plans.number(row.plan), *(getattr(row, slot) for slot in _ROW), list(row.groups)])
         return known
 
     run = runs.open
@@ -131,7 +130,6 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
             "series": {name: _series(s, number, plans) for name, s in run.series.items()},
             "facts": _facts(run.facts),
             "failure": _failure(run.failure),
-            "counts": dict(run.counts),
             "context": run.context,
             "header_line": run.header_line,
             "header_time": run.header_time,
@@ -158,7 +156,6 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     run.series = {name: _load_series(name, s, rows, plans) for name, s in saved["series"].items()}
     run.facts = _load_facts(saved["facts"])
     run.failure = _load_failure(saved["failure"])
-    run.counts = Counter(saved["counts"])
     run.context = None if saved["context"] is None else (saved["context"][0], saved["context"][1])
     run.header_line, run.done_epoch = saved["header_line"], saved["done_epoch"]
     run.header_time, run.header_rule = saved["header_time"], saved["header_rule"]
@@ -170,26 +167,28 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
 
 
 def _row(saved: list[Any], plans: list[Plan]) -> Row:
-    plan, line, rank, time_s, redrawn, iteration, epoch, epochs, order, ordinal, kind, epoch_s, groups = saved
-    row = Row(plans[plan], groups, line, rank, time_s, redrawn)
-    row.iteration, row.epoch, row.epochs, row.epoch_s = iteration, epoch, epochs, epoch_s
-    row.order, row.ordinal, row.kind = order, ordinal, kind
+    plan, *values, groups = saved
+    row = Row(plans[plan], groups, 0, None, None, False)
+    for slot, value in zip(_ROW, values, strict=True):
+        setattr(row, slot, value)
     return row
 
 
-_PLAIN = [
-    s for s in Series.__slots__ if s not in ("name", "plan", "rows", "tail", "first_row", "recent", "positions_of_rank")
-]
+_NOT_PLAIN = "name plan rows states tail first_row recent positions_of_rank pending steady whole top"
+_PLAIN = [s for s in Series.__slots__ if s not in _NOT_PLAIN.split()]
 
 
 def _series(s: Series, number: Any, plans: _Plans) -> dict[str, Any]:
+    s.settle()
     return {
         **{slot: getattr(s, slot) for slot in _PLAIN},
         "plan": plans.number(s.plan),
         "rows": [number(r) for r in s.rows],
+        "states": [number(r) for r in s.states],
         "tail": [number(r) for r in s.tail],
         "first_row": number(s.first_row),
-        "recent": [[*k, v] for k, v in s.recent.items()],
+        "recent": [list(k) for k in s.recent],
+        "top": None if s.top is None else list(s.top),
         "positions_of_rank": [[k, *v] for k, v in s.positions_of_rank.items()],
     }
 
@@ -199,9 +198,11 @@ def _load_series(name: str, saved: Mapping[str, Any], rows: list[Row], plans: li
     for slot in _PLAIN:
         setattr(s, slot, saved[slot])
     s.rows = [rows[i] for i in saved["rows"]]
-    s.tail = deque((rows[i] for i in saved["tail"]), maxlen=TAIL)
+    s.states = [rows[i] for i in saved["states"]]
+    s.tail = deque((rows[i] for i in saved["tail"]), maxlen=SAME)
     s.first_row = None if saved["first_row"] is None else rows[saved["first_row"]]
-    s.recent = {(a, b): v for a, b, v in saved["recent"]}
+    s.recent = deque(((a, b) for a, b in saved["recent"]), maxlen=RECENT)
+    s.top = None if saved["top"] is None else (saved["top"][0], saved["top"][1])
     s.positions_of_rank = {k: (a, b) for k, a, b in saved["positions_of_rank"]}
     return s
 

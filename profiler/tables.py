@@ -37,7 +37,8 @@ class Table:
 
     def plan(self, text: str) -> Plan | None:
         """The plan for a row of this table; None when the line is no row of it."""
-        canonical, numbers = tokenise(text)
+        thousands = self.delimiter not in (",", ";")
+        canonical, numbers = tokenise(text, thousands)
         if not numbers:
             return None
         cells = self.cells(canonical)
@@ -63,7 +64,7 @@ class Table:
             return None
         plan = Plan(_RULE, kind, canonical, tuple(fields), series=f"{_RULE}:{kind}:{self.head[:60]}")
         plan.total = "loss" in what
-        plan.sample, plan.origin = text, self.head
+        plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
 
 
@@ -116,13 +117,14 @@ def _column(name: str) -> Meaning | None:
         return Meaning("window_time")
     if words in (["e"],):
         return Meaning("epoch")
+    if name == "#":
+        return Meaning("iteration")
     return meaning(name)
 
 
-def may_be_head(key: bytes) -> bool:
-    """The cheap test on a line without its digits."""
-    lower = key.lower()
-    return (b"epoch" in lower or b"step" in lower or b"iter" in lower) and (
+def may_be_head(lower: bytes) -> bool:
+    """The cheap test on a line in lower case, or on a text of many lines."""
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and (
         b"loss" in lower or b"acc" in lower or b"top" in lower
     )
 

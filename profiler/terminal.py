@@ -25,7 +25,8 @@ State = tuple[int, bytes, bool]
 
 _REDRAW = re.compile(rb"\x1b\[\d*[AFG]|\x1b\[\d*;?\d*H|\x1b\[[12]K|\x1b\[1?G")
 _ESCAPE = re.compile(
-    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[PX^_][^\x1b]{0,4096}\x1b\\|[@-Z\\-~]|[ -/][0-~])"
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"
+    rb"|[PX^_][^\x1b]{0,4096}\x1b\\|[@-Z\\-~]|[ -/][0-~])"
 )
 _LONG_BACK = re.compile(rb"\x08{24,}")
 
@@ -36,6 +37,7 @@ class Terminal:
     def __init__(self) -> None:
         self.line = 1  #: number of the line that `rest` belongs to
         self.unread = 0  #: lines too long to be read
+        self.block: bytes | None = None  #: the bytes that the states put out last are parts of; None: not known
         self._carry = b""
         self._overflow = False
         self._encoding = ""  #: "" until known, then "utf-8", "utf-16-le", "utf-16-be"
@@ -115,12 +117,15 @@ class Terminal:
             self._overflow = False
             self.line += 1
             data = data[newline + 1 :]
-        lines = (self._carry + data).split(b"\n") if self._carry else data.split(b"\n")
+        if self._carry:
+            data = self._carry + data
+        self.block = None if b"\b" in data or b"\x1b" in data else data
+        lines = data.split(b"\n")
         self._carry = lines.pop()
         number = self.line
         self.line = number + len(lines)
         out: list[State]
-        if b"\r" in data or b"\b" in data or b"\x1b" in data or (lines and _odd(lines[0])):
+        if b"\r" in data or b"\b" in data or b"\x1b" in data:
             out = []
             for number, line in enumerate(lines, number):  # noqa: B020 - the count goes on from the first number
                 if b"\r" in line or b"\b" in line or b"\x1b" in line:
@@ -162,10 +167,6 @@ class Terminal:
         out = [(number, s, True) for s in states]
         out[-1] = (number, states[-1], False)
         return out
-
-
-def _odd(line: bytes) -> bool:
-    return b"\r" in line or b"\b" in line or b"\x1b" in line
 
 
 def _sniff(head: bytes) -> str:

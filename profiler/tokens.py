@@ -17,41 +17,69 @@ INT, DEC, DUR = "\ue000", "\ue001", "\ue002"  #: whole number; decimal; clock ti
 PRIVATE = INT + DEC + DUR
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 
-_START = (
-    r"(?:(?<![\w@.])(?<![A-Za-z]-)"
-    r"|(?<=\dT)|(?<=\d_)"
-    r"|(?<=[Ee]poch)|(?<=EPOCH)|(?<=[Ss]tep)|(?<=[Ii]ter)|(?<=[Bb]atch)|(?<=[Ee]poch-)|(?<=[Ss]tep-)|(?<=[Ii]ter-))"
-)
 _KINDS = {
     INT: r"[1-9]\d{0,2}(?:,\d{3})+(?![\d.])|\d+",
     DEC: r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
     DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?![\d:])",
 }
-_TOKEN = re.compile(f"{_START}(?:({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]}))")
+_PLAIN = {
+    INT: r"\d+",
+    DEC: r"\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
+    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?![\d:])",
+}
 _GROUP_KIND = (None, DUR, DEC, INT)
+_NUMBER = re.compile(f"({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]})")
+_NUMBER_CSV = re.compile(f"({_PLAIN[DUR]})|({_PLAIN[DEC]})|({_PLAIN[INT]})")
+_DIGIT = re.compile(r"[0-9]")
+_DIGITS = re.compile(r"[0-9]+")
+_GLUED = re.compile(r"(?i)(?:epoch|step|iter|batch)-?$")
 
 
-def tokenise(text: str) -> tuple[str, list[str]]:
-    """(canonical text, the numbers in their order, as printed)."""
+def _starts(text: str, at: int) -> bool:
+    """Whether a number may begin here: not inside a word, unless behind a word that counters are glued to."""
+    if at == 0:
+        return True
+    before = text[at - 1]
+    if before.isalnum() or before in "_@.":
+        if before in "T_" and at > 1 and text[at - 2].isdigit():
+            return True
+        return _GLUED.search(text, max(at - 6, 0), at) is not None
+    if before == "-" and at > 1 and text[at - 2].isalpha():
+        return _GLUED.search(text, max(at - 6, 0), at) is not None
+    return True
+
+
+def tokenise(text: str, thousands: bool = True) -> tuple[str, list[str]]:
+    """(canonical text, the numbers in their order, as printed). `thousands` False: a comma always separates."""
     if any(c in text for c in PRIVATE):
         text = text.translate(_SCRUB)
+    number = _NUMBER if thousands else _NUMBER_CSV
     parts: list[str] = []
     numbers: list[str] = []
-    at = 0
-    for m in _TOKEN.finditer(text):
-        parts.append(text[at : m.start()])
+    at = look = 0
+    while (digit := _DIGIT.search(text, look)) is not None:
+        start = digit.start()
+        if start and text[start - 1] == "." and _starts(text, start - 1) and start - 1 >= at:
+            start -= 1
+        m = number.match(text, start) if _starts(text, start) else None
+        if m is None:
+            run = _DIGITS.match(text, digit.start())
+            look = run.end() if run else start + 1
+            continue
+        parts.append(text[at:start])
         parts.append(_GROUP_KIND[m.lastindex or 0] or "")
         numbers.append(m.group())
-        at = m.end()
+        at = look = m.end()
     parts.append(text[at:])
     return "".join(parts), numbers
 
 
-def matcher(canonical: str, wanted: set[int]) -> re.Pattern[str]:
+def matcher(canonical: str, wanted: set[int], thousands: bool = True) -> re.Pattern[str]:
     """A regular expression for every line of this shape; its groups are the numbers of `wanted`, in order.
 
     Numbers are atomic, so it runs in time linear in the line.
     """
+    kinds = _KINDS if thousands else _PLAIN
     parts: list[str] = []
     index = 0
     literal: list[str] = []
@@ -59,7 +87,7 @@ def matcher(canonical: str, wanted: set[int]) -> re.Pattern[str]:
         if c in _KINDS:
             parts.append(re.escape("".join(literal)))
             literal.clear()
-            parts.append(f"((?>{_KINDS[c]}))" if index in wanted else f"(?>{_KINDS[c]})")
+            parts.append(f"((?>{kinds[c]}))" if index in wanted else f"(?>{kinds[c]})")
             index += 1
         else:
             literal.append(c)
@@ -84,12 +112,20 @@ def duration(text: str) -> float:
 
 
 #: The fill of a progress bar: it differs on every line and says nothing that the numbers do not.
-_BAR = re.compile(
-    rb"(?:\xe2[\x94-\x97][\x80-\xbf]){2,}(?:\xe2[\x94-\x97][\x80-\xbf]| )*"
-    rb"|(?<=%\|)(?:\xe2[\x94-\x97][\x80-\xbf])? *(?=\|)|(?<=\[)[=>.]{8,}(?=\])|(?<=%\|)[#=>.\- ]{0,200}\d?[#=>.\- ]{3,200}(?=\|)"
-)
+_BLOCKS = re.compile(rb"(?:\xe2[\x94-\x97][\x80-\xbf])+(?:\xe2[\x94-\x97][\x80-\xbf]| )*")
+_BRACKETS = re.compile(rb"\[[=>.]{8,}\]")
+_FILL = bytes(range(0x80, 0xC0)) + b"\xe2#=>.- 0123456789"
 
 
 def without_bar(raw: bytes) -> bytes:
     """The line without the fill of its bar."""
-    return _BAR.sub(b"", raw)
+    at = raw.find(b"%|")
+    if at >= 0:
+        end = raw.find(b"|", at + 2)
+        if 0 < end - at < 1200 and not raw[at + 2 : end].strip(_FILL):
+            raw = raw[: at + 2] + raw[end:]
+    if b"\xe2\x94" in raw or b"\xe2\x96" in raw or b"\xe2\x95" in raw:
+        raw = _BLOCKS.sub(b"", raw)
+    if b"[=" in raw or b"[." in raw or b"[>" in raw:
+        raw = _BRACKETS.sub(b"[]", raw)
+    return raw

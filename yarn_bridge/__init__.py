@@ -1,0 +1,1 @@
+"""The room of the Hadoop YARN adapter. It is empty: no `horae.clusters` entry point leads here yet."""

@@ -75,7 +75,9 @@ def _command(command: Any, title: str, depth: int) -> Iterator[str]:
     yield f"\n{'#' * depth} {title}\n"
     yield command.help or ""
     if command.epilog:
-        yield f"\n{command.epilog}"
+        yield "\n" + re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", command.epilog).replace("[dim]", "").replace(
+            "[/dim]", ""
+        )
     rows = []
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
@@ -180,10 +182,21 @@ def instance() -> str:
 
 
 def policies() -> str:
-    from horae.cli.policies import rows
+    from policy.catalogue import entries
 
-    out = ["# Policies", "", "| name | from | what it does |", "|---|---|---|"]
-    out += [f"| `{name}` | {_cell(paper)} | {_cell(text)} |" for name, paper, text in rows()]
+    head = "Made from the catalogue; `horae policies` says the same. [How to write one](../policy-author.md)."
+    out = ["# Policies", "", head, "", "| name | what it does |", "|---|---|"]
+    out += [f"| [`{name}`](#{name}) | {_cell(entry.summary)} |" for name, entry in entries().items()]
+    for name, entry in entries().items():
+        out += ["", f"## {name}", "", entry.summary, ""]
+        if entry.paper != "-":
+            out += [f"From: {entry.paper}, {entry.section}.", ""]
+        for title, lines in (("Needs", entry.needs), ("Guarantees", entry.guarantees), ("Notes", entry.notes)):
+            if lines:
+                out += [f"{title}:", "", *(f"- {line}" for line in lines), ""]
+        if entry.options:
+            out += ["| option | default | |", "|---|---|---|"]
+            out += [f"| `{o.name}` | `{o.default}` | {_cell(o.text)} |" for o in entry.options]
     return "\n".join(out)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horae.api.errors import ApiError, Code, body
@@ -95,6 +96,8 @@ def install(app: FastAPI) -> None:
 async def _last_resort(request: Request, call_next: Callable[[Request], Awaitable[Any]]) -> Any:
     try:
         return await call_next(request)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
     except Exception as error:  # noqa: BLE001 - a caller must get an answer, the log gets the traceback
         return _bug(error)
 
@@ -135,7 +138,11 @@ class BoundedBody:
             if not over:
                 await send(message)
 
-        await self._app(scope, bounded, guarded)
+        try:
+            await self._app(scope, bounded, guarded)
+        except Exception:
+            if not over:  # else it is only the application's dismay at a body that was cut off
+                raise
         if over:
             await self._refuse(send)
 

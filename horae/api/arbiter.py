@@ -9,6 +9,7 @@ from typing import Any
 from horae import __version__
 from horae.api import views
 from horae.api.sentences import sentence
+from horae.api.views import Measured
 from horae.arbiter.authority import Caller
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
@@ -46,9 +47,9 @@ class ArbiterBackend:
     def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
         status, config, wall_s = self._arbiter.status(), self._arbiter.config, time.time()
 
-        def look(ledger: Ledger, now_s: Seconds) -> dict[str, Any]:
+        def look(ledger: Ledger, now_s: Seconds, measured: Measured) -> dict[str, Any]:
             return {
-                "jobs": views.jobs(ledger, now_s, wall_s, ended=ended, losses=losses),
+                "jobs": views.jobs(ledger, now_s, wall_s, measured, ended=ended, losses=losses),
                 "nodes": views.nodes(status.nodes, status.pool_of, ledger),
                 "tenants": views.tenants(ledger, config, status.nodes, now_s),
             }
@@ -81,7 +82,9 @@ class ArbiterBackend:
     def job(self, job: JobId) -> dict[str, Any]:
         self._arbiter.job(job)  # raises NoSuchJob
         wall_s = time.time()
-        return self._arbiter.view(lambda ledger, now_s: views.job(ledger.jobs[job], ledger, now_s, wall_s))
+        return self._arbiter.view(
+            lambda ledger, now_s, measured: views.job(ledger.jobs[job], ledger, now_s, wall_s, measured)
+        )
 
     def explain(self, job: JobId) -> dict[str, Any]:
         found = self._arbiter.explain(job)
@@ -102,7 +105,7 @@ class ArbiterBackend:
         events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
         found = [e for e in reversed(events) if e.wall_s >= begin_s]
-        people = self._arbiter.view(lambda ledger, _: _people(ledger, found))
+        people = self._arbiter.view(lambda ledger, _now_s, _measured: _people(ledger, found))
         return [
             {
                 "seq": event.seq,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from horae.journal import Event, Kind
@@ -91,7 +92,9 @@ def _measured(data: Data) -> str:
 
 def _submitted(data: Data) -> str:
     spec = data["spec"]
-    return f"handed in by {data['owner']} for tenant {data['tenant']}: {' '.join(spec.get('command', ()))[:200]}"
+    program, *words = spec.get("command", ("",))
+    command = " ".join([PurePath(program).name, *words])[:200]
+    return f"handed in by {data['owner']} for tenant {data['tenant']}: {command}"
 
 
 _SENTENCES: dict[Kind, Callable[[Data], str]] = {

@@ -11,6 +11,7 @@ from horae.api.access import Site
 from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
 from horae.api.server import Server, create_app
+from horae.apps.hook import apps
 from horae.arbiter.profiles import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config
@@ -78,7 +79,7 @@ class Service:
         check_policies(config)
         config = with_operators(config)
         self.socket = socket_path(config)
-        self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles)
+        self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles, apps=apps)
         site = Site(frozenset(config.operators), config.api.show_others)
         try:
             self.socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -9,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from horae.arbiter.profiles import Measurement
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.journal.views import job_row
-from horae.port import JobState
+from horae.port import JobId, JobState
 from policy.model import GpuRange, Node, Seconds
 
 #: Newest points of a loss curve that a status carries.
 LOSS_POINTS = 60
 
 
-def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds) -> dict[str, Any]:
+#: Newer than what is on record, by job.
+Measured = Mapping[JobId, Measurement]
+
+
+def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> dict[str, Any]:
     """Everything about one job; `horae.api.access` takes out what is private."""
     row, spec = job_row(record, now_s), record.spec
-    losses = record.measured.get("loss", [])
+    fresh = measured.get(record.id)
+    losses = [list(p) for p in fresh.loss] if fresh is not None else record.measured.get("loss", [])
+    done = row.done if fresh is None or row.ended_s is not None else max(row.done, fresh.done)
     return {
         "id": row.id,
         "name": row.name,
@@ -42,8 +49,8 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds) -> d
         "ran_s": row.ran_s,
         "waited_s": row.waited_s,
         "attained": dict(row.attained),
-        "step": row.done,
-        "total": row.total,
+        "step": done,
+        "total": row.total if fresh is None or row.total is not None else fresh.total,
         "rate": row.rate,
         "loss": losses[-1][1] if losses else None,
         "losses": losses[-LOSS_POINTS:],
@@ -82,10 +89,12 @@ def _rho(record: JobRecord, ledger: Ledger) -> float | None:
     return None if found is None or not record.live else float(found)
 
 
-def jobs(ledger: Ledger, now_s: Seconds, wall_s: Seconds, *, ended: bool, losses: bool) -> list[dict[str, Any]]:
+def jobs(
+    ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured, *, ended: bool, losses: bool
+) -> list[dict[str, Any]]:
     """By submission. Without `losses` the curves, the bulk of it, are left out."""
     records = sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
-    out = [job(record, ledger, now_s, wall_s) for record in records]
+    out = [job(record, ledger, now_s, wall_s, measured) for record in records]
     if not losses:
         for data in out:
             del data["losses"]

@@ -15,11 +15,11 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
-from horae.arbiter import feedback, outcomes, recovery, round
+from horae.arbiter import evidence, feedback, outcomes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
 from horae.arbiter.judge import Answer, Question
@@ -29,8 +29,8 @@ from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
 from horae.arbiter.reconcile import Eyes, notice
 from horae.arbiter.round import Means
-from horae.arbiter.snapshot import Apps, View
-from horae.config import Config, Pool, pools_by_node
+from horae.arbiter.snapshot import Apps, View, strays
+from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
 from horae.port import Capabilities, JobId, JobState, TryLater
@@ -137,14 +137,21 @@ class Core:
         """When `tick` has something to do."""
         return self._next_s
 
+    def _forget_what_is_not_on_record(self) -> None:
+        """A round ended in the middle: what it saw or decided may not be in the journal, so all is looked at anew."""
+        self._eyes, self._told_blocked, self._measured_s, self._questions = Eyes(), {}, {}, {}
+        self._dirty = {pool.name for pool in self.config.pools}
+        self.stage = Stage.IDLE
+
     def _stall(self, error: JournalStopped) -> list[Instruction]:
-        self.stalled, self.stage = error.text, Stage.IDLE
+        self._forget_what_is_not_on_record()
+        self.stalled = error.text
         self._next_s = self.now_s() + PROBE_S
         return []
 
     def give_up_round(self, why: str, pause_s: Seconds) -> list[Instruction]:
         """Something failed in a way it should not: nothing more is done in this round, and an operator is told."""
-        self._questions, self.stage = {}, Stage.IDLE
+        self._forget_what_is_not_on_record()
         self._next_s = self.now_s() + pause_s
         try:
             self.write([events.alert("bug", why, "please report it, with the log; the arbiter tries again")])
@@ -199,7 +206,7 @@ class Core:
         observation, now_s = look.observation, self.now_s()
         self.capabilities = look.capabilities or self.capabilities
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
-        self.view = view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
+        view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
         drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
         if not self._diagnosed:
             why = recovery.diagnose(self.journal, observation)
@@ -208,6 +215,7 @@ class Core:
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
         self._diagnosed = True
+        self.view = view = replace(view, strays=strays(self.ledger, observation))
         if (claim := self._claim(observation.claim)) is not None:
             return claim
         self.fresh.update(look.measured)
@@ -215,7 +223,7 @@ class Core:
         self._dirty |= {self.ledger.jobs[job].pool for job in news}
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
-        found += feedback.gone(self.ledger, now_s, owns_submission=self.capabilities.owns_submission)
+        found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
         self.write(found)
         self._questions = {
             pool.name: self._question(pool, view) for pool in self.config.pools if self._asks(pool, view)
@@ -312,9 +320,11 @@ class Core:
             self.decisions[pool_name] = answer.decision
             drafts += [events.cleared(what)] if what in self.ledger.alerts else []
         else:
-            remedy = "the previous allocation stands; see `horae policies`, or choose another"
             old = self.ledger.alerts.get(what)
-            drafts += [] if old and old.text == answer.why_not else [events.alert(what, answer.why_not, remedy)]
+            if old is None or old.text != answer.why_not:
+                kept = evidence.keep(self.config.state_dir, question)
+                again = f"; `horae decide {kept}` asks it again" if kept is not None else ""
+                drafts.append(events.alert(what, answer.why_not, f"the previous allocation stands{again}"))
         self.write(drafts)
         return [] if self._questions else self._act()
 
@@ -331,7 +341,8 @@ class Core:
         drafts = self.actions.advice(self.ledger, self.plans)
         intents = self.actions.intents(self.ledger, ops)
         self.write([*drafts, *intents], durable=bool(intents))
-        if self._in_charge() and any(mode_of(self.ledger, pool).acts for pool in self.config.pools):
+        # Hooks hold new jobs while it beats: only where somebody will start them.
+        if self._in_charge() and any(mode_of(self.ledger, pool) is Mode.ENFORCE for pool in self.config.pools):
             ops.append(Beat())
         if not ops:
             return self._over()

@@ -54,11 +54,13 @@ def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
     ]
 
 
-def gone(ledger: Ledger, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
+def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
     """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
     drafts = []
     for record in ledger.live():
-        if record.cancel_why is not None and not record.shown and record.cancel_sent_s is None:
+        sent_s = record.submit_sent_s  # it may still be on its way
+        on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
+        if record.cancel_why is not None and not record.shown and not on_its_way:
             drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
         elif record.missing_since_s is not None and (not owns_submission or record.cancel_why is not None):
             text = record.cancel_why or "the cluster does not know it any more"
@@ -83,10 +85,25 @@ def measured(
         if told and record.live:
             news.add(job)
         due = now_s - last_s.get(job, float("-inf")) >= config.history.measured_s
-        if told or due or not record.state.holds:
+        warmup_s = _warmup(record, new, now_s)
+        if told or due or warmup_s is not None or not record.state.holds:
             last_s[job] = now_s
-            drafts.append(events.measured(job, plain(new)))
+            drafts.append(events.measured(job, plain(new), warmup_s=warmup_s))
     return drafts, news
+
+
+def _warmup(record: JobRecord, new: Measurement, now_s: Seconds) -> Seconds | None:
+    """How long this start ran before its first iteration: the time since, less what its iterations took."""
+    known = (
+        record.state is JobState.RUNNING and record.started_s is not None and record.warmed_epoch < record.epoch_seen
+    )
+    gpus = sum(record.holding.values())
+    rate = next((table[gpus] for t in record.holding if gpus in (table := new.rates.get(t, {}))), None)
+    if not known or new.epoch != record.epoch_seen or not rate:
+        return None
+    before = record.checkpoint.step if record.checkpoint is not None and record.checkpoint.epoch < new.epoch else 0.0
+    assert record.started_s is not None
+    return max(now_s - record.started_s - max(new.done - before, 0.0) / rate, 0.0)
 
 
 def _tells_something_new(record: JobRecord, new: Measurement) -> bool:

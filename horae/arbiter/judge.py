@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from horae.arbiter.check import problems
+from policy.decide import PolicyFailed
 from policy.model import BadInput, Decision, Seconds, Snapshot
 
 #: `policy.decide.decide`: snapshot, policy, options, seed, time limit -> decision
@@ -76,6 +77,8 @@ def asked(decide: Decide, question: Question) -> tuple[object, str]:
         return decide(question.snapshot, question.policy, question.options, question.seed, question.limit_s), ""
     except BadInput as error:
         return None, f"policy {question.policy}: {error}"
+    except PolicyFailed as error:
+        return None, str(error)
     except Exception as error:  # noqa: BLE001  (a policy is code of any origin; whatever it raises is its answer)
         return None, f"policy {question.policy} raised {type(error).__name__}: {error}"
 

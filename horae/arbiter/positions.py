@@ -29,6 +29,7 @@ def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> B
     capacity: Counter[NodeName] = Counter(
         {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes}
     )
+    capacity.subtract(view.strays)
     mine = []
     for record in ledger.live():
         if record.pool == pool and record.shown:

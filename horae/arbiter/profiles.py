@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from horae.port import JobId, JobState, LogChunk, Observation, ObservedJob, PortError
 from policy.model import (
@@ -44,6 +44,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
     offset: int = 0  #: how far its log was read
     identity: str = ""  #: of that log
+    profiler: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: the hook's own, of JSON types
 
 
 class Profiles(Protocol):

@@ -51,7 +51,9 @@ def notice(
         if record is None:
             drafts += _adopt(job, ledger, observation, config, pools, types, now_s)
         elif not record.live:
-            pass  # over and told; or handed back
+            if not _alive_again(record, job, eyes, config, now_s):
+                continue
+            drafts += [events.reopened(job.id), _seen(record, job, observation, types, now_s)]
         elif _outdated(record, job, eyes, config, now_s):
             continue
         else:
@@ -68,6 +70,14 @@ def _outdated(record: JobRecord, job: ObservedJob, eyes: Eyes, config: Config, n
         return False
     since = eyes.stale.setdefault(job.id, now_s)
     return now_s - since < config.rounds.settle_s
+
+
+def _alive_again(record: JobRecord, job: ObservedJob, eyes: Eyes, config: Config, now_s: Seconds) -> bool:
+    """A job that is over for us (we gave it up, say) and that the cluster shows alive, for longer than a stale read."""
+    if record.released or job.state.ended:
+        eyes.stale.pop(job.id, None)
+        return False
+    return now_s - eyes.stale.setdefault(job.id, now_s) >= config.rounds.settle_s
 
 
 def _compare(

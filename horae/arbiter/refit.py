@@ -30,7 +30,7 @@ class Fit:
     stepped_back: Mapping[JobName, tuple[JobName, ...]] = field(
         default_factory=dict
     )  #: job -> whose GPUs it was to get
-    overruled: frozenset[JobName] = frozenset()  #: soft vetoes that stood in another's way
+    overruled: frozenset[JobName] = frozenset()  #: of `stay`, those that stood in another's way
 
 
 def refit(
@@ -40,11 +40,11 @@ def refit(
     *,
     capacity: Mapping[NodeName, Gpus],
     vetoed: frozenset[JobName],
-    soft: frozenset[JobName] = frozenset(),
+    stay: Mapping[JobName, Allocation] = EMPTY,
     place: Place = no_place,
 ) -> Fit:
     """`order`: the jobs, first first. `held`: what the jobs hold now (absent: nothing). `capacity`: GPUs that are
-    ours to use by node."""
+    ours to use by node. `stay`: what a job may as well have instead, where that is in nobody's way."""
     final = {j: held.get(j, EMPTY) if j in vetoed else targets.get(j, EMPTY) for j in order}
     stepped_back: dict[JobName, tuple[JobName, ...]] = {}
     used: Counter[NodeName] = Counter()
@@ -61,8 +61,9 @@ def refit(
             used.update(final[job])
     again = _overflowing(used, capacity)
     if again and stepped_back:  # stepping back to what is held may have filled a node that was settled before
-        return _repeat(order, targets, held, capacity, vetoed | stepped_back.keys(), soft, place, stepped_back)
-    overruled = _stay(order, final, held, used, capacity, soft - vetoed - stepped_back.keys())
+        return _repeat(order, targets, held, capacity, vetoed | stepped_back.keys(), stay, place, stepped_back)
+    fixed = vetoed | stepped_back.keys()
+    overruled = _stay(order, final, {j: a for j, a in stay.items() if j not in fixed}, used, capacity)
     lost = [job for job in order if job in stepped_back and not final[job] and targets.get(job)]
     if lost:
         offer = place(final)
@@ -77,12 +78,12 @@ def _repeat(
     held: Mapping[JobName, Allocation],
     capacity: Mapping[NodeName, Gpus],
     fixed: frozenset[JobName],
-    soft: frozenset[JobName],
+    stay: Mapping[JobName, Allocation],
     place: Place,
     stepped_back: Mapping[JobName, tuple[JobName, ...]],
 ) -> Fit:
     """Once more with those who stepped back as fixed as the vetoed: each pass fixes at least one more job."""
-    fit = refit(order, targets, held, capacity=capacity, vetoed=fixed, soft=soft, place=place)
+    fit = refit(order, targets, held, capacity=capacity, vetoed=fixed, stay=stay, place=place)
     return Fit(fit.targets, {**stepped_back, **fit.stepped_back}, fit.overruled)
 
 
@@ -105,21 +106,20 @@ def _who_steps_back(
 def _stay(
     order: Sequence[JobName],
     final: dict[JobName, Allocation],
-    held: Mapping[JobName, Allocation],
+    stay: Mapping[JobName, Allocation],
     used: Counter[NodeName],
     capacity: Mapping[NodeName, Gpus],
-    soft: frozenset[JobName],
 ) -> frozenset[JobName]:
     """Jobs that may as well stay do, where their GPUs are nobody else's target. Returns those that must go."""
     overruled = set()
     for job in order:
-        if job not in soft:
+        if job not in stay:
             continue
         others = used.copy()
         others.subtract(final[job])
-        others.update(held.get(job, EMPTY))
-        if all(others[node] <= capacity.get(node, 0) for node in held.get(job, EMPTY)):
-            final[job] = held.get(job, EMPTY)
+        others.update(stay[job])
+        if all(others[node] <= capacity.get(node, 0) for node in stay[job]):
+            final[job] = stay[job]
             used.clear()
             used.update(others)
         else:

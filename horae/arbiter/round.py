@@ -81,14 +81,16 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
     ]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
-    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, means.speed(snapshot))
+    speed = means.speed(snapshot)
+    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, speed)
+    stay = {j.name: j.allocation for j in jobs if j.name in soft} | _in_transit(ledger, view, jobs, wanted, speed)
     fit = refit(
         [j.name for j in jobs if j.name in wanted],
         wanted,
         {j.name: j.allocation for j in jobs},
         capacity=_capacity(snapshot),
         vetoed=frozenset(hard),
-        soft=frozenset(soft),
+        stay=stay,
         place=means.place(snapshot),
     )
     vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
@@ -112,6 +114,31 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
     ]
     drafts = (*((draft,) if draft else ()), *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
     return Ruling(fit.targets, vetoes, drafts)
+
+
+def _in_transit(
+    ledger: Ledger, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
+) -> dict[JobName, Allocation]:
+    """Jobs on their way to a target that is as good as the one they would get now: they go on to it.
+
+    A job between two starts holds nothing, and a policy that places it anew may place it elsewhere than when it
+    decided to move it. Without this it could be moved to and fro for ever.
+    """
+    out: dict[JobName, Allocation] = {}
+    health = {n.name: n.health for n in view.observation.nodes}
+    for job in jobs:
+        record = ledger.jobs[job.name]
+        target, other = record.target, wanted.get(job.name)
+        if not target or not other or target == other or sum(target.values()) != sum(other.values()):
+            continue
+        if phase_of(record, view.now_s, view.config.rounds.settle_s) is Phase.RUNS:
+            continue
+        if any(health.get(node) is not Health.UP for node in target):
+            continue
+        now, then = speed(job, other), speed(job, target)
+        if now is None or then is None or now <= then:
+            out[job.name] = target
+    return out
 
 
 def _why(reason: object) -> str:

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 import structlog
 
-import horae
 from horae import explain as explaining
 from horae.arbiter import authority
 from horae.arbiter.authority import Caller
@@ -32,20 +31,21 @@ from horae.arbiter.desk import Desk, NoSuchJob
 from horae.arbiter.driver import reads_logs
 from horae.arbiter.hands import Hands, Op
 from horae.arbiter.judge import Judge, Question, Worker
+from horae.arbiter.log_profiles import LogProfiles
 from horae.arbiter.means import standard
-from horae.arbiter.modes import mode_of
 from horae.arbiter.notify import notify, watchdog_s
-from horae.arbiter.profiles import Measurement, Profiles, SdkProfiles
+from horae.arbiter.profiles import Measurement, Profiles
 from horae.arbiter.round import Means, no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
+from horae.arbiter.status import Status, status_of
 from horae.config import Config, Mode
 from horae.explain import Explanation
 from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
 from horae.spec import JobSpec
-from policy.model import BadInput, Decision, Node, Seconds, Snapshot
+from policy.model import BadInput, Decision, Seconds, Snapshot
 
 T = TypeVar("T")
 log = structlog.get_logger("horae.arbiter")
@@ -62,29 +62,6 @@ EXPECTED = (BadInput, authority.NotAllowed, NoSuchJob, PortError)
 
 class Bug(Exception):
     """Something of ours went wrong; the log has the details."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How the arbiter is."""
-
-    version: str
-    cluster: str
-    state_dir: str
-    stage: str
-    stalled: str | None  #: why nothing is done
-    stood_down: str | None
-    rounds: int
-    looked_ago_s: Seconds | None
-    nodes: tuple[Node, ...]
-    pool_of: Mapping[str, str]
-    pools: tuple[views.PoolRow, ...]
-    modes: Mapping[str, Mode]
-    tenants: tuple[views.TenantRow, ...]
-    alerts: Mapping[str, tuple[str, str, Seconds]]  #: what -> (text, remedy, since, wall time)
-    live: int
-    running: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +93,10 @@ class Arbiter:
         """Takes up the journal (or one that is open already). Raises AlreadyRunning, JournalStopped, BadInput."""
         self.config = config
         self._journal = journal or Journal(config.state_dir, clock)
-        profiles = profiles or SdkProfiles()
+        profiles = profiles or LogProfiles(spec_of=self._spec_of)
+        # Ended jobs too: what they measured of their model is what the next one starts with.
         profiles.restore({
-            r.id: restore(Measurement, r.measured) for r in self._journal.ledger.live() if r.measured
+            r.id: restore(Measurement, r.measured) for r in self._journal.ledger.jobs.values() if r.measured
         })  # fmt: skip
         self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
         self._core = Core(config, self._journal, means or standard(), apps)
@@ -131,6 +109,10 @@ class Arbiter:
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self.ready, self.over = threading.Event(), threading.Event()  #: looked once; will do nothing more
+
+    def _spec_of(self, job: JobId) -> JobSpec | None:
+        record = self._journal.ledger.jobs.get(job)
+        return None if record is None else record.spec
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -375,9 +357,12 @@ class Arbiter:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
 
-    def view(self, what: Callable[[Ledger, Seconds], T]) -> T:
-        """`what(ledger, now_s)`, where the state does not change meanwhile. It only reads, and is quick."""
-        return self._ask(lambda: what(self._core.ledger, self._core.now_s()))
+    def view(self, what: Callable[[Ledger, Seconds, Mapping[JobId, Measurement]], T]) -> T:
+        """`what(ledger, now_s, measured)`, where the state does not change meanwhile. It only reads, and is quick.
+
+        `measured` is newer than what the ledger holds of the same jobs.
+        """
+        return self._ask(lambda: what(self._core.ledger, self._core.now_s(), self._core.fresh))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""
@@ -402,7 +387,7 @@ class Arbiter:
         return self._ask(picture)
 
     def status(self) -> Status:
-        return self._ask(self._status)
+        return self._ask(lambda: status_of(self._core))
 
     def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
         """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
@@ -430,27 +415,3 @@ class Arbiter:
         if record is None:
             raise NoSuchJob(job)
         return record
-
-    def _status(self) -> Status:
-        core, ledger, now_s = self._core, self._core.ledger, self._core.now_s()
-        view = core.view
-        live = list(ledger.live())
-        return Status(
-            version=horae.__version__,
-            cluster=core.capabilities.cluster,
-            state_dir=str(self.config.state_dir),
-            stage=core.stage.value,
-            stalled=core.stalled,
-            stood_down=ledger.stood_down,
-            rounds=core.rounds,
-            looked_ago_s=now_s - view.now_s if view is not None else None,
-            nodes=view.observation.nodes if view is not None else (),
-            pool_of=view.pools if view is not None else {},
-            pools=tuple(views.pool_row(ledger, p.name, now_s) for p in self.config.pools),
-            modes={p.name: mode_of(ledger, p) for p in self.config.pools},
-            tenants=views.tenant_table(ledger, now_s),
-            alerts={k: (a.text, a.remedy, a.since_wall_s) for k, a in ledger.alerts.items()},
-            live=len(live),
-            running=sum(1 for r in live if r.state.holds),
-            notes=(*core.capabilities.notes, *(view.observation.notes if view is not None else ())),
-        )

@@ -52,6 +52,17 @@ class View:
     config: Config
     now_s: Seconds
     fresh: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)  #: newer than what is on record
+    strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
+
+
+def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
+    """GPUs that the cluster shows in the hands of jobs that the ledger has as ended: nobody else's yet."""
+    held: Counter[NodeName] = Counter()
+    for job in observation.jobs:
+        record = ledger.jobs.get(job.id)
+        if job.allocation and record is not None and not record.live:
+            held.update(job.allocation)
+    return held
 
 
 def grant_stands(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> bool:
@@ -106,7 +117,7 @@ def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ())
         (r for r in ledger.live(pool.name) if decidable(r, config, now_s)), key=lambda r: (r.submitted_s, r.id)
     )
     decided = {r.id for r in records}
-    taken: Counter[NodeName] = Counter()
+    taken: Counter[NodeName] = Counter(view.strays)
     for record in ledger.live():
         if record.id not in decided:
             taken.update(occupies(record, now_s, settle_s))
@@ -148,13 +159,17 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
     throughput, provenance = _throughput(record, measured, view.config, types)
     total = spec.iterations if spec.iterations is not None else measured.total
     done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+    if total is not None and done >= total:
+        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
+        # the lack of GPUs that a policy would no longer give it.
+        total = done + 1
     return Job(
         name=record.id,
         tenant=record.tenant,
         app=record.app_key,
         gpus=_range(record, sum(allocation.values())),
         submitted_s=record.submitted_s,
-        work=Work(total, done if total is None else min(done, total)),
+        work=Work(total, done),
         throughput=throughput,
         provenance=provenance,
         model=spec.model,
@@ -166,7 +181,7 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         memory_per_gpu=spec.memory_per_gpu,
         loss=measured.loss,
         loss_forecast=measured.loss_forecast,
-        restart_cost_s=record.restart_cost_s,
+        restart_cost_s=record.whole_restart_cost_s,
     )
 
 

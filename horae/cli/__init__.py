@@ -25,16 +25,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("horae.cli.profile", "Read training logs of any form: progress, iteration time, loss, failures."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
     "config": ("horae.cli.config", "Check, explain or write a configuration file."),
+    "lab": ("horae.cli.lab", "Bring up, use and take down a mini-cluster of real daemons on this machine."),
+    "install": ("horae.cli.install", "Put Horae's pieces onto a cluster's hosts; shows every change first."),
+    "uninstall": ("horae.cli.uninstall", "Take them away again, byte for byte."),
     "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
     "doctor": ("horae.cli.doctor", "Check this installation and its cluster, with remedies."),
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Try it", ("demo",)),
+    ("Try it", ("demo", "lab")),
     ("Jobs", ("submit", "status", "top", "explain", "history", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
-    ("Site", ("serve", "config", "release-all", "doctor", "completion")),
+    ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )
 
 

@@ -57,7 +57,7 @@ def application(load: Collection[str] = COMMANDS) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings=CONTEXT,
-        rich_markup_mode="markdown",
+        rich_markup_mode="rich",
     )
     root.callback(invoke_without_command=False)(_root)
     for name, (module_name, help_line) in COMMANDS.items():

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli import exits, screen
-from horae.cli.options import Json, Socket, connect, job_names
+from horae.cli.options import Json, Socket, connect, example, job_names
 
-SETTINGS = {"epilog": "Example:  `horae cancel 17 18 --why 'wrong data set'`"}
+SETTINGS = {"epilog": example("horae cancel 17 18 --why 'wrong data set'")}
 
 
 def cancel(

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-SETTINGS = {
-    "epilog": "Example, for one user:  `horae completion bash > ~/.local/share/bash-completion/completions/horae`"
-}
+from horae.cli.options import example
+
+SETTINGS = {"epilog": example("horae completion bash > ~/.local/share/bash-completion/completions/horae")}
 
 
 class Shell(StrEnum):

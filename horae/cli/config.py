@@ -8,20 +8,20 @@ from typing import Annotated
 import typer
 
 from horae.cli import screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 
 app = typer.Typer(
     help="Check, show or write a configuration file.",
-    epilog="Example:  `horae config init > config.yaml && horae config check config.yaml`",
+    epilog=example("horae config init > config.yaml && horae config check config.yaml"),
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 File = Annotated[Path, typer.Argument(help="The file.", envvar="HORAE_CONFIG")]
 
 
-@app.command(epilog="Example:  `horae config check /etc/horae/config.yaml`")
+@app.command(epilog=example("horae config check /etc/horae/config.yaml"))
 def check(config: File, as_json: Json = False) -> None:
     """Read a file as the arbiter would; say what is wrong with line, value and remedy.
 
@@ -44,7 +44,7 @@ def check(config: File, as_json: Json = False) -> None:
     ])  # fmt: skip
 
 
-@app.command(epilog="Example:  `horae config show`;  `horae config show config.yaml --json`")
+@app.command(epilog=example("horae config show", "horae config show config.yaml --json"))
 def show(
     config: Annotated[Path | None, typer.Argument(help="A file; default: what the running arbiter has.")] = None,
     socket: Socket = None,
@@ -61,7 +61,7 @@ def show(
         print(to_yaml(data), end="")
 
 
-@app.command(epilog="Example:  `horae config init --adapter slurm > config.yaml`")
+@app.command(epilog=example("horae config init --adapter slurm > config.yaml"))
 def init(
     adapter: Annotated[str, typer.Option(help="The cluster's adapter: local, slurm, yarn.")] = "local",
     as_json: Json = False,
@@ -76,7 +76,7 @@ def init(
         print(text, end="")
 
 
-@app.command(epilog="Example:  `horae config mode main advise`")
+@app.command(epilog=example("horae config mode main advise"))
 def mode(
     pool: Annotated[str, typer.Argument(help="The pool.")],
     to: Annotated[str, typer.Argument(help="observe, advise, order or enforce.", metavar="MODE")],

@@ -58,6 +58,7 @@ def decide(
         raise typer.BadParameter("name an instance file, or --batch", param_hint="INSTANCE")
     if sum(x is not None for x in (job, rounds, bids, perturb)) > 1:
         raise typer.BadParameter("one of --explain, --rounds, --bids and --perturb at a time")
+    from horae.tables import table
     from policy import answer, catalogue
     from policy import rounds as many
     from policy.contract import Context
@@ -68,7 +69,7 @@ def decide(
     from policy.throughput import Throughput
 
     document = load_file(instance)
-    snapshot = from_document(document)
+    snapshot = from_document(document, table)
     entry, given = _choose(snapshot, document, policy, _options(options or []))
     if perturb is not None:
         judgement = judge(snapshot, perturb, entry.name, given, seed, seeds, time_limit, solver)
@@ -146,12 +147,13 @@ def _some(names: Mapping[str, object]) -> str:
 
 
 def _batch(batch: Path, time_limit: float | None, solver: str | None) -> None:
+    from horae.tables import table
     from policy.batch import answers
 
     bad = 0
     stream = sys.stdin if str(batch) == "-" else batch.open(encoding="utf-8", errors="replace")
     with stream:
-        for plain in answers(stream, str(batch), time_limit_s=time_limit, solver=solver):
+        for plain in answers(stream, str(batch), tables=table, time_limit_s=time_limit, solver=solver):
             bad += "error" in plain
             screen.emit_json_line(plain)
     if bad:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from horae.cli import exits, screen
+from horae.cli.options import example
 
-SETTINGS = {"epilog": "Example:  `horae demo`;  `horae demo --policy afs-l --seconds 60 --headless --json`"}
+SETTINGS = {"epilog": example("horae demo", "horae demo --policy afs-l --seconds 60 --headless --json")}
 
 
 def demo(

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from horae.cli import exits, screen
-from horae.cli.options import Json, Socket
+from horae.cli.options import Json, Socket, example
 from horae.cli.screen import Cell, Column
 
-SETTINGS = {"epilog": "Example:  `horae doctor /etc/horae/config.yaml`"}
+SETTINGS = {"epilog": example("horae doctor /etc/horae/config.yaml")}
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horae.cli import forms, screen
-from horae.cli.options import JobArgument, Json, Socket, connect
+from horae.cli.options import JobArgument, Json, Socket, connect, example
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-SETTINGS = {"epilog": "Example:  `horae explain 17`"}
+SETTINGS = {"epilog": example("horae explain 17")}
 
 
 def explain(

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli import forms, screen
-from horae.cli.options import Json, Socket, connect, job_names
+from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.cli.screen import Column
 
-SETTINGS = {"epilog": "Example:  `horae history 17`;  `horae history --since 2h --follow`"}
+SETTINGS = {"epilog": example("horae history 17", "horae history --since 2h --follow")}
 
 COLUMNS = (Column("TIME"), Column("JOBID", right=True), Column("NAME"), Column("EVENT"), Column("WHAT"))
 

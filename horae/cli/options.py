@@ -10,6 +10,12 @@ import typer
 if TYPE_CHECKING:
     from horae.api.client import Client
 
+
+def example(*commands: str) -> str:
+    """The line below a command's help."""
+    return "[dim]Example:[/dim]  " + "[dim];[/dim]  ".join(f"[bold]{command}[/bold]" for command in commands)
+
+
 Socket = Annotated[
     Path | None,
     typer.Option("--socket", envvar="HORAE_SOCKET", help="The arbiter's socket.", show_default="found by itself"),

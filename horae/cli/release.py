@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from horae.cli import exits, screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 
-SETTINGS = {"epilog": "Example:  `horae release-all --yes`"}
+SETTINGS = {"epilog": example("horae release-all --yes")}
 
 
 def release_all(

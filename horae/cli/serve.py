@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from horae.cli import exits, screen
+from horae.cli.options import example
 
-SETTINGS = {"epilog": "Example:  `horae serve /etc/horae/config.yaml`;  first `horae config check` and `horae doctor`"}
+SETTINGS = {"epilog": example("horae serve /etc/horae/config.yaml", "horae config check", "horae doctor")}
 
 
 def serve(

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from horae.cli import screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 
-SETTINGS = {"epilog": "Example:  `horae snapshot -o now.yaml && horae decide now.yaml --policy afs-l --explain 17`"}
+SETTINGS = {"epilog": example("horae snapshot -o now.yaml && horae decide now.yaml --policy afs-l --explain 17")}
 
 
 def snapshot(

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli import exits, forms, screen
-from horae.cli.options import Json, Socket, connect, job_names
+from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.cli.screen import Cell, Column
 
 SETTINGS = {
-    "epilog": "Example:  `horae status --tenant vision --long`;  `horae status --nodes` looks like sinfo",
+    "epilog": example("horae status --tenant vision --long", "horae status --nodes"),
 }
 
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from horae.cli import forms, screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 from policy.model import BadInput
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    "epilog": "Example:  `horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90`",
+    "epilog": example("horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90"),
 }
 
 
@@ -26,6 +26,9 @@ def submit(
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="A YAML or JSON file: one job, or `jobs:` with many.")
+    ] = None,
+    sweep: Annotated[
+        Path | None, typer.Option("--sweep", help="A sweep file: one goal, many settings, early stopping.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Default: the program's name.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Default: your user name.")] = None,
@@ -69,7 +72,15 @@ def submit(
         given["checkpoint"] = checkpoint
     given = {name: value for name, value in given.items() if value is not None}
     folder = str(cwd.absolute()) if cwd else str(Path.cwd())
-    jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
+    if sweep is not None:
+        if file is not None or given:
+            extra = "--file" if file is not None else f"--{next(iter(given)).replace('_', '-')}"
+            raise BadInput(
+                "says all there is to say", field="--sweep", remedy=f"write it in the sweep file, not {extra}"
+            )
+        jobs = _from_sweep(sweep, folder)
+    else:
+        jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
     numbers = connect(socket).submit(jobs)
     if as_json:
         screen.emit_json({"jobs": numbers})
@@ -102,4 +113,18 @@ def _from_file(path: Path, given: dict[str, Any], folder: str) -> list[dict[str,
         if "://" not in job.get("checkpoint", "://"):
             job["checkpoint"] = str(home / job["checkpoint"])
         jobs.append(job)
+    return jobs
+
+
+def _from_sweep(path: Path, folder: str) -> list[dict[str, Any]]:
+    """The jobs of a sweep. Relative folders count from the file."""
+    from horae.apps.sweep import read
+    from policy.textform import load_file
+
+    home = Path(folder) if str(path) == "-" else path.absolute().parent
+    jobs = read(load_file(path))
+    for job in jobs:
+        job["cwd"] = str(home / job.get("cwd", "."))
+        if "://" not in job.get("checkpoint", "://"):
+            job["checkpoint"] = str(home / job["checkpoint"])
     return jobs

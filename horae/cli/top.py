@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from horae.cli import screen
-from horae.cli.options import Json, Socket, connect
+from horae.cli.options import Json, Socket, connect, example
 
 if TYPE_CHECKING:
     from horae.api.client import Client
     from horae.cli.live.view import View
 
-SETTINGS = {"epilog": "Example:  `horae top`;  `horae top --once > picture.txt`"}
+SETTINGS = {"epilog": example("horae top", "horae top --once > picture.txt")}
 
 #: Events asked for at each refresh: enough for the largest screen.
 EVENTS = 200

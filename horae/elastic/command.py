@@ -128,6 +128,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
     run = _run_of(options, epoch, lambda: slurm.members(options.command, env, os.getcwd(), found, hosts))
     run.allocation = dict.fromkeys(hosts, found.gpus_per_node)
     run.translate = lambda code: slurm.translate(folder, epoch, code)
+    slurm.announce(folder, epoch, slurm.is_batch_shell(), run.checkpoint)
     keep(STOP_SIGNALS)
     spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
     supervisor = Supervisor(run, folder, spool)

@@ -46,9 +46,9 @@ class Opening:
         self.allocation: Dict[str, int] = {}
         for each, gpus, _host in listed:
             self.allocation[each] = self.allocation.get(each, 0) + gpus
-        position = names.index(name)
-        self.gpus = listed[position][1]
-        self.first_rank = sum(gpus for _, gpus, _ in listed[:position])
+        self.position = names.index(name)
+        self.gpus = listed[self.position][1]
+        self.first_rank = sum(gpus for _, gpus, _ in listed[: self.position])
         self.world = sum(gpus for _, gpus, _ in listed)
         self.first_host = listed[0][2]
 
@@ -57,7 +57,7 @@ class Opening:
         found = []
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(str(i) for i in range(self.gpus))
         for i in range(self.gpus):
-            place = Place(self.first_rank + i, name, i, self.gpus, devices, None)
+            place = Place(self.first_rank + i, name, i, self.gpus, devices, node_rank=self.position)
             words = dict(env)
             words.update(rank_environment(place, self.allocation, self.world, self.first_host, self.port))
             label = b"%d: " % place.rank if self.gpus > 1 else None

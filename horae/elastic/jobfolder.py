@@ -105,7 +105,7 @@ class JobFolder:
 
     def write_state(self, state: Dict[str, Any], sync: bool = True) -> None:
         """Raises OSError and leaves the last account in place when there is no room even in the reserve."""
-        data = json.dumps(state, sort_keys=True).encode() + b"\n"
+        data = json.dumps(state).encode() + b"\n"
         try:
             write_atomic(self.file(protocol.STATE_FILE), data, sync)
         except OSError as error:

@@ -18,8 +18,18 @@ _PORTS = (20000, 32000)
 class Place:
     """One rank's place."""
 
-    def __init__(self, rank: int, node: str, local_rank: int, local_world: int, devices: str, speed: Optional[float]):
+    def __init__(
+        self,
+        rank: int,
+        node: str,
+        local_rank: int,
+        local_world: int,
+        devices: str,
+        speed: Optional[float] = None,
+        node_rank: int = 0,
+    ):
         self.rank = rank
+        self.node_rank = node_rank
         self.node = node
         self.local_rank = local_rank
         self.local_world = local_world
@@ -34,12 +44,12 @@ def places(
 ) -> List[Place]:
     """One place a GPU. `slots`: the GPU indices granted on each node (default: the first ones)."""
     found: List[Place] = []
-    for node, gpus in allocation.items():
+    for node_rank, (node, gpus) in enumerate(allocation.items()):
         granted = list((slots or {}).get(node, range(gpus)))
         devices = ",".join(str(index) for index in granted)
         speed = (speeds or {}).get(node)
         for local_rank in range(gpus):
-            found.append(Place(len(found), node, local_rank, gpus, devices, speed))
+            found.append(Place(len(found), node, local_rank, gpus, devices, speed, node_rank))
     return found
 
 
@@ -52,6 +62,7 @@ def rank_environment(
         "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(place.local_rank),
         "LOCAL_WORLD_SIZE": str(place.local_world),
+        "NODE_RANK": str(place.node_rank),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "CUDA_VISIBLE_DEVICES": place.devices,

@@ -16,6 +16,7 @@ task's exit codes and signals need care:
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -43,10 +44,15 @@ STALE = (
     "SLURM_CPUS_PER_TASK",
     "SLURM_CPUS_PER_GPU",
     "SLURM_TRES_PER_TASK",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
     "SLURM_DISTRIBUTION",
 )
 #: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
 _GRANT_FILE = "slurm.json"
+#: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
+_EXEC_FILE = "slurm.exec"
 
 
 class Shape:
@@ -96,6 +102,21 @@ def epoch_of(folder: JobFolder, shape: Shape) -> int:
     return epoch
 
 
+def is_batch_shell() -> bool:
+    """Whether this process is what Slurm signals: `exec horae-exec ...`. Asked before the keeper comes between."""
+    try:
+        with open("/proc/%d/comm" % os.getppid()) as file:
+            return file.read().startswith("slurmstepd")
+    except OSError:
+        return False
+
+
+def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: Optional[str]) -> None:
+    """A signal to a batch shell without a trap for it would end the job: the arbiter sends none where not `direct`."""
+    words = {"epoch": epoch, "direct": direct, "checkpoint": checkpoint, "host": socket.gethostname()}
+    write_atomic(folder.file(_EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
+
+
 def host_names(node_list: str) -> "List[str]":
     """Raises OSError when scontrol cannot be run."""
     answer = subprocess.run(
@@ -122,7 +143,8 @@ def members(
         }
     )
     argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
-    argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
+    argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--gres", "gpu:%d" % shape.gpus_per_node, "--mem", "0"]
+    argv += ["--cpu-bind=none", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
     if shape.world > 1:
         argv.append("--label")
     argv += [sys.executable, os.path.dirname(os.path.abspath(__file__)), "--slurm-task", "--"]
@@ -163,6 +185,9 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     _pid, status = os.waitpid(child, 0)
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        # On the way out Python restores the default actions, and a late request would kill us.
+        signal.signal(number, signal.SIG_IGN)
     code = exit_code(status)
     if code:
         _leave_note(os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code)
@@ -189,7 +214,13 @@ def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
         "RANK": env["SLURM_PROCID"],
         "WORLD_SIZE": env["SLURM_NTASKS"],
         "LOCAL_RANK": env["SLURM_LOCALID"],
+        "NODE_RANK": env.get("SLURM_NODEID") or "0",
     }
+    try:
+        socket.getaddrinfo(env["MASTER_ADDR"], None)
+    except (OSError, KeyError):
+        # Node names need not mean anything to the resolver; srun runs on the first node, where rank 0 is.
+        words["MASTER_ADDR"] = env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
     nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
     words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
     return words

@@ -99,16 +99,27 @@ class FakePort:
                 return  # asked again, or late
             if not fake.state.startable:
                 raise TryLater(f"job {job} is {fake.state}")
-            self._check_free(fake, allocation)
+            self._check_free(allocation)
             world.grant(fake, allocation, epoch)
 
+        self._judge(job, allocation, epoch)
         self._tell("start", job, start)
 
-    def _check_free(self, fake: FakeJob, allocation: Allocation) -> None:
+    def _judge(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """Note an arbiter that asks for GPUs in use: by what is true as it asks, not when a slow call takes effect."""
+        world = self.world
+        with world.lock:
+            world.advance()
+            fake = world.jobs.get(job)
+            if fake is None or not fake.state.startable or epoch <= fake.epoch:
+                return
+            for node, gpus in allocation.items():
+                if node in world.nodes and gpus > world.free(node):
+                    world.refusals.append(f"{job} wants {gpus} GPUs of {node}, which has {world.free(node)} free")
+
+    def _check_free(self, allocation: Allocation) -> None:
         world = self.world
         for node, gpus in allocation.items():
-            if gpus > world.free(node):
-                world.refusals.append(f"{fake.id} wants {gpus} GPUs of {node}, which has {world.free(node)} free")
             if not world.queues_when_full and (gpus > world.free(node) or world.nodes[node].health is not Health.UP):
                 raise TryLater(f"{node} ({world.nodes[node].health}) has {world.free(node)} GPUs free, not {gpus}")
 

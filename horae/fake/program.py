@@ -22,6 +22,7 @@ class Program:
     checkpoint_every: int = 10  #: iterations between its own checkpoints; 0: only when it is asked to stop
     log_every: int = 1
     start_s: Seconds = 1.0  #: from granted to running
+    warmup_s: Seconds = 0.0  #: from running to its first iteration
     stop_s: Seconds = 0.5  #: to checkpoint and leave
     fail_at: int = 0  #: exits with `fail_code` after that many iterations of a run; 0: does not
     fail_runs: int = 1_000_000  #: in how many of its runs it does that

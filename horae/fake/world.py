@@ -188,7 +188,7 @@ class World:
             first,
             gpus,
             iteration_s(job.spec, job.program, types, gpus),
-            self._now_s,
+            self._now_s + job.program.warmup_s,
             fails=bool(job.program.fail_at) and job.failures < job.program.fail_runs,
         )
         self._into(job, JobState.RUNNING)

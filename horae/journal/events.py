@@ -38,6 +38,7 @@ class Kind(StrEnum):
     ADOPTED = "adopted"  #: a job that the cluster knew before we did
     RESPECIFIED = "respecified"  #: its owner changed it in the cluster
     SEEN = "seen"
+    REOPENED = "reopened"  #: it was taken for ended, and the cluster goes on showing it alive
     MISSING = "missing"  #: the cluster does not show it (any more)
     MEASURED = "measured"
     CAPPED = "capped"  #: a site's limit on a tenant, learnt from a blocked grant
@@ -188,13 +189,18 @@ def seen(
     return Draft(Kind.SEEN, data, job=job)
 
 
+def reopened(job: JobId) -> Draft:
+    return Draft(Kind.REOPENED, {}, job=job)
+
+
 def missing(job: JobId) -> Draft:
     return Draft(Kind.MISSING, {}, job=job)
 
 
-def measured(job: JobId, data: Mapping[str, Any]) -> Draft:
-    """`data`: the plain form of a `horae.arbiter.profiles.Measurement`."""
-    return Draft(Kind.MEASURED, data, job=job)
+def measured(job: JobId, data: Mapping[str, Any], *, warmup_s: Seconds | None = None) -> Draft:
+    """`data`: the plain form of a `horae.arbiter.profiles.Measurement`. `warmup_s`: from running to the first
+    iteration, where this tells it of a start."""
+    return Draft(Kind.MEASURED, data if warmup_s is None else {**data, "warmup_s": warmup_s}, job=job)
 
 
 def capped(pool: str, tenant: str, cap: Gpus, until_s: Seconds, why: str) -> Draft:

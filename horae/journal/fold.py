@@ -192,6 +192,15 @@ def _restart_cost(record: JobRecord, cost_s: Seconds) -> None:
     record.restart_cost_s = cost_s if old is None else NEWEST * cost_s + (1 - NEWEST) * old
 
 
+def _reopened(ledger: Ledger, event: Event) -> None:
+    record = _job(ledger, event)
+    if record is None or record.ended is None:
+        return
+    record.ended = record.ended_s = record.ended_wall_s = record.cancel_sent_s = None
+    record.end_text, record.charged_s = "", max(record.charged_s, event.at_s)
+    _count_app(ledger, record, +1, event.at_s)
+
+
 def _missing(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is None:
@@ -202,8 +211,13 @@ def _missing(ledger: Ledger, event: Event) -> None:
 
 
 def _measured(ledger: Ledger, event: Event) -> None:
-    if (record := _job(ledger, event)) is not None:
-        record.measured = dict(event.data)
+    if (record := _job(ledger, event)) is None:
+        return
+    record.measured = dict(event.data)
+    warmup_s = record.measured.pop("warmup_s", None)
+    if warmup_s is not None:
+        old, record.warmed_epoch = record.warmup_s, record.epoch_seen
+        record.warmup_s = warmup_s if old is None else NEWEST * warmup_s + (1 - NEWEST) * old
 
 
 def _capped(ledger: Ledger, event: Event) -> None:
@@ -386,6 +400,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.MODE: _mode,
     Kind.MAINTENANCE: _maintenance,
     Kind.SEEN: _seen,
+    Kind.REOPENED: _reopened,
     Kind.MISSING: _missing,
     Kind.MEASURED: _measured,
     Kind.CAPPED: _capped,

@@ -71,7 +71,9 @@ class JobRecord:
     restarts: list[Seconds] = field(default_factory=list)  #: when we last asked it to stop, newest last
     started_s: Seconds | None = None  #: when it last came to run
     stop_cost_s: Seconds | None = None
-    restart_cost_s: Seconds | None = None  #: smoothed over its restarts
+    restart_cost_s: Seconds | None = None  #: from asked to stop to running again, without waiting; smoothed
+    warmup_s: Seconds | None = None  #: from running to the first iteration; smoothed
+    warmed_epoch: int = 0  #: of the start that `warmup_s` was last taken from
 
     # accounts, from observed service
     attained: dict[GpuType, GpuSeconds] = field(default_factory=dict)
@@ -101,6 +103,11 @@ class JobRecord:
     def app_key(self) -> str:
         """Apps of one name belong together only within their tenant: nobody joins another's by naming it."""
         return f"{self.tenant}/{self.app}"
+
+    @property
+    def whole_restart_cost_s(self) -> Seconds | None:
+        """What a restart costs it, from the last iteration to the next; None: not measured yet."""
+        return None if self.restart_cost_s is None else self.restart_cost_s + (self.warmup_s or 0.0)
 
     def attained_at(self, now_s: Seconds) -> dict[GpuType, GpuSeconds]:
         out = dict(self.attained)

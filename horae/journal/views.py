@@ -74,7 +74,7 @@ def job_row(record: JobRecord, now_s: Seconds) -> JobRow:
         rate=_rate(record),
         epoch=record.epoch_seen,
         restarts=max(record.epoch_seen - 1, 0),
-        restart_cost_s=record.restart_cost_s,
+        restart_cost_s=record.whole_restart_cost_s,
         exit_code=record.exit_code,
         ended_s=record.ended_wall_s,
         why=why(record),

@@ -12,6 +12,7 @@ and only for jobs that have not ended.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -140,9 +141,12 @@ class Records:
     def _refreshed(self, job: JobId, known: Record | None) -> Record | None:
         path = self.path / job
         try:
-            stamp = os.stat(path, follow_symlinks=False).st_mtime_ns
+            found = os.stat(path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        if not stat.S_ISDIR(found.st_mode):
+            return None
+        stamp = found.st_mtime_ns
         record = known if known is not None and known.settled and known.stamp == stamp else None
         if record is None:
             record = read(job, str(path), known)
@@ -158,7 +162,7 @@ class Records:
 def read(job: JobId, path: str, known: Record | None) -> Record:
     """Everything but whether the supervisor lives. A specification never changes, so it is read once."""
     folder = JobFolder(path)
-    stat = os.stat(path, follow_symlinks=False)
+    stamp = os.stat(path, follow_symlinks=False).st_mtime_ns
     spec, submitted, trouble = (known.spec, known.submitted_s, known.trouble) if known else (None, 0.0, "")
     if spec is None:
         spec, submitted, trouble = _read_spec(folder)
@@ -174,8 +178,8 @@ def read(job: JobId, path: str, known: Record | None) -> Record:
         released=RELEASED_FILE in names,
         lives=known.lives if known else protocol.LOCK_FILE in names,
         trouble=trouble,
-        stamp=stat.st_mtime_ns,
-        settled=time.time_ns() - stat.st_mtime_ns > _TICK_NS,
+        stamp=stamp,
+        settled=time.time_ns() - stamp > _TICK_NS,
     )
 
 

@@ -42,8 +42,12 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     pools = Pools(snapshot, context.speeds)
     jobs = active(snapshot)
     units = _units(snapshot, jobs, options["unit"])
-    # Stage one in the order of counters; within a unit whoever holds GPUs keeps them (non-preemptive).
-    queue = sorted(jobs, key=lambda j: (units[j.name][0], not j.held, j.order))
+
+    # Stage one in the order of counters; who is amid a unit goes on with it (non-preemptive).
+    def amid(job: Job) -> bool:
+        return bool(job.held) and sum(job.attained.values()) > units[job.name][1] + 1e-9
+
+    queue = sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
     crowded = False
     for job in queue:
         step = pools.first_step(job)

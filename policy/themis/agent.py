@@ -25,6 +25,10 @@ class Agent:
     def __init__(self, valuation: Valuation, offered: Offer) -> None:
         self.value = valuation
         self._rack, self._type = offered.rack, offered.gpu_type
+        jobs, gangs = valuation.jobs, valuation.gangs
+        self.types = {
+            t for t in gangs.types for j in jobs if (g := j.gpus.above(0)) and gangs.speed(j, [Chunk(t, "", g)]) > 0
+        }
         self._memo: dict[tuple[tuple[NodeName, Gpus], ...], tuple[Bundle, tuple[NodeName, ...]]] = {}
 
     def bundle(self, nodes: Mapping[NodeName, Gpus]) -> tuple[Bundle, tuple[NodeName, ...]]:

@@ -10,6 +10,8 @@ Winner determination maximises the product of 1/rho, as the sum of logarithms:
 
 The class rows are necessary, and for the usual node sizes sufficient; a choice that does not go onto named nodes
 after all (`policy.themis.realise`) is cut off and the program solved again, so the optimum is one that can be had.
+Of several optima, the one in which bidders gain most who come first in the tie order: always among bidders with equal
+tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
 Bidders that share no class and no tenant's cap are separate programs.
 
 c_i = (product over j != i of 1/rho_j with i present) / (the same with i absent). It is at most 1: Pseudocode 1,
@@ -32,6 +34,9 @@ from policy.solver import Row as SolverRow
 from policy.themis.offer import NodeClass, Offer
 from policy.themis.realise import Order, Quotas, Wins, goes, realise
 from policy.themis.rows import Bid, Demand, Need, Row
+
+#: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
+SETTLED = 400
 
 Value = Callable[[Variable], float]
 Parts = Sequence[tuple[dict[Variable, float], Demand, Need]]
@@ -123,6 +128,7 @@ class _Market:
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
     spread: dict[tuple[tuple[int, ...], Gpus, Need], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[SolverRow] = field(default_factory=list)
+    least: float | None = None  #: settling a tie: the optimum, which must stay
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
@@ -131,6 +137,9 @@ class _Market:
         self._build()
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
         chosen, result_gap, termination, quotas = self._solve(None)
+        contested = self._value(chosen) < sum(best.values()) - 1e-12
+        if contested and termination is Termination.OPTIMAL and len(self.x) <= SETTLED:
+            chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction = {}
@@ -210,7 +219,13 @@ class _Market:
             }
             if taken:
                 program.at_most(taken, cap.room)
-        program.maximise(objective)
+        if self.least is None:
+            program.maximise(objective)
+            return
+        program.at_least(objective, self.least)
+        rank = {b.app: i for i, b in enumerate(self.bids)}
+        early = {self.x[app, r]: 1.0 + (len(rank) - rank[app]) / len(rank) for app, r in self.x}
+        program.maximise({v: gain * early[v] for v, gain in objective.items()})
 
     def _capacity(self, c: NodeClass, parts: Parts) -> None:
         """Necessary conditions for the chunks to fit `len(c.nodes)` nodes of `c.free` GPUs."""
@@ -305,6 +320,31 @@ class _Market:
         while chosen and not self._goes(chosen):
             chosen = {a: r for a, r in chosen.items() if a != min(chosen, key=lambda a: (gain[a], a))}
         return chosen
+
+    def _settled(self, chosen: dict[str, Row], quotas: Quotas) -> tuple[dict[str, Row], Quotas]:
+        """Among optima, the one in which those first in the tie order gain most."""
+        best = self._value(chosen)
+        other = _Market(
+            self.bids,
+            self.classes,
+            self.offered,
+            self.caps,
+            self.log_null,
+            self.seed,
+            self.time_limit_s / 4,
+            self.backend,
+            least=best - 1e-7,
+        )
+        other._build()
+        found, _, termination, spread = other._solve(None)
+        self.spent += other.spent
+        self.solves += 1
+        if termination is Termination.OPTIMAL and self._value(found) >= best - 1e-9 * max(abs(best), 1.0):
+            return found, spread
+        return chosen, quotas
+
+    def _value(self, chosen: Mapping[str, Row]) -> float:
+        return sum(self.gain(b, chosen[b.app]) for b in self.bids if b.app in chosen)
 
     def _tie_order(self, chosen: Mapping[str, Row]) -> dict[str, Row]:
         """Among bidders whose tables are equal, the better rows go to those first in the tie order."""

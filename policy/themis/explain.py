@@ -41,7 +41,7 @@ def _numbers(this: Round, app: str) -> dict[str, Any]:
         "won": won,
         "kept_fraction": outcome.kept_fraction[app] if outcome and app in outcome.kept_fraction else None,
         "kept": sum(payment.kept.values()) if payment else 0,
-        "leftover": sum(this.leftover.get(app, {}).values()),
+        "leftover": max(sum(this.leftover.get(app, {}).values()), 0),
         "leased": sum(standing.base.values()),
         "offered": this.offered.total,
     }
@@ -51,7 +51,7 @@ def _finite(rho: float) -> float | None:
     return rho if isfinite(rho) else None
 
 
-def _story(numbers: dict[str, Any]) -> str:
+def _story(numbers: dict[str, Any], moved: bool) -> str:
     parts = []
     if numbers["leased"]:
         parts.append(f"{numbers['leased']} under lease")
@@ -62,6 +62,8 @@ def _story(numbers: dict[str, Any]) -> str:
         )
     if numbers["leftover"]:
         parts.append(f"{numbers['leftover']} left over by others")
+    if moved:
+        parts.append("moved to idle ones where it is better off")
     return "; ".join(parts)
 
 
@@ -69,7 +71,7 @@ def _holds(this: Round, app: str, job: Job, now: Allocation, numbers: dict[str, 
     found = shared.outcome(job, now, speeds)
     assert found is not None, "a job that holds GPUs has an outcome"
     whose = "" if app == job.name else f" of app {app}"
-    text = f"{found.text} (rho {numbers['rho']:.3g}{whose}: {_story(numbers)})"
+    text = f"{found.text} (rho {numbers['rho']:.3g}{whose}: {_story(numbers, app in this.moved)})"
     change = "other apps that fall further behind, when its lease ends"
     return Reason(found.code, text, {**found.numbers, **numbers}, change)
 

@@ -3,7 +3,11 @@
 Each draw takes one app of those that can still use something and gives it its next useful step: its smallest gang,
 or the next size of a gang it has. Steps, not whole demands, so that chance evens out; on the node where the app
 already is, else where it runs now, else the emptiest node for a gang that may grow and the tightest for one that may
-not, so that the GPUs of an app stay together. When nobody's rho falls any more, what is left is of no use to anyone.
+not, so that the GPUs of an app stay together.
+
+At last an app may give up GPUs, leases included, for idle ones on which it is better off (a second GPU on another node
+where the network costs more than it gives). A lease is a right, and this is the app's own gain. When nobody's rho
+falls any more, what is left is of no use to anyone.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from policy.model import Bytes, Gpus, NodeName
+from policy.model import EMPTY, Bytes, Gpus, NodeName
 from policy.themis.agent import Agent
 from policy.themis.auction import Cap
 from policy.themis.offer import Offer
@@ -32,6 +36,7 @@ class Pool:
     cpus: dict[NodeName, float]
     memory: dict[NodeName, Bytes]
     bundles: dict[str, dict[NodeName, Gpus]]
+    closed: frozenset[NodeName] = frozenset()  #: what is given up there nobody gets: not up
     given: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
 
     def most(self, node: NodeName, need: Need) -> Gpus:
@@ -42,10 +47,16 @@ class Pool:
             most = min(most, self.memory[node] // need.memory)
         return most
 
+    def usable(self, agent: Agent, mine: Mapping[NodeName, Gpus] = EMPTY) -> list[NodeName]:
+        """Nodes with idle GPUs (or the app's own) of a type on which the app can run."""
+        types = self.offered.gpu_type
+        return [n for n, g in self.free.items() if (g > 0 or n in mine) and types[n] in agent.types]
+
     def give(self, app: str, extra: Mapping[NodeName, Gpus], need: Need) -> None:
         """Move `extra` to the app."""
         for node, gpus in extra.items():
-            self.free[node] -= gpus
+            if node not in self.closed:
+                self.free[node] -= gpus
             if node in self.cpus:
                 self.cpus[node] -= need.cpus * gpus
             if node in self.memory:
@@ -76,6 +87,49 @@ def distribute(
                 pool.give(app, extra, needs[app])
 
 
+def exchange(
+    order: Sequence[str],
+    pool: Pool,
+    agents: Mapping[str, Agent],
+    needs: Mapping[str, Need],
+    caps: Iterable[Cap],
+) -> list[str]:
+    """Apps that swap all they have for idle GPUs and some of their own, where that is better; returns who did."""
+    limits = [(cap.apps, cap.room) for cap in caps]
+    moved: list[str] = []
+    for app in order:
+        if not pool.bundles.get(app):
+            continue
+        room = min((r - _taken(pool, apps) for apps, r in limits if app in apps), default=None)
+        better = _elsewhere(app, pool, agents[app], needs[app], room)
+        if better is not None:
+            old = pool.bundles[app]
+            pool.give(app, {n: -g for n, g in old.items()}, needs[app])
+            pool.give(app, better, needs[app])
+            pool.bundles[app] = {n: g for n, g in pool.bundles[app].items() if g}
+            moved.append(app)
+    return moved
+
+
+def _elsewhere(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> dict[NodeName, Gpus] | None:
+    """The best bundle among idle GPUs and the app's own, if it beats what the app has."""
+    mine = pool.bundles[app]
+    held = sum(mine.values())
+    usable = {n: most for n in pool.usable(agent, mine) if (most := pool.most(n, need) + mine.get(n, 0)) > 0}
+    top = sum(usable.values())
+    if agent.value.most is not None:
+        top = min(top, agent.value.most)
+    if room is not None:
+        top = min(top, held + room)
+    best, rho = None, agent.rho(mine) * (1 - 1e-9)
+    for gpus in range(1, top + 1):
+        if any(t.job.gpus.feasible(gpus) for t in agent.value.phases[0]):
+            for bundle in _places(app, pool, agent, {}, usable, gpus):
+                if agent.rho(bundle) < rho:
+                    best, rho = bundle, agent.rho(bundle) * (1 - 1e-9)
+    return best
+
+
 def _taken(pool: Pool, apps: Iterable[str]) -> Gpus:
     return sum(sum(pool.given.get(a, {}).values()) for a in apps)
 
@@ -84,7 +138,7 @@ def _step(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> 
     """The smallest addition, on the best place for it, that makes the app's rho fall; None: there is none."""
     mine = pool.bundles.get(app, {})
     held = sum(mine.values())
-    usable = {n: most for n in pool.free if pool.free[n] and (most := pool.most(n, need)) > 0}
+    usable = {n: most for n in pool.usable(agent) if (most := pool.most(n, need)) > 0}
     top = sum(usable.values())
     if agent.value.most is not None:
         top = min(top, agent.value.most - held)
@@ -117,9 +171,8 @@ def _places(
     app: str, pool: Pool, agent: Agent, mine: Mapping[NodeName, Gpus], usable: Mapping[NodeName, Gpus], gpus: Gpus
 ) -> Iterator[dict[NodeName, Gpus]]:
     runs = pool.offered.held.get(app, {})
-    types = set(agent.value.gangs.types)
     rigid = all(t.job.gpus.rigid for phase in agent.value.phases[:1] for t in phase)
-    fits = [n for n in usable if usable[n] >= gpus and pool.offered.gpu_type[n] in types]
+    fits = [n for n in usable if usable[n] >= gpus]
     order = {n: i for i, n in enumerate(usable)}
     racks = {pool.offered.rack[n] for n in mine}
     ranked = sorted(

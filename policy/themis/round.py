@@ -39,11 +39,12 @@ from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
 from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction import Cap, Outcome, auction
-from policy.themis.leftover import Pool, distribute
+from policy.themis.leftover import Pool, distribute, exchange
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
 from policy.themis.rows import Bid, Rows, need
+from policy.themis.sweeps import losers
 from policy.themis.valuation import cap, valuations
 
 
@@ -72,9 +73,10 @@ class Round:
     outcome: Outcome | None = None
     payments: dict[str, Payment] = field(default_factory=dict)
     bundles: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
-    leftover: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
+    leftover: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)  #: negative where given up
     gangs: dict[JobName, Allocation] = field(default_factory=dict)
     leases: dict[JobName, dict[NodeName, tuple[Seconds, ...]]] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)  #: apps that gave up GPUs for better idle ones
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -85,11 +87,14 @@ class Round:
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One round. Deterministic in snapshot (its state included), options and seed."""
-    this = run(snapshot, options, context)
+    lost = losers(snapshot)
+    left = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in lost)) if lost else snapshot
+    this = run(left, options, context)
     return Proposal(
         allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
         leases=this.leases,
-        reasons=explain.reasons(this, context.speeds),
+        cancel=tuple(lost),
+        reasons={**lost, **explain.reasons(this, context.speeds)},
         state=_state(this),
         solver=_summary(this.outcome, context),
         notes=tuple(this.notes),
@@ -343,7 +348,7 @@ def _leftovers(this: Round, random: Random) -> None:
                 cpus[node] -= needs[app].cpus * gpus
             if node in memory:
                 memory[node] -= needs[app].memory * gpus
-    pool = Pool(this.offered, free, cpus, memory, this.bundles)
+    pool = Pool(this.offered, free, cpus, memory, this.bundles, frozenset(free) - up)
     agents = {app: s.agent for app, s in this.standings.items()}
     others = [app for app in this.standings if app not in this.bidders]
     limits = [
@@ -351,6 +356,9 @@ def _leftovers(this: Round, random: Random) -> None:
         for c in caps(this)
     ]
     distribute([others, this.bidders], pool, agents, needs, limits, random)
+    this.moved = exchange([*others, *this.bidders], pool, agents, needs, limits)
+    if this.moved:
+        distribute([others, this.bidders], pool, agents, needs, limits, random)
     this.leftover = pool.given
 
 

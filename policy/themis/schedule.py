@@ -186,13 +186,13 @@ def prefer(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs, running: set[int
 
 
 def _caps(jobs: int, total: Gpus) -> list[Gpus]:
-    """Largest gangs to try: GPUs over every lane count; for many lanes, a growing step keeps it short."""
-    caps: list[Gpus] = []
+    """Largest gangs to try: GPUs over every lane count, rounded both ways; many lanes in growing steps."""
+    caps: set[Gpus] = set()
     lanes = 1
     while lanes < jobs:
-        caps.append(max(total // lanes, 1))
+        caps |= {max(total // lanes, 1), -(-total // lanes)}
         lanes = max(lanes + 1, lanes * 5 // 4)
-    return sorted({*caps, max(total // jobs, 1), max(-(-total // jobs), 1)}, reverse=True)
+    return sorted({*caps, max(total // jobs, 1), -(-total // jobs)}, reverse=True)
 
 
 def _area(tasks: Sequence[Task], todo: Sequence[int], bundle: Bundle, gangs: Gangs) -> float:

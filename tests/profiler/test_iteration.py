@@ -174,6 +174,37 @@ def test_bars_are_the_last_resort() -> None:
     assert (found.source, found.median) == ("bar", pytest.approx(0.1))
 
 
+def test_an_epochs_mean_step_is_printed_too() -> None:
+    points = [point(e, Kind.EPOCH, epoch=float(e), epoch_s=3.0, step_s=0.083) for e in (1, 2, 3)]
+    found = timing(run(points, iterations_per_epoch=40.0))
+    assert found.iteration is not None
+    assert (found.iteration.source, found.iteration.median) == ("printed", 0.083)
+
+
+def test_a_bars_rate_is_finer_than_an_epoch_in_whole_seconds() -> None:
+    def bars(seconds: float) -> list[Point]:
+        return [
+            point(
+                e,
+                epoch=float(e),
+                iteration=40.0,
+                iterations=40.0,
+                scope="epoch",
+                epoch_s=seconds,
+                step_s=0.083,
+                from_bar=True,
+            )
+            for e in (1, 2, 3)
+        ]
+
+    coarse = timing(run(bars(3.0), scope="epoch", iterations_per_epoch=40.0))
+    assert coarse.iteration is not None
+    assert (coarse.iteration.source, coarse.iteration.median, coarse.warnings) == ("bar", 0.083, ())
+    fine = timing(run(bars(3.29), scope="epoch", iterations_per_epoch=40.0)).iteration
+    assert fine is not None
+    assert fine.source == "epoch"
+
+
 def test_sources_that_disagree_are_named() -> None:
     points = [point(i, iteration=float(i), step_s=0.8, time_s=i * 1.0) for i in range(1, 60)]
     found = timing(run(points))

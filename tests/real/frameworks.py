@@ -1,7 +1,9 @@
-"""Real training frameworks for the tests, each in an environment of its own under `.cache/frameworks` of the checkout.
+"""Real training frameworks for the tests, each in an environment of its own in `.cache/frameworks` of the checkout.
 
-    with_torch()       Debian 12's python3-torch 1.13 (DDP over gloo), unpacked from its packages, not installed
+    with_torch()       Debian 12's python3-torch 1.13 (DDP over gloo): the installed one, else unpacked, not installed
     with_tensorflow()  tensorflow-cpu 2.15 (Keras 2, tf.estimator) in a virtual environment
+    with_torch_extras()  Debian's torch with transformers and lightning
+    with_jax()         JAX, and Keras 3 on it
 
 Made once (minutes, about 1.5 GB), then reused; a lock lets tests that run side by side wait for one of them. An
 environment is complete when its marker file names this recipe; a half-made one is thrown away. Downloads are tried
@@ -51,7 +53,10 @@ class Framework:
 
 
 def with_torch() -> Framework:
-    """Debian's torch. Needs apt and a Debian 12 of the same architecture."""
+    """Debian's torch: the system's where it is installed, else unpacked from its packages (Debian 12, x86_64)."""
+    paced = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if _imports("/usr/bin/python3", "torch"):
+        return Framework("torch", "/usr/bin/python3", paced)
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Unavailable("no apt-get here; Debian's torch is unpacked from its packages")
     home = _made("torch-1.13-debian", "1", _make_torch)
@@ -64,10 +69,17 @@ def with_torch() -> Framework:
         {
             "PYTHONPATH": str(packages),
             "LD_LIBRARY_PATH": ":".join(d for d in libraries if str(packages) not in d),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
+            **paced,
         },
     )
+
+
+def _imports(python: str, module: str) -> bool:
+    if not Path(python).exists():
+        return False
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LD_"))}
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code], env=clean, check=False).returncode == 0
 
 
 def with_tensorflow() -> Framework:
@@ -78,6 +90,39 @@ def with_tensorflow() -> Framework:
         str(home / "venv/bin/python"),
         {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"},
     )
+
+
+#: Without their dependencies: torch is Debian's, and the index's own is gigabytes of CUDA.
+_TORCH_EXTRAS = (
+    *("transformers==4.36.2", "tokenizers==0.15.2", "huggingface-hub==0.20.3", "safetensors==0.4.5"),
+    *("accelerate==0.25.0", "lightning==2.1.4", "lightning-utilities==0.11.9", "torchmetrics==1.2.1"),
+    *("regex", "filelock", "requests", "urllib3", "idna", "certifi", "charset-normalizer", "tqdm", "packaging"),
+    *("pyyaml", "psutil", "fsspec", "typing-extensions", "setuptools<81", "numpy<2"),
+)
+
+
+def with_torch_extras() -> Framework:
+    """Debian's torch with transformers and lightning of its time."""
+    torch = with_torch()
+
+    def make(home: Path) -> None:
+        _tried([torch.python, "-m", "venv", "--system-site-packages", str(home / "venv")], home)
+        _tried([*_pip(home), "--no-deps", *_TORCH_EXTRAS], home)
+
+    home = _made("torch-extras", "1", make)
+    return Framework("torch-extras", str(home / "venv/bin/python"), torch.env)
+
+
+def with_jax() -> Framework:
+    """JAX on CPUs, and Keras 3 on JAX."""
+
+    def make(home: Path) -> None:
+        _tried([sys.executable, "-m", "venv", str(home / "venv")], home)
+        _tried([*_pip(home), "jax==0.10.2", "keras==3.15.1", "h5py"], home)
+
+    home = _made("jax", "1", make)
+    env = {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
+    return Framework("jax", str(home / "venv/bin/python"), env)
 
 
 def or_skip(make: Callable[[], Framework]) -> Framework:
@@ -161,8 +206,12 @@ def _make_tensorflow(home: Path) -> None:
     if python is None:
         raise Unavailable("tensorflow 2.15 needs a Python of 3.9 to 3.11")
     _tried([python, "-m", "venv", str(home / "venv")], home)
-    pip = [str(home / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _tried([*pip, "--retries", "5", "tensorflow-cpu==2.15.*", "numpy<2"], home)
+    _tried([*_pip(home), "tensorflow-cpu==2.15.*", "numpy<2"], home)
+
+
+def _pip(home: Path) -> list[str]:
+    python = str(home / "venv/bin/python")
+    return [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "5"]
 
 
 def _tried(command: list[str], folder: Path) -> str:

@@ -27,6 +27,9 @@ def training(model: Any, distributed: bool = False, **options: Any) -> Training:
     def save(folder: str) -> None:
         import numpy
 
+        sync = getattr(model, "jax_state_sync", None)
+        if callable(sync):  # on JAX, `fit` keeps the state to itself until it is asked for
+            sync()
         model.save_weights(os.path.join(folder, _WEIGHTS))
         arrays = {"v%d" % i: numpy.asarray(each) for i, each in enumerate(_variables(model.optimizer))}
         with open(os.path.join(folder, _OPTIMIZER), "wb") as file:

@@ -1,19 +1,19 @@
 """Lightning (`lightning` or `pytorch_lightning`) under the SDK.
 
-    elastic_ = lightning_.callback(global_batch=256)
-    trainer = Trainer(max_steps=4000, callbacks=[elastic_], enable_checkpointing=False, logger=False,
-                      use_distributed_sampler=True)
-    trainer.fit(module, DataLoader(data, batch_size=elastic_.batch_size()), ckpt_path=elastic_.resume())
+    elastic_ = lightning_.callback(steps=4000, global_batch=256, samples=len(data), seed=7)
+    trainer = Trainer(max_steps=4000, max_epochs=-1, callbacks=[elastic_], enable_checkpointing=False,
+                      use_distributed_sampler=False, **elastic_.arguments())
+    trainer.fit(module, DataLoader(data, batch_sampler=elastic_.batches()), ckpt_path=elastic_.resume())
 
-A request to leave ends `fit` by `Stopped` at the same step on every rank. Every rank takes part in a checkpoint,
-as Lightning wants it, so it must be in a folder that all ranks share.
+Lightning does not know where in an epoch a resumed loader stands; the SDK's batches do, so the whole run is one
+epoch of theirs. A request to leave ends `fit` by `Stopped` at the same step on every rank. Every rank takes part in
+a checkpoint, as Lightning wants it, so it must be in a folder that all ranks share.
 """
 
 import os
-from typing import Any, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from ..training import Training
-from .transformers_ import shape
 
 _FILE = "lightning.ckpt"
 
@@ -32,9 +32,16 @@ def callback(global_batch: int, **options: Any) -> Any:
             options["keep_fetched"] = True
             self.training = Training(global_batch=global_batch, save=self._save, load=self._load, **options)
 
-        def batch_size(self) -> int:
-            """This rank's share of the global batch, for its DataLoader. Raises ValueError for uneven shares."""
-            return shape(global_batch, self.training.world, None)["per_device_train_batch_size"]
+        def arguments(self) -> Dict[str, int]:
+            """For `Trainer(**...)`: the gang as Lightning counts it. Raises ValueError for unequal nodes."""
+            nodes = self.training.environment.nodes or {"": self.training.world}
+            if len(set(nodes.values())) > 1:
+                raise ValueError("Lightning wants the same number of GPUs on every node, not %s" % nodes)
+            return {"num_nodes": len(nodes), "devices": max(nodes.values())}
+
+        def batches(self) -> "Batches":
+            """For `DataLoader(batch_sampler=...)`: this rank's share of each global batch. Raises ValueError."""
+            return Batches(self.training)
 
         def resume(self) -> Optional[str]:
             """For `fit(ckpt_path=...)`."""
@@ -65,6 +72,32 @@ def callback(global_batch: int, **options: Any) -> Any:
             self._folder = folder  # Lightning itself loads it
 
     return ElasticCallback()
+
+
+class Batches:
+    """Indices of this rank, a list for each step still to come. Its length is that of the whole run."""
+
+    def __init__(self, training: Training) -> None:
+        if training.sampler is None or training.steps is None:
+            raise ValueError("batches need `samples` and `steps`")
+        if training.global_batch % training.world:
+            raise ValueError(
+                "Lightning averages over ranks, so they need equal shares: a global batch of %d over %d ranks has none"
+                % (training.global_batch, training.world)
+            )
+        self._training = training
+        self._sampler = training.sampler
+        self._steps = training.steps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> "Iterator[List[int]]":
+        training = self._training
+        start = training.position  # the loader runs ahead of the training
+        for i in range(self._steps - training.step):
+            position = start + i * training.global_batch
+            yield list(training.share(self._sampler.batch(position, training.global_batch)))
 
 
 def _base() -> Any:

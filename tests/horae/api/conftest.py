@@ -57,7 +57,7 @@ def serve(folder: Path) -> Iterator[Serve]:
         server = Server(create_app(book, Site(**site)), path)
         server.start()
         servers.append(server)
-        client = Client(path, timeout_s=20)
+        client = Client(path, timeout_s=60)
         _ready(client)
         return client
 

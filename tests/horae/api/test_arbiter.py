@@ -227,10 +227,10 @@ def test_root_and_whoever_runs_it_operate_it(folder: Path, me: str) -> None:
 AS_ANOTHER = """
 import os, sys, json
 sys.path[:0] = json.loads(sys.argv[2])
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
 from pathlib import Path
 from horae.api.client import Client
 from horae.api.errors import ApiError
+os.setgroups([]); os.setgid(65534); os.setuid(65534)  # after the imports: an interpreter may live in root's home
 client = Client(Path(sys.argv[1]))
 out = {"you": client.about()["you"], "jobs": client.submit([{"command": ["true"], "gpus": 1}]), "1": client.job("1")}
 for name, act in (("cancel", lambda: client.cancel("1")), ("release", client.release_all)):

@@ -18,7 +18,7 @@ SNAPSHOT = Snapshot(
 )
 
 
-def question(limit_s: float = 5.0) -> Question:
+def question(limit_s: float = 60.0) -> Question:
     return Question("main", SNAPSHOT, "test", {}, 7, limit_s)
 
 

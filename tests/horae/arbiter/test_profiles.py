@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from horae.arbiter.profiles import LOGS_A_ROUND, SdkProfiles
@@ -134,3 +136,21 @@ def test_a_round_reads_no_more_logs_than_it_may_and_forgets_no_job() -> None:
     second = profiles.update(many, logs)
     assert len(first) == LOGS_A_ROUND
     assert set(first) | set(second) == set(names)
+
+
+def test_the_time_before_the_first_iteration_is_part_of_a_restarts_cost(tmp_path: Path) -> None:
+    """The program says it runs 1 s after its grant, and takes its first step 4 s later."""
+    from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
+
+    site = Site(tmp_path, policy=equal_shares)
+    slow = spec("slow", (1, 8), steps=10**6, extra={"fake.warmup_s": "4"})
+    (first,) = site.desk.submit([slow], ANN)
+    site.until(first, JobState.RUNNING)
+    site.run(25)
+    assert site.job(first).warmup_s == pytest.approx(4.0, abs=1.0)
+    assert site.job(first).whole_restart_cost_s is None
+    site.desk.submit([spec("second", (1, 8), steps=10**6), spec("third", (1, 8), steps=10**6)], BEN)
+    site.run(40)
+    record = site.job(first)
+    assert record.epoch == 2
+    assert record.whole_restart_cost_s == pytest.approx(0.5 + 1.0 + 4.0, abs=2.0)

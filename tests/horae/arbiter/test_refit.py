@@ -21,8 +21,8 @@ def test_targets_fit_and_vetoed_jobs_keep_what_they_hold(data: st.DataObject, jo
     targets = data.draw(st.composite(allocations)(order), label="targets")
     running = [j for j in order if held[j]]
     vetoed = frozenset(data.draw(st.lists(st.sampled_from(running), unique=True)) if running else [])
-    soft = frozenset(data.draw(st.lists(st.sampled_from(running), unique=True)) if running else [])
-    fit = refit(order, targets, held, capacity=NODES, vetoed=vetoed, soft=soft)
+    soft = data.draw(st.lists(st.sampled_from(running), unique=True)) if running else []
+    fit = refit(order, targets, held, capacity=NODES, vetoed=vetoed, stay={j: held[j] for j in soft})
     used: Counter[str] = Counter()
     for job, target in fit.targets.items():
         used.update(target)
@@ -63,9 +63,9 @@ def test_who_lost_its_place_is_offered_another() -> None:
 
 def test_a_move_of_little_use_is_made_when_it_makes_room() -> None:
     held: dict[str, Allocation] = {"mover": {"a": 2}}
-    alone = refit(["mover"], {"mover": {"b": 2}}, held, capacity=NODES, vetoed=frozenset(), soft=frozenset({"mover"}))
+    alone = refit(["mover"], {"mover": {"b": 2}}, held, capacity=NODES, vetoed=frozenset(), stay=held)
     assert alone.targets == {"mover": {"a": 2}}
     targets: dict[str, Allocation] = {"mover": {"b": 2}, "wide": {"a": 4}}
-    room = refit(["mover", "wide"], targets, held, capacity=NODES, vetoed=frozenset(), soft=frozenset({"mover"}))
+    room = refit(["mover", "wide"], targets, held, capacity=NODES, vetoed=frozenset(), stay=held)
     assert room.targets == targets
     assert room.overruled == {"mover"}

@@ -35,7 +35,7 @@ def arbiter(tmp_path: Path) -> Iterator[Arbiter]:
     running.stop()
 
 
-def eventually(what: Callable[[], bool], patience_s: float = 20.0) -> None:
+def eventually(what: Callable[[], bool], patience_s: float = 90.0) -> None:
     until = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < until, "not in time"

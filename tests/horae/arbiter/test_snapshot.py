@@ -11,7 +11,7 @@ from horae.journal import events
 from horae.port import JobState
 from policy import instance
 from policy.decide import decide
-from policy.model import GpuRange, Health, Job, Limits, Provenance, Snapshot
+from policy.model import GpuRange, Health, Job, Limits, Provenance, Snapshot, Work
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 
@@ -186,3 +186,14 @@ def test_leases_of_what_is_held_are_in_it(tmp_path: Path) -> None:
     assert len(times) == 2 and all(t > site.core.now_s() for t in times)
     site.reopen()
     assert job(site, name).lease_until != {}
+
+
+def test_a_job_past_its_stated_length_is_let_end_by_itself(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (name,) = running(site, spec("longer", 2, steps=10**6, throughput={"k80": {1: 1.0, 2: 2.0}}))
+    picture(site)
+    site.core.fresh[name] = Measurement(done=2e6, total=1e6)
+    assert site.core.view is not None
+    shown = question(site.core.ledger, site.config.pools[0], site.core.view).snapshot
+    assert shown.jobs[0].work == Work(2e6 + 1, 2e6)
+    assert sum(decide(shown, "srtf").allocation[name].values()) == 2

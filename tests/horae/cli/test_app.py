@@ -39,16 +39,22 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_has_help_with_an_example(name: str) -> None:
-    done = run(name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Example" in done.stdout
-    assert f"horae {name}" in re.sub(r"\s+", " ", done.stdout)
+def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "Example" in page
+    assert f"horae {name}" in re.sub(r"\s+", " ", page)
+
+
+#: Commands with commands of their own.
+GROUPED = {"config": ("show",), "lab": ("up",)}
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion", "schema"}))
-def test_every_command_speaks_json(name: str) -> None:
-    assert "--json" in run(name, "--help").stdout or "--json" in run(name, "show", "--help").stdout
+def test_every_command_speaks_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([name], *([name, child] for child in GROUPED.get(name, ()))):
+        assert main([*words, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
 
 
 def test_a_mistyped_command_is_a_usage_error_with_a_suggestion() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widgets import DataTable
 
 from horae.api.views import fair_shares
 from horae.cli.live import parts
@@ -68,6 +68,7 @@ def walk(
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 40)])
 def test_the_whole_picture_is_on_the_screen(size: tuple[int, int]) -> None:
     async def look(app: LiveApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Quit" in screen(app) and "waits-turn" in screen(app))
         shown = screen(app)
         for word in (
             "horae",
@@ -254,10 +255,3 @@ def test_fair_shares_are_weighted_max_min(tenants: dict[str, tuple[float, int]],
         if share < demand[tenant] - 1e-6:  # unsatisfied: nobody has more for its weight
             level = share / weights[tenant]
             assert all(shares[t] / weights[t] <= level + 1e-6 for t in shares)
-
-
-def test_static_parts_are_drawn_once_a_refresh() -> None:
-    async def look(app: LiveApp, pilot: Pilot[None]) -> None:
-        assert app.query_one("#nodes", Static).size.height <= 8
-
-    walk(VIEW, (80, 24), look)

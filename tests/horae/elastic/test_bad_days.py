@@ -256,7 +256,7 @@ def test_a_full_disk_at_the_last_checkpoint_is_told_and_the_older_one_is_kept(ex
     assert state["checkpoint"]["step"] >= 10
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root; others run the tests above")
+@pytest.mark.root  # mounts a small filesystem; everybody else has the tests above
 def test_on_a_real_full_filesystem(tmp_path: Path) -> None:
     """The same on a small tmpfs: log, state and checkpoints share a disk that the job's own output fills."""
     disk = tmp_path / "disk"

@@ -1,0 +1,164 @@
+"""What does the adapter add to a resize, and to reading a long queue, on a real slurmctld?
+
+Resize: the same job is stopped and started on alternating shapes that share a node, by the bare commands (scancel,
+squeue, one scontrol for update and release, the mandatory second between) and by the adapter. Observation: the
+adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
+the queue, with slurmctld's CPU time.
+
+    python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--out benchmarks/results/slurm_resize.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from horae.lab import LabRequest
+from horae.port import JobState, ObservedJob
+from slurm_plugin.adapter import SlurmCluster, connect
+from slurm_plugin.clients.command import JOB_FIELDS, NODE_FIELDS
+from slurm_plugin.lab.private import PrivateSlurm
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.02; done\n"
+SHAPES = (("n1",), ("n1", "n2"))
+
+
+def until(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the cluster did not follow")
+        time.sleep(0.02)
+
+
+def floor(lab: PrivateSlurm, job: str, nodes: tuple[str, ...], first: bool) -> float:
+    """One resize by hand; seconds from the request to stop until the new shape runs."""
+
+    def state() -> str:
+        return lab.run(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]).stdout.strip()
+
+    began = time.monotonic()
+    if not first:
+        lab.run(["scancel", "-b", "-s", "USR1", job])
+        until(lambda: state() == "SPECIAL_EXIT")
+        time.sleep(1.0)
+    count = len(nodes)
+    update = f"update jobid={job} StartTime=now NumNodes={count}-{count} NumTasks={count} NumCPUs={count} "
+    update += f"ReqNodeList={','.join(nodes)} Gres=gpu:2"
+    lab.run(["scontrol"], input=f"{update}\nrelease {job}\n")
+    until(lambda: state() == "RUNNING")
+    return time.monotonic() - began
+
+
+def ours(port: SlurmCluster, job: str, nodes: tuple[str, ...], epoch: int) -> float:
+    def seen() -> ObservedJob:
+        return next(each for each in port.observe().jobs if each.id == job)
+
+    began = time.monotonic()
+    if epoch > 1:
+        port.checkpoint_and_stop(job, 20)
+        until(lambda: seen().state is JobState.STOPPED)
+    port.start(job, dict.fromkeys(nodes, 2), epoch)
+    until(lambda: seen().state is JobState.RUNNING)
+    return time.monotonic() - began
+
+
+def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any]:
+    script = lab.folder / "shared" / "bench.sh"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(SCRIPT)
+    common = ["sbatch", "--parsable", "--gres=gpu:1", "--requeue", "--output=/dev/null"]
+    bare = lab.run([*common, "--hold", "--partition=raw", str(script)]).stdout.strip()
+    lab.run([*common, "--partition=dl", "--comment=horae:min=1,max=8", str(script)])
+    held = port.observe().jobs[-1].id
+    times: dict[str, list[float]] = {"floor": [], "adapter": []}
+    for cycle in range(cycles + 1):  # side by side, so that both meet the same machine
+        nodes = SHAPES[cycle % 2]
+        by_hand = floor(lab, bare, tuple(f"n{int(node[1:]) + 4}" for node in nodes), cycle == 0)
+        by_us = ours(port, held, nodes, cycle + 1)
+        time.sleep(1.0)  # a start younger than two seconds may have no trap yet, and is not signalled
+        if cycle:  # the first is a start, not a resize
+            times["floor"].append(by_hand)
+            times["adapter"].append(by_us)
+    port.cancel(held)
+    lab.run(["scancel", bare])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {"cycles": cycles, "median_s": medians, "ratio": medians["adapter"] / medians["floor"], "all_s": times}
+
+
+def observation(lab: PrivateSlurm, port: SlurmCluster, length: int, have: int) -> dict[str, Any]:
+    script = lab.folder / "shared" / "bench.sh"
+    for _ in range((length - have) // 500):
+        lab.run(["sbatch", "--parsable", "--array=1-500", "--gres=gpu:1", "--comment=horae:min=1,max=8", str(script)])
+    pid = int((lab.folder / "run/slurmctld.pid").read_text())
+
+    def cpu() -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def bare() -> None:
+        lab.run(["squeue", "-h", "-r", "-t", "all", "-p", "dl", "-O", ",".join(f"{name}:|" for name in JOB_FIELDS)])
+        lab.run(["sinfo", "-h", "-N", "-p", "dl", "-O", ",".join(f"{name}:|" for name in NODE_FIELDS)])
+
+    result: dict[str, Any] = {"jobs": len(port.observe().jobs)}
+    for name, call in (("bare", bare), ("adapter", port.observe)):
+        before, times = cpu(), []
+        calls = port.client.calls
+        for _ in range(5):
+            began = time.monotonic()
+            call()
+            times.append(time.monotonic() - began)
+        result[name] = {"median_s": statistics.median(times), "slurmctld_cpu_s": (cpu() - before) / 5}
+        if name == "adapter":
+            result["requests_a_round"] = (port.client.calls - calls) / 5
+    result["ratio"] = result["adapter"]["median_s"] / result["bare"]["median_s"]
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cycles", type=int, default=10)
+    parser.add_argument("--queue", type=int, nargs="*", default=[500, 2000])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/slurm_resize.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        lab = PrivateSlurm(Path(folder) / "lab", ROOT / ".cache" / "slurm")
+        lab.up(LabRequest(name="bench", nodes=8))
+        port = connect(lab.facts())
+        try:
+            port.claim("benchmark")
+            port.heartbeat()
+            result: dict[str, Any] = {"resize": resizes(lab, port, options.cycles), "observation": []}
+            have = 0
+            for length in options.queue:
+                port.heartbeat()
+                result["observation"].append(observation(lab, port, length, have))
+                have = length
+            result["provenance"] = {
+                "command": " ".join(["python", "benchmarks/slurm_resize.py", *sys.argv[1:]]),
+                "slurm": port.facts().version,
+                "python": platform.python_version(),
+                "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
+                "load": os.getloadavg()[0],
+                "date": time.strftime("%Y-%m-%d"),
+            }
+        finally:
+            port.close()
+            lab.down()
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({key: value for key, value in result.items() if key != "provenance"}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

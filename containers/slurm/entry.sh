@@ -1,0 +1,70 @@
+#!/bin/bash
+# The one entry of the mini-cluster's containers: entry.sh ROLE, with /etc/slurm and /shared mounted.
+set -e
+role=$1
+install -d -o munge -g munge -m 755 /run/munge
+install -d -o munge -g munge -m 700 /etc/munge /var/log/munge /var/lib/munge
+install -d -o slurm -g slurm /var/log/slurm /var/lib/slurm /run/slurm /run/slurmctld
+install -d /var/spool/slurmd
+secret=/etc/slurm/secret
+if [ ! -f $secret/munge.key ] && [ "$role" = dbd ]; then # by hand, without `horae lab`: the first makes the secrets
+  mkdir -p $secret
+  head -c 32 /dev/urandom > $secret/jwt.key
+  head -c 1024 /dev/urandom > $secret/munge.key.part && mv $secret/munge.key.part $secret/munge.key
+fi
+while [ ! -f $secret/munge.key ]; do sleep .1; done
+install -o munge -g munge -m 400 $secret/munge.key /etc/munge/munge.key
+install -o slurm -g slurm -m 400 $secret/jwt.key /run/slurm/jwt.key
+runuser -u munge -- munged --force
+
+wait_port() { while ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep .1; done; }
+
+start_sshd() {
+  [ -d $secret/ssh ] || return 0
+  install -d /run/sshd
+  install -m 600 $secret/ssh/host_key /etc/ssh/ssh_host_ed25519_key
+  for user in alice bob horae; do
+    install -d -o $user -g $user -m 700 /home/$user/.ssh
+    install -o $user -g $user -m 600 $secret/ssh/user_key.pub /home/$user/.ssh/authorized_keys
+  done
+  printf 'LC_ALL=C\nSLURM_TIME_FORMAT=%%s\n' >> /etc/environment
+  printf 'HostKey /etc/ssh/ssh_host_ed25519_key\nUsePAM no\nAcceptEnv SLURM_* LC_*\nMaxSessions 50\nMaxStartups 50\nSubsystem sftp internal-sftp\n' > /etc/ssh/horae.conf
+  for user in alice bob horae; do usermod -p '*' $user; done
+  /usr/sbin/sshd -f /etc/ssh/horae.conf
+}
+
+case $role in
+  dbd)
+    install -o slurm -g slurm -m 600 /etc/slurm/slurmdbd.conf.in /run/slurm/slurmdbd.conf
+    export SLURM_CONF=/etc/slurm/slurm.conf
+    wait_port db 3306
+    mkdir -p /etc/slurm-dbd && cp /run/slurm/slurmdbd.conf /etc/slurm-dbd/ && cp /etc/slurm/slurm.conf /etc/slurm-dbd/
+    chown slurm:slurm /etc/slurm-dbd/slurmdbd.conf && chmod 600 /etc/slurm-dbd/slurmdbd.conf
+    SLURM_CONF=/etc/slurm-dbd/slurm.conf exec runuser -u slurm -- slurmdbd -D
+    ;;
+  ctl)
+    start_sshd
+    [ -z "$WITH_DBD" ] || wait_port dbd 6819
+    # slurmctld may be killed and started again inside the container: bad days need the container to live on
+    trap 'kill $(cat /run/slurmctld/slurmctld.pid 2>/dev/null) 2>/dev/null; exit 0' TERM INT
+    runuser -u slurm -- slurmctld
+    while :; do sleep 3600 & wait $!; done
+    ;;
+  rest)
+    wait_port ctl 6817
+    export SLURM_JWT=daemon SLURMRESTD_SECURITY=disable_unshare_sysv,disable_unshare_files
+    exec runuser -u slurmrest -- slurmrestd -a rest_auth/jwt 0.0.0.0:6820
+    ;;
+  node)
+    for i in $(seq 0 15); do [ -e /dev/nvidia$i ] || mknod -m 666 /dev/nvidia$i c 1 3; done
+    exec slurmd -D -N "$(hostname)"
+    ;;
+  login)
+    start_sshd
+    while :; do sleep 3600 & wait $!; done
+    ;;
+  *)
+    echo "no such role: $role (dbd ctl rest node login)" >&2
+    exit 2
+    ;;
+esac

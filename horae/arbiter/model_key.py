@@ -1,0 +1,104 @@
+"""The model key: under which name a job's measurements are shared.
+
+Given by the user it is taken as it is, and shared with every job of any tenant that gives the same. Otherwise it is
+derived from what the job runs: the script and those of its arguments that say what is computed (model, sizes, batch,
+precision, data), without those that only steer it (learning rate, seed, paths, ports, lengths). A derived key is the
+tenant's own. `horae explain` shows the key; `horae submit key=NAME` corrects it for what follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from horae.spec import JobSpec
+
+#: Programs that only start another one.
+_STARTERS = re.compile(
+    r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovodrun|"
+    r"horae-exec|time|uv|poetry|conda|apptainer|singularity"
+)
+_STARTER_WORDS = {"run", "launch", "exec", "-u", "-m", "-O", "--", "torch.distributed.run", "torch.distributed.launch"}
+#: Arguments that say what is computed.
+_MATTERS = re.compile(
+    r"(?:^|[-_.])(?:model|arch|architecture|network|net|backbone|encoder|decoder|config|cfg|task|dataset|data|"
+    r"layers?|num_?layers|depth|width|hidden|hidden_?size|d_?model|dim|heads?|n_?heads?|nhid|emsize|vocab|vocab_?size|"
+    r"batch|bs|batch_?size|seq|seq_?len|seq_?length|max_?length|bptt|img|image_?size|resolution|crop|"
+    r"dtype|precision|fp16|bf16|amp|half|zero|stage)(?:$|[-_.])",
+    re.IGNORECASE,
+)
+#: ... and those that contain such a word but only steer.
+_STEERS = re.compile(
+    r"(?:dir|path|file|out|output|save|log|resume|checkpoint|ckpt|seed|lr|learning|epochs?|steps?|workers|port|url|"
+    r"every|freq|interval|name|tag|cache|test|eval|valid)",
+    re.IGNORECASE,
+)
+LONGEST = 120
+
+
+def model_key(spec: JobSpec) -> str:
+    """The key of a job; never empty."""
+    if spec.model:
+        return spec.model
+    script, arguments = _script(spec.command)
+    parts = [f"{name}={value}" if value else name for name, value in sorted(_matter(arguments))]
+    key = script + (":" + ",".join(parts) if parts else "")
+    return f"{spec.tenant or spec.owner or 'anyone'}/{key[:LONGEST]}"
+
+
+def _script(command: Sequence[str]) -> tuple[str, list[str]]:
+    """What is run, without what starts it, and its arguments."""
+    words = list(command)
+    module = False
+    while words:
+        word = words[0]
+        name = PurePosixPath(word).name
+        assigns = "=" in word and not word.startswith("-") and word.split("=")[0].isidentifier()
+        if module and word not in _STARTER_WORDS:
+            break
+        if _STARTERS.fullmatch(name) or word in _STARTER_WORDS or assigns:
+            module = word == "-m"
+            words.pop(0)
+        elif word.startswith("-"):  # an option of what starts it
+            words.pop(0)
+            if "=" not in word and words and not _looks_like_script(words[0]) and not words[0].startswith("-"):
+                words.pop(0)
+        else:
+            break
+    if not words:
+        return PurePosixPath(command[0]).name if command else "nothing", []
+    return PurePosixPath(words[0]).name.removesuffix(".py").removesuffix(".sh"), words[1:]
+
+
+def _looks_like_script(word: str) -> bool:
+    return word.endswith((".py", ".sh")) or _STARTERS.fullmatch(PurePosixPath(word).name) is not None
+
+
+def _matter(arguments: Sequence[str]) -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+    i = 0
+    while i < len(arguments):
+        word = arguments[i]
+        i += 1
+        if not word.startswith("-"):
+            name, _, value = word.partition("=")  # Hydra: model=resnet50 model.depth=50
+            if value and _tells(name):
+                found.add((name, _short(value)))
+            continue
+        name, _, value = word.lstrip("-").partition("=")
+        if not value and i < len(arguments) and not arguments[i].startswith("-"):
+            value = arguments[i]
+            i += 1
+        if _tells(name):
+            found.add((name, _short(value)))
+    return found
+
+
+def _tells(name: str) -> bool:
+    return _MATTERS.search(name) is not None and _STEERS.search(name) is None
+
+
+def _short(value: str) -> str:
+    """A path by its last part: where a thing lies does not matter."""
+    return PurePosixPath(value).name if "/" in value else value

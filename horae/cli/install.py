@@ -1,0 +1,76 @@
+"""`horae install KIND` and `horae uninstall KIND`: nothing is written without --yes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from horae import sites
+from horae.cli import screen
+from horae.cli.options import Json, example
+from policy.model import BadInput
+
+SETTINGS = {"epilog": example("horae install slurm --set partition=gpu", "horae install slurm --yes")}
+RECORD = Path("/var/lib/horae/installed.json")
+Kind = Annotated[str, typer.Argument(help="slurm")]
+Yes = Annotated[bool, typer.Option("--yes", help="write; without it, only show")]
+Record = Annotated[Path, typer.Option("--record", help="where it is noted what was there before")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE, again and again: see the kind's install guide")
+]
+
+
+def install(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = RECORD, as_json: Json = False) -> None:
+    """Show, and with --yes make, every change to this host's files; idempotent."""
+    changes, commands = sites.site(kind).changes(_pairs(set_ or []))
+    waiting = sites.pending(changes)
+    if as_json:
+        shown = [{"path": str(c.path), "why": c.why, "diff": sites.diff(c)} for c in waiting]
+        if yes:
+            sites.apply(changes, record)
+        screen.emit_json({"changes": shown, "written": yes, "commands": list(commands) if waiting else []})
+        return
+    for change in waiting:
+        print(f"# {change.path}: {change.why}")
+        print(sites.diff(change), end="")
+    if not waiting:
+        print("nothing to change: everything is in place")
+    elif yes:
+        sites.apply(changes, record)
+        print(f"written: {len(waiting)} files; what was there before is in {record}")
+    else:
+        print(f"nothing was written: {len(waiting)} files would change with --yes")
+    if commands and waiting:
+        print("then run:")
+        for command in commands:
+            print(f"  {command}")
+
+
+def uninstall(kind: Kind, yes: Yes = False, record: Record = RECORD, as_json: Json = False) -> None:
+    """Put back, byte for byte, what install changed; files that were edited since are left alone and named."""
+    sites.site(kind)
+    if not yes and not as_json:
+        print(f"nothing was written: with --yes, everything noted in {record} is put back")
+        return
+    done, left = sites.restore(record) if yes else ([], [])
+    if as_json:
+        screen.emit_json({"restored": [str(p) for p in done], "left_alone": [str(p) for p in left], "written": yes})
+    else:
+        for path in done:
+            print(f"restored {path}")
+        for path in left:
+            print(f"left alone, edited since: {path}")
+    if left:
+        raise typer.Exit(1)
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise BadInput(f"'{word}' is not NAME=VALUE", where="--set", value=word)
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,152 @@
+"""What a cluster kind brings for a site's administrator: install and uninstall (`doctor.py` for the checks).
+
+A site is an entry point of the group `horae.sites`: a class without arguments that follows `Site`. Changes to files
+are values first (`Change`): shown as a diff, written only when told, recorded so that `uninstall` restores every
+byte, and never undone over an administrator's later edit.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from policy.model import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file as it is to be. `after` None: the file goes."""
+
+    path: Path
+    after: bytes | None
+    why: str
+    mode: int = 0o644
+
+
+class Site(Protocol):
+    def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
+        """Files to change, and commands for the administrator to run after that. Raises BadInput."""
+        ...
+
+
+def sites() -> dict[str, Site]:
+    return {point.name: point.load()() for point in entry_points(group="horae.sites")}
+
+
+def site(kind: str) -> Site:
+    known = sites()
+    if kind not in known:
+        raise BadInput(f"no cluster kind '{kind}'", value=kind, remedy=f"one of {', '.join(sorted(known))}")
+    return known[kind]
+
+
+def pending(changes: Iterable[Change]) -> list[Change]:
+    """Those that would change anything."""
+    return [change for change in changes if _read(change.path) != change.after]
+
+
+def diff(change: Change) -> str:
+    before, after = _read(change.path) or b"", change.after or b""
+    lines = difflib.unified_diff(
+        before.decode(errors="replace").splitlines(keepends=True),
+        after.decode(errors="replace").splitlines(keepends=True),
+        str(change.path) if before else "/dev/null",
+        str(change.path) if change.after is not None else "/dev/null",
+    )
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+
+
+def apply(changes: Sequence[Change], record: Path) -> None:
+    """Write them, and first what was there into `record`. Raises BadInput for what cannot be written."""
+    known = _load(record)
+    for change in pending(changes):
+        key = str(change.path)
+        before = _read(change.path)
+        entry = known.setdefault(key, {"before": _text(before), "mode": _mode(change.path)})
+        entry["after"] = _digest(change.after)
+        _write(record, json.dumps(known, indent=1).encode(), 0o600)
+        _put(change.path, change.after, change.mode)
+
+
+def restore(record: Path) -> tuple[list[str], list[str]]:
+    """Undo what `record` lists: (restored, left alone because somebody edited it since)."""
+    known, done, left = _load(record), [], []
+    for key in list(reversed(known)):
+        path, entry = Path(key), known[key]
+        if _digest(_read(path)) != entry["after"]:
+            left.append(key)
+            continue
+        before = base64.b64decode(entry["before"]) if entry["before"] is not None else None
+        _put(path, before, entry["mode"] or 0o644)
+        done.append(key)
+        del known[key]
+    if known:
+        _write(record, json.dumps(known, indent=1).encode(), 0o600)
+    else:
+        record.unlink(missing_ok=True)
+    return done, left
+
+
+def _load(record: Path) -> dict[str, dict[str, Any]]:
+    data = _read(record)
+    if data is None:
+        return {}
+    try:
+        value: dict[str, dict[str, Any]] = json.loads(data)
+    except ValueError as error:
+        raise BadInput(f"is not a record of an installation: {error}", where=str(record)) from error
+    return value
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", where=str(path), remedy="run as root") from error
+
+
+def _put(path: Path, data: bytes | None, mode: int) -> None:
+    if data is None:
+        path.unlink(missing_ok=True)
+    else:
+        _write(path, data, mode)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".horae-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        found = path.stat() if path.exists() else None
+        Path(temporary).chmod(found.st_mode & 0o7777 if found else mode)
+        if found:
+            os.chown(temporary, found.st_uid, found.st_gid)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise BadInput(f"cannot be written: {error.strerror}", where=str(path), remedy="run as root") from error
+
+
+def _mode(path: Path) -> int | None:
+    return path.stat().st_mode & 0o7777 if path.exists() else None
+
+
+def _digest(data: bytes | None) -> str | None:
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()

@@ -1,0 +1,182 @@
+"""Gavel's policies: programs over time fractions (§4), realised by its round-based mechanism (§5).
+
+A job is a gang of the size it requests. Each round gives whole GPUs: (job, type) pairs in the order of priority
+X / received, where received is the fraction of the time since the job was first seen that it has run on that type, as
+the snapshot's attained GPU time shows it; a job runs on one type a round. What is left over goes to jobs that got
+nothing, earliest submitted first: rounds are work-conserving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from policy import reasons
+from policy.contract import Context
+from policy.gavel import programs
+from policy.gavel.programs import Fractions, Jobs, Solving
+from policy.model import EMPTY, Allocation, Code, GpuType, Job, JobName, Proposal, Reason, Snapshot
+from policy.ordered import active
+from policy.placement import Placer
+from policy.solver import Backend
+
+
+def decide_max_min(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, "max-min")
+
+
+def decide_finish_time(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, "finish-time")
+
+
+def decide_makespan(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, "makespan")
+
+
+def decide_fifo(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
+    return _decide(snapshot, options, context, "fifo")
+
+
+def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, goal: str) -> Proposal:
+    placer = Placer(snapshot, context.speeds)
+    types = context.speeds.present
+    jobs = [j for j in active(snapshot) if placer.possible(j, j.gpus.requested)]
+    for job in snapshot.jobs:
+        if job not in jobs:
+            placer.drop(job)
+    model = Jobs(
+        np.array([[_rate(j, t, context) for t in types] for j in jobs], dtype=np.float64).reshape(
+            len(jobs), len(types)
+        ),
+        np.array([j.gpus.requested for j in jobs], dtype=np.float64),
+        np.array([placer.free(t) for t in types], dtype=np.float64),
+    )
+    how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
+    answer, notes = _solve(snapshot, jobs, model, goal, how)
+    first = {j.name: snapshot.state.get("first", {}).get(j.name) or _seen(snapshot, j) for j in jobs}
+    state = {"first": first}
+    if not answer.found:
+        for job in jobs:
+            placer.take(job, placer.keep(job) or EMPTY)
+        why = f"the program ended as {answer.solver.termination}: everyone keeps what it holds"
+        return Proposal(placer.taken, state=state, solver=answer.solver, notes=(*notes, why))
+    order = _priorities(snapshot, jobs, types, answer, first)
+    for _, _, _, m, t, _ in order:
+        if jobs[m].name not in placer.taken and placer.free(types[t]):
+            place = placer.best(jobs[m], jobs[m].gpus.requested, types[t])
+            if place:
+                placer.take(jobs[m], place)
+    for job in jobs:
+        if job.name not in placer.taken:
+            place = placer.best(job, job.gpus.requested)
+            placer.take(job, place or EMPTY)
+    shares: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in snapshot.jobs}
+    for m, job in enumerate(jobs):
+        shares[job.name] = {t: round(float(x) * job.gpus.requested, 9) for t, x in zip(types, answer.x[m], strict=True)}
+    return Proposal(
+        allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
+        shares=shares,
+        reasons=_reasons(jobs, types, answer, order, placer, context),
+        state=state,
+        solver=answer.solver,
+        notes=notes,
+    )
+
+
+def _rate(job: Job, gpu_type: GpuType, context: Context) -> float:
+    if not job.throughput:
+        return float(job.gpus.requested)
+    return context.speeds.at(job, gpu_type, job.gpus.requested) or 0.0
+
+
+def _solve(
+    snapshot: Snapshot, jobs: Sequence[Job], model: Jobs, goal: str, how: Solving
+) -> tuple[Fractions, tuple[str, ...]]:
+    if goal == "fifo":
+        return programs.fifo(model, how), ()
+    if goal == "max-min":
+        weights = {t.name: t.weight for t in snapshot.tenants}
+        count: dict[str, int] = {}
+        for job in jobs:
+            count[job.tenant] = count.get(job.tenant, 0) + 1
+        # A tenant's weight is divided among its jobs: submitting more of them buys nothing.
+        return programs.max_min(model, np.array([weights.get(j.tenant, 1.0) / count[j.tenant] for j in jobs]), how), ()
+    known = [j.work_left for j in jobs if j.work_left is not None]
+    typical = float(np.median(known)) if known else 0.0
+    left = np.array([typical if j.work_left is None else j.work_left for j in jobs])
+    blind = len(jobs) - len(known)
+    notes = (f"{blind} jobs of unknown length are taken to have the median, {typical:.6g} iterations, left",) * bool(
+        blind
+    )
+    if blind == len(jobs) and jobs:
+        rate = model.rate.max(axis=1)
+        left = np.where(rate > 0, rate, 1.0)
+        notes = ("no job's length is known: all are taken to be equally far from their end",)
+    if goal == "makespan":
+        return programs.makespan(model, left, how), notes
+    elapsed = np.array([max(snapshot.now_s - j.submitted_s, 0.0) for j in jobs])
+    total = model.gpus.sum()
+    n = max(len(jobs), 1)
+    # X^isolated: the job alone on a 1/n share of each type, no faster than it can use.
+    part = np.minimum(1.0, total / n / np.maximum(model.gang, 1.0))
+    isolated_rate = np.maximum(programs.equal_share(model) * part, 1e-12)
+    done = np.array([j.work.done for j in jobs])
+    return programs.finish_time(model, left, elapsed, (left + done) / isolated_rate, how), notes
+
+
+def _seen(snapshot: Snapshot, job: Job) -> dict[str, Any]:
+    return {"at_s": snapshot.now_s, "attained": dict(job.attained)}
+
+
+def _priorities(
+    snapshot: Snapshot, jobs: Sequence[Job], types: Sequence[GpuType], answer: Fractions, first: Mapping[str, Any]
+) -> list[tuple[float, float, tuple[float, str], int, int, float]]:
+    """(-priority, -X, tie, job, type, received), first first."""
+    out = []
+    for m, job in enumerate(jobs):
+        seen = first[job.name]
+        elapsed = snapshot.now_s - seen["at_s"]
+        for t, name in enumerate(types):
+            x = float(answer.x[m, t])
+            if x <= 1e-9:
+                continue
+            served = max(job.attained.get(name, 0.0) - seen["attained"].get(name, 0.0), 0.0) / job.gpus.requested
+            received = served / elapsed if elapsed > 0 else 0.0
+            priority = x / received if received > 0 else inf
+            out.append((-priority, -x, job.order, m, t, received))
+    return sorted(out)
+
+
+def _reasons(
+    jobs: Sequence[Job],
+    types: Sequence[GpuType],
+    answer: Fractions,
+    order: Sequence[tuple[float, float, tuple[float, str], int, int, float]],
+    placer: Placer,
+    context: Context,
+) -> dict[JobName, Reason]:
+    received: dict[int, dict[str, float]] = {}
+    for *_, m, t, got in order:
+        received.setdefault(m, {})[types[t]] = round(got, 4)
+    out: dict[JobName, Reason] = {}
+    for m, job in enumerate(jobs):
+        fractions = {t: round(float(x), 4) for t, x in zip(types, answer.x[m], strict=True) if x > 1e-9}
+        numbers = {"fractions": fractions, "received": received.get(m, {})}
+        said = ", ".join(f"{x:.0%} on {t}" for t, x in fractions.items()) or "no time on any type"
+        place: Allocation = placer.taken.get(job.name, EMPTY)
+        seen = reasons.outcome(job, place, context.speeds) if place else None
+        if seen is not None:
+            text = f"{seen.text}; of its time it is to spend {said}"
+            out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
+            continue
+        code = placer.why_not(job, job.gpus.requested)
+        if code in (Code.WAITS_CAP, Code.INFEASIBLE):
+            out[job.name] = reasons.waits(job, code, job.gpus.requested, placer)
+            continue
+        text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"
+        code = Code.PREEMPTED if job.held else Code.WAITS_TURN
+        out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, "the next rounds")
+    return out

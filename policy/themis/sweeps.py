@@ -1,0 +1,74 @@
+"""Which jobs of a sweep have lost: early stopping, the part of an app's scheduler that a decision carries out (§4.3.2).
+
+Pure: from the `App` and the losses in the snapshot. *Successive halving* (and each bracket of Hyperband): when every
+job left has done a phase's iterations and more are left than the next phase has places, those with the worst last
+loss end; a job without a loss, or with one that is no number, is worst; ties go to the earliest submitted. *Curve
+stopping*: a job ends when even its fitted curve, followed to the end of its work, stays above the loss that another
+job of the app has reached already; a job without a fit goes on. Other schedulers end their jobs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite
+
+from policy.forecast import loss_at
+from policy.model import App, BadInput, Code, Job, JobName, Reason, Snapshot
+
+HALVING = ("successive-halving", "hyperband")
+CURVES = ("curve-stopping",)
+
+
+def losers(snapshot: Snapshot) -> dict[JobName, Reason]:
+    """Jobs that their app's scheduler ends now, and why."""
+    out: dict[JobName, Reason] = {}
+    for app in snapshot.apps:
+        jobs = sorted((j for j in snapshot.jobs if j.app == app.name), key=lambda j: j.order)
+        if app.scheduler in HALVING:
+            out.update(_halved(app, jobs))
+        elif app.scheduler in CURVES:
+            out.update(_outclassed(app, jobs))
+    return out
+
+
+def last_loss(job: Job) -> float:
+    """The newest loss; inf without one, or where it is no number."""
+    newest = job.loss[-1][1] if job.loss else inf
+    return newest if isfinite(newest) else inf
+
+
+def _halved(app: App, jobs: Sequence[Job]) -> dict[JobName, Reason]:
+    end, places = 0.0, None
+    for phase, after in zip(app.phases, app.phases[1:], strict=False):
+        end += phase.iterations
+        if jobs and all(j.work.done >= end for j in jobs):
+            places = after.jobs
+    if places is None or len(jobs) <= places:
+        return {}
+    ranked = sorted(jobs, key=lambda j: (last_loss(j), j.order))
+    worst_kept = last_loss(ranked[places - 1])
+    out = {}
+    for job in ranked[places:]:
+        loss = last_loss(job)
+        numbers = {"loss": loss if loss < inf else None, "worst_kept": worst_kept if worst_kept < inf else None}
+        text = f"{app.name} keeps the best {places} of {len(jobs)} jobs after this phase"
+        out[job.name] = Reason(Code.LOST_SWEEP, text, {**numbers, "places": places, "jobs": len(jobs)})
+    return out
+
+
+def _outclassed(app: App, jobs: Sequence[Job]) -> dict[JobName, Reason]:
+    reached = {j.name: min((y for _, y in j.loss if isfinite(y)), default=inf) for j in jobs}
+    best = min(reached, key=lambda n: reached[n], default=None)
+    out: dict[JobName, Reason] = {}
+    for job in jobs:
+        if best is None or job.name == best or job.loss_forecast is None or job.work_left is None:
+            continue
+        horizon = job.work.done + job.work_left
+        try:
+            hope = loss_at(job.loss_forecast, horizon)
+        except BadInput:
+            continue  # a law this version does not know promises nothing and rules nothing out
+        if isfinite(hope) and hope > reached[best]:
+            text = f"its curve ends at {hope:.4g}, and {best} of {app.name} is at {reached[best]:.4g} already"
+            out[job.name] = Reason(Code.LOST_SWEEP, text, {"forecast": hope, "best": reached[best]})
+    return out

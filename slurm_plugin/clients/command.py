@@ -1,0 +1,330 @@
+"""The command line: squeue and sinfo for the round's one read, one open scontrol for all writes.
+
+`squeue -O field:SUFFIX` without a width neither pads nor cuts, on every release; control characters as suffixes
+cannot occur in what users write. scontrol reads commands from its input and answers each in 2-3 ms (a process
+of its own costs 10-16 ms); a `show hostnames MARK` after each command, which needs no controller, tells where its
+answer ends. scontrol is started anew after any fault and every few minutes, so that it follows slurm.conf.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from horae.port import FixConfiguration, PortError, TryLater
+from slurm_plugin.errors import Gone, port_error
+from slurm_plugin.records import (
+    Facts,
+    JobRow,
+    NodeRow,
+    duration,
+    expand,
+    gpu_count,
+    gpus,
+    number,
+    size,
+    stamp,
+    tres,
+    word,
+)  # fmt: skip
+from slurm_plugin.transport import Conversation, Transport
+
+FIELD, RECORD = "\x1f", "\x1e"
+#: squeue's fields, in order
+JOB_FIELDS = tuple(
+    """JobArrayID JobID State Reason RestartCnt PriorityLong NodeList tres-per-node tres-per-job NumNodes NumCPUs
+    tres-alloc Comment admin_comment UserName UserID Account QOS Partition Name WorkDir Command STDOUT Dependency
+    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()
+)
+#: sinfo's
+NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
+_SCONTROL_AGE_S = 300.0
+
+
+class CommandClient:
+    name = "command"
+
+    def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0) -> None:
+        self._transport, self._path, self._timeout_s = transport, path, timeout_s
+        self._scontrol: Conversation | None = None
+        self._opened_s = 0.0
+        self._marks = 0
+        self._lock = threading.Lock()
+        self._parsed: dict[str, JobRow] = {}
+        self.calls = 0  #: requests made so far, for the rate that is bounded and measured
+
+    # --- reads ---
+
+    def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
+        """Every job of `partitions`, each pending array task on its own, finished ones while Slurm knows them."""
+        where = ["-p", ",".join(partitions)] if partitions else []
+        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", _format(JOB_FIELDS)])
+        seen: dict[str, JobRow] = {}
+        for record in out.split(RECORD + "\n"):
+            if record:  # most of a queue reads as it did last time
+                seen[record] = self._parsed.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue"))
+        self._parsed = seen
+        return list(seen.values())
+
+    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
+        where = ["-p", ",".join(partitions)] if partitions else []
+        out = self._read("sinfo", ["-h", "-N", *where, "-O", _format(NODE_FIELDS)])
+        rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in out.split(RECORD + "\n") if record)
+        return list({row.name: row for row in rows}.values())
+
+    def facts(self) -> Facts:
+        settings = settings_of(self.ask("show config"))
+        partitions = re.findall(r"^PartitionName=(\S+)", self.ask("show partition"), re.MULTILINE)
+        try:
+            topology = self.ask("show topology")
+        except PortError:
+            topology = ""  # "No topology information available" is the answer of a flat site
+        return Facts(
+            version=settings.get("SLURM_VERSION", "0.0"),
+            cluster=settings.get("ClusterName", "?"),
+            partitions=tuple(partitions),
+            select=settings.get("SelectTypeParameters", ""),
+            priority_type=settings.get("PriorityType", ""),
+            exit_hold=frozenset(_exit_codes(settings.get("RequeueExitHold", ""))),
+            min_job_age_s=float(number(settings.get("MinJobAge", "300").split()[0]) or 0),
+            kill_wait_s=float(number(settings.get("KillWait", "30").split()[0]) or 0),
+            accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
+            private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
+            racks=_racks(topology),
+        )
+
+    def split(self, job: str) -> Mapping[str, int]:
+        """GPUs a node of one running job, for requests that squeue does not split (totals, --exclusive)."""
+        done = self._transport.run([self._path + "scontrol", "-d", "-o", "show", "job", job], self._timeout_s)
+        if done.rc != 0:
+            raise port_error(done.err, f"reading job {job}")
+        text = done.out
+        found: dict[str, int] = {}
+        for match in re.finditer(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", text):
+            count = gpu_count(match.group(2))
+            for node in expand(match.group(1)) if count else ():
+                found[node] = count or 0
+        return found
+
+    def admin_level(self, user: str) -> str:
+        """A user's AdminLevel as slurmctld has it now; empty where it knows none."""
+        text = self.ask(f"show assoc_mgr users={user} flags=users")
+        found = re.search(rf"UserName={re.escape(user)}\(\d+\).*?AdminLevel=(\w+)", text, re.DOTALL)
+        return found.group(1) if found else ""
+
+    def account(self) -> str:
+        """Whose rights the commands have: on their host, behind their prefix."""
+        return self._transport.run(["id", "-un"], self._timeout_s).out.strip()
+
+    def clock(self) -> float:
+        """The time on the commands' host."""
+        return float(self._transport.run(["date", "+%s"], self._timeout_s).out.strip() or 0)
+
+    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+        """Last state word and exit code, from slurmdbd, of jobs that slurmctld forgot: {id: (state, code)}."""
+        columns = "jobid,state,exitcode,dbindex"
+        argv = ["sacct", "-n", "-P", "-X", "-D", "-S", "now-30days", "-j", ",".join(ids), "-o", columns]
+        done = self._transport.run([self._path + argv[0], *argv[1:]], self._timeout_s)
+        if done.rc != 0:
+            raise port_error(done.err, "asking slurmdbd for jobs that slurmctld forgot")
+        last: dict[str, tuple[int, str, int]] = {}
+        for line in done.out.splitlines():
+            job, state, code, index = (*line.split("|"), "", "", "", "")[:4]
+            first, _, signal = code.partition(":")
+            value = 128 + int(signal) if signal.isdigit() and int(signal) else (number(first) or 0)
+            order = number(index) or 0
+            if job not in last or order >= last[job][0]:
+                last[job] = (order, state.split(" ")[0], value)
+        return {job: (state, value) for job, (_, state, value) in last.items()}
+
+    # --- writes ---
+
+    def write(self, lines: Sequence[str], doing: str) -> None:
+        """scontrol commands in order, in one process; the first that fails ends it and is the error."""
+        for line in lines:
+            self.ask(line, doing)
+
+    def signal(self, slurm_id: str, name: str, doing: str) -> None:
+        """A signal to the batch shell. With pending siblings in an array scancel delivers it and then hangs."""
+        self.calls += 1
+        try:
+            done = self._transport.run([self._path + "scancel", "-b", "-s", name, slurm_id], timeout_s=3.0)
+        except TryLater:
+            return  # delivered, and repeated by the caller while nothing happens
+        if done.rc != 0:
+            error = port_error(done.err, doing)
+            if not isinstance(error, Gone):  # it ended meanwhile: the next observation tells
+                raise error
+
+    def cancel(self, ids: Sequence[str], doing: str) -> None:
+        self.calls += 1
+        done = self._transport.run([self._path + "scancel", *ids], self._timeout_s)
+        if done.rc != 0 and "Invalid job id" not in done.err:
+            raise port_error(done.err, doing)
+
+    def ask(self, line: str, doing: str = "") -> str:
+        """One scontrol command; its output. Raises the PortError of what it says on its error output."""
+        if any(char in line for char in "\n\r\0"):
+            raise FixConfiguration(f"a line break in a scontrol command: {line!r}", "report this as a bug")
+        with self._lock:
+            out, err = self._converse(line)
+        if err.strip():
+            raise port_error(err, doing or f"scontrol {line}")
+        return out
+
+    def close(self) -> None:
+        with self._lock:
+            self._hang_up()
+
+    # --- how ---
+
+    def _read(self, command: str, args: Sequence[str]) -> str:
+        self.calls += 1
+        done = self._transport.run([self._path + command, *args], self._timeout_s)
+        if done.rc != 0:
+            raise port_error(done.err, f"reading the cluster with {command}")
+        return done.out
+
+    def _converse(self, line: str) -> tuple[str, str]:
+        now = time.monotonic()
+        if self._scontrol is not None and now - self._opened_s > _SCONTROL_AGE_S:
+            self._hang_up()
+        if self._scontrol is None:
+            self._scontrol, self._opened_s = self._transport.open([self._path + "scontrol"]), now
+        self._marks += 1
+        self.calls += 1
+        mark = f"horaemark{self._marks}"
+        end = re.compile(rf"^{mark}\r?$", re.MULTILINE)
+        out, err, deadline = "", "", now + self._timeout_s
+        try:
+            self._scontrol.send(f"{line}\nshow hostnames {mark}\n")
+            while not (found := end.search(out)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TryLater(f"scontrol gave no answer for {self._timeout_s:.0f} s", retry_after_s=5.0)
+                more_out, more_err = self._scontrol.receive(left)
+                out, err = out + more_out, err + more_err
+            with suppress(TryLater):  # what it wrote to its error output before the mark is in the pipe by now
+                err += self._scontrol.receive(0.0)[1]
+        except PortError:
+            self._hang_up()
+            raise
+        return _unprompted(out[: found.start()], line), err
+
+    def _hang_up(self) -> None:
+        if self._scontrol is not None:
+            self._scontrol.close()
+            self._scontrol = None
+
+
+def job_row(fields: Mapping[str, str]) -> JobRow:
+
+    def get(name: str) -> str | None:
+        return word(fields[name])
+
+    nodes = expand(get("NodeList"))
+    alloc = tres(fields["tres-alloc"])
+    return JobRow(
+        id=fields["JobArrayID"].strip(),
+        slurm_id=number(fields["JobID"]) or 0,
+        state=fields["State"].strip(),
+        reason=None if fields["Reason"] in {"None", ""} else fields["Reason"],
+        restarts=number(fields["RestartCnt"]) or 0,
+        priority=number(fields["PriorityLong"]) or 0,
+        nodes=nodes,
+        gpus_per_node=gpu_count(fields["tres-per-node"]),
+        gpus_total=gpu_count(fields["tres-per-job"]),
+        num_nodes=number(fields["NumNodes"].split("-")[0]) or 1,
+        num_cpus=number(fields["NumCPUs"]) or 1,
+        alloc_memory=size(alloc.get("mem", "")),
+        comment=get("Comment") or "",
+        admin_comment=get("admin_comment") or "",
+        user=fields["UserName"].strip(),
+        uid=number(fields["UserID"]) or 0,
+        account=get("Account"),
+        qos=get("QOS"),
+        partition=fields["Partition"].strip(),
+        name=fields["Name"],
+        cwd=get("WorkDir") or "",
+        command=get("Command"),
+        stdout=get("STDOUT"),
+        dependency=get("Dependency"),
+        submit_s=stamp(fields["SubmitTime"]),
+        eligible_s=stamp(fields["EligibleTime"]),
+        start_s=stamp(fields["StartTime"]),
+        end_s=stamp(fields["EndTime"]),
+        preempt_s=stamp(fields["PreemptTime"]),
+        limit_s=duration(fields["TimeLimit"]),
+        left_s=duration(fields["TimeLeft"]),
+        exit_status=_exit_status(fields["exit_code"]),
+        feature=get("Feature"),
+    )
+
+
+def node_row(fields: Mapping[str, str]) -> NodeRow:
+    cpus = (*(number(part) or 0 for part in fields["CPUsState"].split("/")), 0, 0, 0, 0)
+    long, complete = fields["StateLong"].strip().lower(), fields["StateComplete"].strip().lower()
+    return NodeRow(
+        name=fields["NodeList"].strip(),
+        gpu_types=gpus(word(fields["Gres"]) or ""),
+        used=gpu_count(word(fields["GresUsed"]) or "") or 0,
+        state=long if long in complete else f"{long}+{complete}",
+        cpus_idle=cpus[1],
+        cpus_total=cpus[3],
+        memory=(number(fields["Memory"]) or 0) << 20,
+        memory_used=(number(fields["AllocMem"]) or 0) << 20,
+        features=tuple((word(fields["Features"]) or "").split(",")),
+    )
+
+
+def _format(names: Iterable[str]) -> str:
+    *head, last = names
+    return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
+
+
+def _fields(record: str, names: Sequence[str], command: str) -> Mapping[str, str]:
+    fields = record.split(FIELD)
+    if len(fields) != len(names):
+        raise TryLater(f"{command} answered {len(fields)} fields where {len(names)} were asked for: {record[:80]!r}")
+    return dict(zip(names, fields, strict=True))
+
+
+def _exit_status(text: str) -> int | None:
+    first, colon, signal = text.strip().partition(":")
+    if not first.lstrip("-").isdigit():
+        return None
+    if colon:
+        return (int(first) << 8) | (int(signal) if signal.isdigit() else 0)
+    return int(first)
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """`scontrol show config` as a map."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _exit_codes(text: str) -> Iterable[int]:
+    for part in text.split(","):
+        low, _, high = part.strip().partition("-")
+        if low.isdigit():
+            yield from range(int(low), int(high or low) + 1)
+
+
+def _racks(topology: str) -> dict[str, str]:
+    racks: dict[str, str] = {}
+    for line in topology.splitlines():
+        found: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", line))
+        if found.get("Level") == "0" and "SwitchName" in found:
+            for node in expand(found.get("Nodes")):
+                racks[node] = found["SwitchName"]
+    return racks
+
+
+def _unprompted(text: str, line: str) -> str:
+    """scontrol's output without its prompts and the echo of what it was told."""
+    kept = (row.replace("scontrol: ", "", 1) if row.startswith("scontrol: ") else row for row in text.splitlines())
+    return "\n".join(row for row in kept if row not in {line, ""} and not row.startswith("show hostnames horaemark"))

@@ -1,0 +1,157 @@
+"""What a user says about an elastic job, in `--comment`, and what the Lua module notes at submission.
+
+The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in the comment, ended by a blank.
+`horae:min=1,max=8,app=sweep7,key=resnet50,allowed=1/2/4/8,types=v100/a100,iters=4000,grace=90,ckpt=/scratch/me`
+
+The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
+reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from policy.model import BadInput, Bytes, GpuRange, Gpus
+
+KEYS = ("min", "max", "allowed", "app", "key", "types", "iters", "grace", "ckpt")
+_WORD = re.compile(r"(?:^|\s)horae:(\S*)")
+_TAG = re.compile(r"(?:^|\s)horae=(\S+)")
+_NAME = re.compile(r"[\w.@+\-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class UserWord:
+    """The `horae:` word, checked. None of its fields is trusted beyond the user's own job."""
+
+    min: Gpus | None = None
+    max: Gpus | None = None
+    allowed: tuple[Gpus, ...] | None = None
+    app: str | None = None
+    key: str | None = None
+    types: tuple[str, ...] = ()
+    iterations: float | None = None
+    grace_s: float | None = None
+    checkpoint: str | None = None
+
+    def range(self, requested: Gpus) -> GpuRange:
+        """The job's range: from 1 to what it asked for, unless the word says otherwise."""
+        if self.allowed is not None:
+            return GpuRange(requested, self.allowed[0], self.allowed[-1], self.allowed)
+        low = self.min if self.min is not None else min(1, requested)
+        high = self.max if self.max is not None else max(requested, low)
+        return GpuRange(requested, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    nonce: str
+    gpus: Gpus | None = None
+    nodes: int | None = None
+    types: tuple[str, ...] = ()
+    cpus: int | None = None  #: asked for in all
+    memory: Bytes | None = None  #: asked for, a node
+    begin_s: float | None = None  #: --begin
+
+
+def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
+    """The user's word in `comment`; None where there is none. Raises BadInput that names the key to mend."""
+    match = _WORD.search(comment)
+    if not match:
+        return None
+    pairs = _pairs(match.group(1), where)
+    unknown = next((key for key in pairs if key not in KEYS), None)
+    if unknown is not None:
+        raise BadInput(
+            f"there is no '{unknown}'",
+            where=where,
+            field=unknown,
+            value=pairs[unknown],
+            remedy=f"one of {', '.join(KEYS)}",
+        )
+    allowed: tuple[Gpus, ...] | None = None
+    if "allowed" in pairs:
+        allowed = tuple(sorted({_count(part, "allowed", where) for part in pairs["allowed"].split("/")}))
+        if "min" in pairs or "max" in pairs:
+            raise BadInput("is the whole range", where=where, field="allowed", remedy="leave out min and max")
+    low = _count(pairs["min"], "min", where) if "min" in pairs else None
+    high = _count(pairs["max"], "max", where) if "max" in pairs else None
+    if low is not None and high is not None and low > high:
+        raise BadInput(f"min={low} is above max={high}", where=where, field="min", value=low)
+    return UserWord(
+        min=low,
+        max=high,
+        allowed=allowed,
+        app=_name(pairs, "app", where),
+        key=_name(pairs, "key", where),
+        types=tuple(part for part in pairs.get("types", "").split("/") if part),
+        iterations=_positive(pairs, "iters", where),
+        grace_s=_positive(pairs, "grace", where),
+        checkpoint=pairs.get("ckpt"),
+    )
+
+
+@lru_cache(maxsize=1 << 16)  # every round reads the whole queue again
+def parse_tag(admin_comment: str) -> Tag | None:
+    """The module's tag; None for a job that it has not seen. Never raises: the tag is ours."""
+    match = _TAG.search(admin_comment)
+    if not match:
+        return None
+    nonce, _, rest = match.group(1).partition(",")
+    pairs = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
+    memory = _digits(pairs, "mem")
+    return Tag(
+        nonce=nonce,
+        gpus=_digits(pairs, "gpus"),
+        nodes=_digits(pairs, "nodes"),
+        types=tuple(part for part in pairs.get("types", "").split("/") if part),
+        cpus=_digits(pairs, "cpus"),
+        memory=memory << 20 if memory is not None else None,
+        begin_s=_digits(pairs, "begin"),
+    )
+
+
+def _pairs(text: str, where: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals or not value:
+            raise BadInput(f"'{item}' is not name=value", where=where, field="horae:", value=item)
+        if key in pairs:
+            raise BadInput("is said twice", where=where, field=key, value=value)
+        pairs[key] = value
+    return pairs
+
+
+def _count(text: str, key: str, where: str) -> Gpus:
+    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
+        raise BadInput(f"'{text}' is not a number of GPUs", where=where, field=key, value=text, remedy="1 or more")
+    return int(text)
+
+
+def _name(pairs: Mapping[str, str], key: str, where: str) -> str | None:
+    value = pairs.get(key)
+    if value is not None and not _NAME.fullmatch(value):
+        raise BadInput(
+            f"'{value}' is not a name", where=where, field=key, value=value, remedy="letters, digits . _ - @ +"
+        )
+    return value
+
+
+def _positive(pairs: Mapping[str, str], key: str, where: str) -> float | None:
+    if key not in pairs:
+        return None
+    try:
+        value = float(pairs[key])
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise BadInput(f"'{pairs[key]}' is not a positive number", where=where, field=key, value=pairs[key])
+    return value
+
+
+def _digits(pairs: Mapping[str, str], key: str) -> int | None:
+    text = pairs.get(key, "")
+    return int(text) if text.isdigit() else None

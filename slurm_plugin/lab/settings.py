@@ -1,0 +1,96 @@
+"""slurm.conf and its neighbours for a lab, from the templates in containers/slurm/conf."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+from ClusterShell.NodeSet import NodeSet
+
+import horae.elastic
+from horae.lab import LabRequest, containers
+
+#: release -> the Debian suite that carries it
+SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
+CPUS, MEMORY_MB = 16, 64000
+NO_CGROUPS = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none"
+#: a start within a second of the release, as small clusters are set
+SWIFT = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\nPriorityType=priority/basic"
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """A template of containers/slurm/conf with its values; a missing one is a KeyError, never an empty line."""
+    return Template((containers("slurm") / "conf" / template).read_text()).substitute(values)
+
+
+def kinds(request: LabRequest) -> list[tuple[str, str, int]]:
+    """(hostlist, type, GPUs) of each kind of node."""
+    grouped: dict[tuple[str, int], list[str]] = {}
+    for name, kind, count in request.node_kinds():
+        grouped.setdefault((kind, count), []).append(name)
+    return [(str(NodeSet.fromlist(names)), kind, count) for (kind, count), names in grouped.items()]
+
+
+def node_lines(request: LabRequest, memory_mb: int, extra: Mapping[str, str] | None = None) -> str:
+    """NodeName lines; `extra` adds words to each kind, by its hostlist."""
+    return "\n".join(
+        f"NodeName={hosts} CPUs={CPUS} RealMemory={memory_mb} Gres=gpu:{kind}:{count} Feature={kind} "
+        f"{(extra or {}).get(hosts, '')} State=UNKNOWN"
+        for hosts, kind, count in kinds(request)
+    )
+
+
+def gres_conf(request: LabRequest, devices: Sequence[str] | None = None) -> str:
+    """One line a kind; with `devices`, one a device, for hosts where no device nodes can be made."""
+    lines = ["AutoDetect=off"]
+    for hosts, kind, count in kinds(request):
+        if devices is None:
+            lines.append(f"NodeName={hosts} Name=gpu Type={kind} File=/dev/nvidia[0-{count - 1}]")
+        else:
+            lines += [f"NodeName={hosts} Name=gpu Type={kind} File={device}" for device in devices[:count]]
+    return "\n".join(lines) + "\n"
+
+
+def partition_lines(request: LabRequest) -> str:
+    """`dl` is managed; `raw` is the same nodes for jobs that Horae has no part in."""
+    every = f"n[1-{request.nodes}]" if request.nodes > 1 else "n1"
+    return (
+        f"PartitionName=dl Nodes={every} Default=YES MaxTime=INFINITE State=UP PriorityTier=10\n"
+        f"PartitionName=raw Nodes={every} MaxTime=INFINITE State=UP"
+    )
+
+
+def lua_conf(spool: str, admins: Sequence[int], stale_s: int = 120) -> str:
+    """Partitions named t1, t2, ... are managed too: tests make one for each of themselves."""
+    uids = ", ".join(f"[{uid}] = true" for uid in sorted(set(admins)))
+    return (
+        "local made = {__index = function(_, name) return string.find(name, '^t%d+$') ~= nil end}\n"
+        f'return {{partitions = setmetatable({{dl = true}}, made), spool = "{spool}", stale_s = {stale_s}, '
+        f'admins = {{{uids}}}, default_partition = "dl"}}\n'
+    )
+
+
+def carry_supervisor(folder: Path) -> None:
+    """horae-exec for the nodes: `folder`/lib/horae (its SDK alone, any Python 3.7+) and `folder`/bin/horae-exec."""
+    elastic = Path(horae.elastic.__file__).parent
+    target = folder / "lib" / "horae"
+    shutil.copytree(elastic, target / "elastic", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (target / "__init__.py").write_text('"""The in-job part of Horae."""\n')
+    script = folder / "bin" / "horae-exec"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(
+        '#!/bin/sh\nhere=$(dirname "$(dirname "$(readlink -f "$0")")")\n'
+        'export PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"\nexec python3 -m horae.elastic "$@"\n'
+    )
+    script.chmod(0o755)
+
+
+def submit(
+    here: Path, there: str, tool: str, script: str, files: Mapping[str, str], sbatch: Callable[[str], str]
+) -> str:
+    """Write files and script into the shared folder (`here`, seen by nodes as `there`) and hand the script over."""
+    for name, text in {**files, "submitted.sh": script}.items():
+        (here / name).write_text(text.replace("@SHARED@", there).replace("@TOOL@", tool))
+    return sbatch(f"{there}/submitted.sh")

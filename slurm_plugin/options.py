@@ -1,0 +1,86 @@
+"""The options of a Slurm cluster, as the site's configuration gives them to `connect`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from policy.model import BadInput
+
+TENANTS = ("account", "user", "qos")
+CLIENTS = ("auto", "command")
+STOPS = ("auto", "exit86", "requeuehold")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Defaults are those of a site with Slurm's commands on the arbiter's host."""
+
+    partitions: tuple[str, ...] = ()  #: managed; empty: all partitions, which only observing allows
+    spool: str = "/var/spool/horae"  #: shared with slurmctld's host and, for job folders, with the nodes
+    state: str = ""  #: what the adapter remembers of jobs; default: `spool`/state, on the arbiter's side
+    client: str = "auto"
+    path: str = ""  #: folder of Slurm's commands, when it is not on PATH
+    prefix: tuple[str, ...] = ()  #: before each command: `sudo -n -u slurm`
+    env: tuple[tuple[str, str], ...] = ()
+    tenants: str = "account"
+    stop: str = "auto"
+    timeout_s: float = 30.0
+    blocked_after_s: float = 5.0  #: a grant that does not run by then is taken back and reported
+    hold: bool = True  #: the Lua module holds new jobs while our heartbeat is fresh
+    ssh: str = ""  #: [user@]host[:port]: run the commands there
+    ssh_key: str = ""
+    ssh_known_hosts: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return dict(self.env)
+
+
+def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options:
+    """Raises BadInput naming the option to mend."""
+    known = {field.name: field for field in fields(Options)}
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if key not in known:
+            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
+        values[key] = _checked(key, value, getattr(Options(), key), where)
+    for key, choices in (("tenants", TENANTS), ("client", CLIENTS), ("stop", STOPS)):
+        if values.get(key, choices[0]) not in choices:
+            raise BadInput(
+                f"'{values[key]}' is not known",
+                where=where,
+                field=key,
+                value=values[key],
+                remedy=f"one of {', '.join(choices)}",
+            )
+    if values.get("path"):
+        values["path"] = values["path"].rstrip("/") + "/"
+    for key in ("spool", "state"):
+        if values.get(key) and not values[key].startswith("/"):
+            raise BadInput("is not an absolute path", where=where, field=key, value=values[key])
+    return Options(**values)
+
+
+def _checked(key: str, value: Any, default: Any, where: str) -> Any:
+    if key == "env":
+        if not isinstance(value, Mapping):
+            raise BadInput("is not a map of names and values", where=where, field=key, value=value)
+        return tuple((str(name), str(text)) for name, text in value.items())
+    if isinstance(default, tuple):
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
+            raise BadInput("is not a list of words", where=where, field=key, value=value)
+        return tuple(parts)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise BadInput("is not true or false", where=where, field=key, value=value)
+        return value
+    if isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
+        return float(value)
+    if not isinstance(value, str):
+        raise BadInput("is not a text", where=where, field=key, value=value)
+    return value

@@ -1,0 +1,182 @@
+"""What one read of Slurm says, free of its spelling: rows of jobs and nodes, and the parsers of Slurm's words.
+
+Units: seconds, GPUs, bytes; absent is None, never 0, "N/A" or "(null)".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ClusterShell.NodeSet import NodeSet, NodeSetParseError
+
+from policy.model import EMPTY, Bytes, Gpus
+
+_NOTHING = frozenset({"", "N/A", "(null)", "n/a", "None assigned", "Unknown", "INVALID", "NOT_SET"})
+_DURATION = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
+_GPUS = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][\w.\-]*))?(?:[:=](?P<count>\d+))?(?=[,(]|$)")
+_SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job, or one task of an array, as squeue shows it."""
+
+    id: str  #: `161`, or `161_2` for a task of an array
+    slurm_id: int  #: the JobId that signals take; the array's own for a task that was not split off yet
+    state: str
+    reason: str | None
+    restarts: int
+    priority: int  #: 0: held
+    nodes: tuple[str, ...]
+    gpus_per_node: Gpus | None  #: of the request as it now stands
+    gpus_total: Gpus | None
+    num_nodes: int
+    num_cpus: int
+    alloc_memory: Bytes | None
+    comment: str
+    admin_comment: str
+    user: str
+    uid: int
+    account: str | None
+    qos: str | None
+    partition: str
+    name: str
+    cwd: str
+    command: str | None
+    stdout: str | None
+    dependency: str | None
+    submit_s: float | None
+    eligible_s: float | None
+    start_s: float | None
+    end_s: float | None
+    preempt_s: float | None
+    limit_s: float | None
+    left_s: float | None
+    exit_status: int | None  #: wait status of the batch script
+    feature: str | None = None
+
+    @property
+    def held(self) -> bool:
+        return self.priority == 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """The shell's view: 0..255, 128 + n for signal n."""
+        if self.exit_status is None:
+            return None
+        signal = self.exit_status & 0x7F
+        return 128 + signal if signal else (self.exit_status >> 8) & 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    name: str
+    gpu_types: Mapping[str, Gpus]  #: type -> configured
+    used: Gpus  #: by everybody
+    state: str  #: lower case, with flags joined by '+' and Slurm's marks ('*' '$' ...) kept
+    cpus_idle: int
+    cpus_total: int
+    memory: Bytes
+    memory_used: Bytes
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change between two `scontrol reconfigure`: read once, and again when the version changes."""
+
+    version: str
+    cluster: str
+    partitions: tuple[str, ...]
+    select: str
+    priority_type: str
+    exit_hold: frozenset[int]  #: RequeueExitHold
+    min_job_age_s: float
+    kill_wait_s: float
+    accounting: bool
+    private: frozenset[str]
+    racks: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> leaf switch
+
+    @property
+    def release(self) -> tuple[int, int]:
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def multifactor(self) -> bool:
+        return "multifactor" in self.priority_type
+
+    @property
+    def memory_counts(self) -> bool:
+        return "MEMORY" in self.select.upper()
+
+
+def word(text: str) -> str | None:
+    """A field's text, None where Slurm means "nothing"."""
+    text = text.strip()
+    return None if text in _NOTHING else text
+
+
+def number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def stamp(text: str) -> float | None:
+    """An epoch time under SLURM_TIME_FORMAT=%s; 0 is Slurm's "not set"."""
+    value = number(text)
+    return float(value) if value else None
+
+
+def duration(text: str) -> float | None:
+    """`D-HH:MM:SS`, `HH:MM:SS` or `MM:SS` -> seconds; UNLIMITED, N/A and the like -> None."""
+    match = _DURATION.match(text.strip())
+    if not match:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def size(text: str) -> Bytes | None:
+    """`62.50G`, `500M`, `64000` (megabytes, Slurm's default) -> bytes."""
+    match = re.fullmatch(r"([\d.]+)([KMGT]?)", text.strip())
+    if not match:
+        return None
+    return int(float(match.group(1)) * _SUFFIX[match.group(2) or "M"])
+
+
+def gpus(text: str) -> dict[str, Gpus]:
+    """`gpu:v100:2(S:0-1),gpu:1`, `gres:gpu:2`, `gres/gpu=4` -> {type or "gpu": count}; a bare `gpu` counts 1."""
+    flat = re.sub(r"\([^)]*\)", "", text)
+    found: dict[str, Gpus] = {}
+    for match in _GPUS.finditer(flat):
+        kind = match["type"] or "gpu"
+        found[kind] = found.get(kind, 0) + int(match["count"] or 1)
+    return found
+
+
+def gpu_count(text: str) -> Gpus | None:
+    """All GPUs of such a text, whatever the type; None where it names none."""
+    found = gpus(text)
+    return sum(found.values()) if found else None
+
+
+def tres(text: str) -> dict[str, str]:
+    """`cpu=2,mem=1000M,node=2,gres/gpu=4` -> a map."""
+    return dict(item.split("=", 1) for item in text.split(",") if "=" in item)
+
+
+def expand(hostlist: str | None) -> tuple[str, ...]:
+    """`n[1-2],x5` -> names, in Slurm's order of lists (sorted)."""
+    if not hostlist:
+        return ()
+    try:
+        return tuple(NodeSet(hostlist))
+    except NodeSetParseError:
+        return ()
+
+
+def fold(names: list[str] | tuple[str, ...]) -> str:
+    return str(NodeSet.fromlist(list(names)))

@@ -1,0 +1,79 @@
+"""What is said to scontrol about a job's shape, and Slurm's limits on shapes. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from horae.port import JobId, Never
+from policy.model import Allocation, Gpus
+from slurm_plugin.comment import parse_tag
+from slurm_plugin.memory import Grant, Memo
+from slurm_plugin.records import JobRow, fold
+
+
+def shape(job: JobId, allocation: Allocation) -> tuple[tuple[str, ...], int]:
+    counts = set(allocation.values())
+    if not allocation or 0 in counts:
+        raise Never(f"{job}: an allocation of no GPUs cannot be started")
+    if len(counts) != 1:
+        raise Never(f"{job}: Slurm can only give a job equally many GPUs on each of its nodes, not {dict(allocation)}")
+    return tuple(sorted(allocation)), counts.pop()
+
+
+def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, Gpus]) -> str:
+    """Why Slurm could never run this shape, before it is asked: it would answer by holding the job for ever."""
+    unknown = sorted(set(nodes) - set(node_gpus))
+    if unknown:
+        return f"no node {fold(unknown)} in the managed partitions"
+    small = sorted(node for node in nodes if node_gpus[node] < per_node)
+    return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
+
+
+def start_lines(row: JobRow, memo: Memo, grant: Grant) -> tuple[str, ...]:
+    count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
+    tag = parse_tag(row.admin_comment)
+    per_gpu = tag.cpus / tag.gpus if tag and tag.cpus and tag.gpus else None
+    per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
+    words = [
+        f"jobid={row.id}", "StartTime=now", f"NumNodes={count}-{count}", f"NumTasks={count}",
+        f"CpusPerTask={per_node}",
+        f"NumCPUs={count * per_node}", f"ReqNodeList={fold(grant.nodes)}", f"Gres=gpu:{grant.per_node}",
+    ]  # fmt: skip
+    if tag and tag.memory and tag.gpus:
+        share = tag.memory * (tag.nodes or 1) / tag.gpus
+        words.append(f"MinMemoryNode={max(math.ceil(share * grant.per_node / (1 << 20)), 1)}")
+    if memo.limit_s is not None and memo.used_s > 0:
+        left_s = memo.limit_s - memo.used_s
+        if left_s <= 0:
+            raise Never(f"{row.id} has used up its time limit of {memo.limit_s / 60:.0f} min")
+        words.append(f"TimeLimit={math.ceil(left_s / 60)}")
+    if total < 1:
+        raise Never(f"{row.id}: no GPUs")
+    return (f"update {' '.join(words)}", f"release {row.id}")
+
+
+def original(row: JobRow) -> str:
+    """The request as its user made it, as far as Slurm takes it back, without our nodes."""
+    tag = parse_tag(row.admin_comment)
+    words = [f"jobid={row.id}", "StartTime=now", "ReqNodeList="]
+    if tag and tag.gpus:
+        nodes = max(tag.nodes or 1, 1)
+        each = max((tag.cpus or nodes) // nodes, 1)
+        words += [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"CpusPerTask={each}"]
+        words.append(f"NumCPUs={nodes * each}")
+        words.append(f"Gres=gpu:{math.ceil(tag.gpus / nodes)}")
+    return f"update {' '.join(words)}"
+
+
+def stdout_path(row: JobRow) -> str | None:
+    """Where the batch script's output goes, with the patterns that squeue leaves as they are; None if unknown."""
+    if not row.stdout:
+        return None
+    array, _, task = row.id.partition("_")
+    known = {"j": str(row.slurm_id), "A": array, "a": task, "x": row.name, "u": row.user, "J": str(row.slurm_id)}
+    path = re.sub(r"%(\d*)([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
+    if "%" in path:
+        return None
+    return path if path.startswith("/") else f"{row.cwd}/{path}"

@@ -1,0 +1,16 @@
+"""The site side of Slurm: what `horae install|uninstall slurm` changes, and what `horae doctor` proves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.sites import Change
+from slurm_plugin.site.doctor import checks
+from slurm_plugin.site.install import planned
+
+__all__ = ["SlurmSite", "checks"]
+
+
+class SlurmSite:
+    def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
+        return planned(options)

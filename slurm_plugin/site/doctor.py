@@ -1,0 +1,136 @@
+"""`horae doctor slurm`: each right and setting that enforce mode needs, proved by a probe that changes nothing.
+
+Rights are probed on a job that cannot exist: slurmctld checks who asks before it looks for the job only for some
+requests, so what is proved is what `scontrol show` tells about us (AdminLevel, SlurmUser), and that foreign jobs
+and all nodes can be seen.
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from horae.doctor import Check, Verdict
+from horae.port import PortError
+from slurm_plugin.adapter import SlurmCluster, connect
+from slurm_plugin.clients.command import settings_of
+from slurm_plugin.options import parse_options
+from slurm_plugin.reading import CHECKPOINTED
+from slurm_plugin.records import Facts
+
+OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+
+
+def checks(options: Mapping[str, Any]) -> list[Check]:
+    """Entry point `horae.doctor: slurm`. Raises BadInput for options; everything else is a check's answer."""
+    return [replace(check, remedy="") if check.verdict is OK else check for check in _examine(options)]
+
+
+def _examine(options: Mapping[str, Any]) -> list[Check]:
+    checked = parse_options(options, "--set")
+    try:
+        cluster = connect(options)
+    except PortError as error:
+        return [Check("connection", FAIL, error.text)]
+    try:
+        began = time.monotonic()
+        facts = cluster.facts()
+        took = time.monotonic() - began
+        found = [Check("controller", OK, f"Slurm {facts.version} of {facts.cluster} answers in {took * 1000:.0f} ms")]
+        settings = settings_of(cluster.client.ask("show config"))
+        found += _settings(facts, settings, checked.partitions)
+        found += _rights(cluster, settings)
+        found += _spool(cluster, checked.spool)
+        return found
+    except PortError as error:
+        return [Check("controller", FAIL, error.text)]
+    finally:
+        cluster.close()
+
+
+def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, ...]) -> list[Check]:
+    found = []
+    if (22, 5) <= facts.release <= (26, 5):
+        found.append(Check("release", OK, facts.version))
+    else:
+        found.append(Check("release", WARN, f"{facts.version} was never tried", "run in advise mode first"))
+    missing = sorted(set(partitions) - set(facts.partitions))
+    if missing or not partitions:
+        text = f"no partition {', '.join(missing)}" if missing else "none named"
+        found.append(
+            Check("managed partitions", FAIL, text, "set partitions to some of " + ", ".join(facts.partitions))
+        )
+    else:
+        found.append(Check("managed partitions", OK, ", ".join(partitions)))
+    lua = "lua" in settings.get("JobSubmitPlugins", "").split(",")
+    found.append(
+        Check(
+            "Lua at submission", OK if lua else FAIL, settings.get("JobSubmitPlugins", "none"), "JobSubmitPlugins=lua"
+        )
+    )
+    hold = CHECKPOINTED in facts.exit_hold
+    held = "holds the job (RequeueExitHold)"
+    bare = "a checkpointed job is FAILED for a moment, and its afterok dependents die"
+    found.append(
+        Check("exit code 86", OK if hold else WARN, held if hold else bare, "RequeueExitHold=86 in slurm.conf")
+    )
+    requeue = settings.get("JobRequeue", "1").startswith("1")
+    text = "JobRequeue=1" if requeue else "JobRequeue=0: the Lua module sets it for each managed job"
+    found.append(Check("requeueing", OK, text))
+    gpus = "gpu" in settings.get("GresTypes", "").split(",")
+    found.append(Check("GPUs", OK if gpus else FAIL, settings.get("GresTypes", "none"), "GresTypes=gpu and gres.conf"))
+    parameters = settings.get("SchedulerParameters", "")
+    swift = "batch_sched_delay=0" in parameters
+    found.append(
+        Check(
+            "start latency", OK if swift else WARN, "under a second" if swift else "up to 4 s after each release",
+            "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",
+        )
+    )  # fmt: skip
+    if "rl_enable" in settings.get("SlurmctldParameters", ""):
+        found.append(
+            Check("RPC rate limit", WARN, "on: it shows only as slow answers", "exempt Horae: run it as SlurmUser")
+        )
+    if settings.get("TRESBillingWeights") or "GrpTRESMins" in settings.get("AccountingStorageEnforce", ""):
+        found.append(
+            Check("billing", WARN, "Slurm freezes a job's billing at its first allocation", "bill by gres/gpu seconds")
+        )
+    return found
+
+
+def _rights(cluster: SlurmCluster, settings: Mapping[str, str]) -> list[Check]:
+    me = cluster.account() or getpass.getuser()
+    slurm_user = settings.get("SlurmUser", "").partition("(")[0]
+    if me in {slurm_user, "root"}:
+        return [Check("rights", OK, f"{me} is SlurmUser or root")]
+    level = cluster.admin_level(me)
+    if level in {"Operator", "Administrator"}:
+        found = [Check("rights", OK, f"{me} is {level}")]
+    else:
+        found = [
+            Check(
+                "rights", FAIL, f"{me} has AdminLevel {level or 'none'}",
+                f"sacctmgr -i add user {me} account=root adminlevel=Operator (needs slurmdbd), or run as {slurm_user}",
+            )
+        ]  # fmt: skip
+    hidden = cluster.facts().private & {"jobs", "nodes"}
+    if hidden and found[0].verdict is FAIL:
+        found.append(Check("PrivateData", FAIL, f"hides {', '.join(sorted(hidden))} from us", "Operator sees all"))
+    return found
+
+
+def _spool(cluster: SlurmCluster, spool: str) -> list[Check]:
+    try:
+        cluster.spool.probe()
+    except PortError as error:
+        return [Check("spool", FAIL, error.text, f"install -d -o {getpass.getuser()} -m 755 {spool}")]
+    away = cluster.clock_offset_s()
+    found = [Check("spool", OK, f"{spool} can be written")]
+    fine = abs(away) < 5
+    found.append(
+        Check("clocks", OK if fine else WARN, f"slurmctld's host is {away:+.1f} s from here", "run NTP on both")
+    )
+    return found

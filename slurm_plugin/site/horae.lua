@@ -1,0 +1,305 @@
+-- Horae's job_submit module: holds and tags the GPU jobs of managed partitions, and nothing else.
+--
+-- Chained from the end of a site's own job_submit.lua by two lines (`horae install slurm` writes them):
+--     local horae_ok, horae = pcall(dofile, "/etc/horae/slurm/horae.lua")
+--     if horae_ok then horae.chain() end
+--
+-- Rules it keeps: it never calls Slurm, never opens a fifo, never waits; every entry is under pcall; an error of
+-- its own refuses jobs of managed partitions with one sentence and lets all others pass; with a stale heartbeat it
+-- holds nothing and refuses nothing, and Slurm schedules as if Horae were not there.
+
+local M = {version = 1, counter = 0}
+
+-- Slurm's "not given" of 16, 32 and 64 bits; a Lua number cannot tell 2^64-1 from 2^64-2, and need not.
+local NO_VAL16, NO_VAL, NO_VAL64 = 65534, 4294967294, 1.8446744073709e19
+local ADMIN_TAG = "horae="
+
+M.config = {
+  partitions = {},        -- name -> true
+  spool = "/var/spool/horae",
+  stale_s = 120,
+  admins = {[0] = true},  -- uids whose changes are never refused: root, SlurmUser, Horae's account
+  interactive = "refuse", -- or "pass": srun and salloc are not held
+  default_partition = nil,
+}
+
+local function given(value, none)
+  if value == nil or value == "" then return false end
+  if type(value) == "number" then
+    if value >= NO_VAL64 then return false end
+    if value == NO_VAL or value == NO_VAL + 1 or value == none or (none and value == none + 1) then return false end
+  end
+  return true
+end
+
+local function split(text, separator)
+  local parts = {}
+  for part in string.gmatch(text or "", "([^" .. separator .. "]+)") do parts[#parts + 1] = part end
+  return parts
+end
+
+local function say(text)
+  slurm.log_user("%s", "horae: " .. text)
+end
+
+-- The heartbeat, if it is fresh: the set of partitions whose jobs are held now. nil: nobody lives there.
+local function alive(config)
+  local file = io.open(config.spool .. "/heartbeat", "r")
+  if not file then return nil end
+  local time, hold = nil, {}
+  for line in file:lines() do
+    local key, value = string.match(line, "^(%S+)%s*(.*)$")
+    if key == "time" then time = tonumber(value) end
+    if key == "hold" then for _, name in ipairs(split(value, ",")) do hold[name] = true end end
+  end
+  file:close()
+  if not time or math.abs(os.time() - time) > config.stale_s then return nil end
+  return hold
+end
+
+-- time + counter + urandom: math.random is not seeded in some releases and repeats after each reload
+local function nonce()
+  M.counter = M.counter + 1
+  local text = string.format("%x%x", os.time(), M.counter)
+  local file = io.open("/dev/urandom", "rb")
+  if file then
+    local bytes = file:read(6) or ""
+    file:close()
+    for index = 1, #bytes do text = text .. string.format("%02x", string.byte(bytes, index)) end
+  end
+  return text
+end
+
+-- "gres:gpu:v100:2,gres/gpu:1" -> 3, {v100}; nil when it names no GPU
+local function gpus_of(text)
+  if not given(text) then return nil, {}, nil end
+  local total, types, prefix = nil, {}, nil
+  for _, item in ipairs(split(text, ",")) do
+    local rest = string.match(item, "^gres[:/]gpu(.*)$") or string.match(item, "^gpu(.*)$")
+    if rest then
+      local kind, count = string.match(rest, "^[:/]([%a_][%w_%-%.]*)[:=]?(%d*)$")
+      if not kind then count = string.match(rest, "^[:=](%d+)$") end
+      total = (total or 0) + (tonumber(count) or 1)
+      prefix = string.match(item, "^gres[:/]gpu") -- the release's own spelling
+      if kind then types[#types + 1] = kind end
+    end
+  end
+  return total, types, prefix
+end
+
+local function least(value, otherwise)
+  if given(value, NO_VAL16) and value > 0 then return value end
+  return otherwise
+end
+
+-- What the job asks for in all: {gpus, nodes, types, cpus, mem (MB a node, 0: not said)}; nil: no GPUs
+local function request_of(jd)
+  local nodes = least(jd.min_nodes, 1)
+  local tasks = least(jd.num_tasks, nil)
+  if not tasks then
+    local per_node = least(jd.ntasks_per_node, nil)
+    tasks = per_node and per_node * nodes or nodes
+  end
+  local count, types, total, prefix
+  count, types, prefix = gpus_of(jd.tres_per_job)
+  if count then total = count end
+  if not total then
+    count, types, prefix = gpus_of(jd.tres_per_node)
+    if not count then count, types, prefix = gpus_of(jd.gres) end
+    if count then total = count * nodes end
+  end
+  if not total then
+    count, types, prefix = gpus_of(jd.tres_per_task)
+    if count then total = count * tasks end
+  end
+  if not total then
+    count, types, prefix = gpus_of(jd.tres_per_socket)
+    if count then total = count * nodes end
+  end
+  if not total or total < 1 then return nil end
+  local cpus = least(jd.cpus_per_task, nil)
+  cpus = cpus and cpus * tasks or (tasks > nodes and tasks or nil)
+  local asked = least(jd.min_cpus, nil)
+  if asked and asked > math.max(cpus or 1, nodes) then cpus = asked end
+  local per_gpu = string.match(jd.cpus_per_tres or "", "gpu[:=](%d+)")
+  if per_gpu then cpus = tonumber(per_gpu) * total end
+  local mem = 0
+  if given(jd.min_mem_per_node) and jd.min_mem_per_node > 0 and jd.min_mem_per_node < 2 ^ 62 then
+    mem = jd.min_mem_per_node
+  end
+  return {gpus = total, nodes = nodes, types = types, cpus = cpus, mem = mem, prefix = prefix or "gres:gpu"}
+end
+
+-- The user's word. Returns an error sentence, or nil.
+local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", iters = "t", grace = "n", ckpt = "t"}
+local function wrong_word(comment)
+  local word = string.match(" " .. (comment or ""), "%shorae:(%S*)")
+  if not word then return nil end
+  local seen = {}
+  for _, item in ipairs(split(word, ",")) do
+    local key, value = string.match(item, "^([^=]+)=(.+)$")
+    if not key then return "'" .. item .. "' in --comment is not name=value" end
+    local kind = KEYS[key]
+    if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types iters grace ckpt)" end
+    if kind == "n" and not string.match(value, "^[1-9]%d*$") then return key .. "=" .. value .. " is not a number" end
+    if kind == "l" then
+      for _, part in ipairs(split(value, "/")) do
+        if not string.match(part, "^[1-9]%d*$") then return "allowed=" .. value .. " is not a list such as 1/2/4" end
+      end
+    end
+    seen[key] = value
+  end
+  if seen.allowed and (seen.min or seen.max) then return "allowed= is the whole range: leave out min and max" end
+  if seen.min and seen.max and tonumber(seen.min) > tonumber(seen.max) then
+    return "min=" .. seen.min .. " is above max=" .. seen.max
+  end
+  return nil
+end
+
+local function managed_partition(config, hold, jd)
+  local names = split(jd.partition or config.default_partition or "", ",")
+  local managed, other = nil, false
+  for _, name in ipairs(names) do
+    if config.partitions[name] and hold[name] then managed = name else other = true end
+  end
+  return managed, managed and (other or #names > 1)
+end
+
+local function refusal(config, jd, mixed)
+  if jd.het_job_offset ~= nil and given(jd.het_job_offset) then
+    return "heterogeneous jobs cannot run in a managed partition; submit one job, or name another partition"
+  end
+  if mixed then return "name one partition: a managed one cannot stand in a list" end
+  if jd.priority == 0 then return "leave out --hold: jobs of this partition wait for their GPUs anyway" end
+  if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
+  if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
+  if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
+  return wrong_word(jd.comment)
+end
+
+local function submit(jd, uid)
+  local config = M.config
+  local hold = alive(config)
+  if not hold then return slurm.SUCCESS end
+  local managed, mixed = managed_partition(config, hold, jd)
+  if not managed then return slurm.SUCCESS end
+  local request = request_of(jd)
+  local het = jd.het_job_offset ~= nil and given(jd.het_job_offset)
+  if not request and not het then return slurm.SUCCESS end
+  if not het and (jd.script == nil or jd.script == "") then
+    if config.interactive == "pass" then return slurm.SUCCESS end
+    say("partition " .. managed .. " takes batch jobs only: use sbatch, or another partition for srun and salloc")
+    return slurm.ERROR
+  end
+  local why = refusal(config, jd, mixed)
+  if why then say(why); return slurm.ERROR end
+
+  local tag = ADMIN_TAG .. nonce() .. ",gpus=" .. string.format("%d", request.gpus) ..
+    ",nodes=" .. string.format("%d", request.nodes)
+  if #request.types > 0 then tag = tag .. ",types=" .. table.concat(request.types, "/") end
+  if request.cpus then tag = tag .. ",cpus=" .. string.format("%d", request.cpus) end
+  if request.mem > 0 then tag = tag .. ",mem=" .. string.format("%d", request.mem) end
+  if given(jd.begin_time) and jd.begin_time > os.time() then
+    tag = tag .. ",begin=" .. string.format("%d", jd.begin_time)
+  end
+  -- one node, one task, untyped: from there every shape can be reached
+  jd.tres_per_job, jd.tres_per_task, jd.tres_per_socket, jd.cpus_per_tres = "", "", "", ""
+  jd.tres_per_node = request.prefix .. ":1"
+  jd.min_nodes, jd.max_nodes, jd.num_tasks, jd.cpus_per_task, jd.min_cpus = 1, 1, 1, 1, 1
+  jd.ntasks_per_node = NO_VAL16
+  jd.pn_min_cpus = 1
+  if jd.shared == 0 then jd.shared = NO_VAL16 end -- --exclusive would take every GPU of a node
+  jd.requeue = 1
+  jd.priority = 0
+  if given(jd.admin_comment) then tag = jd.admin_comment .. " " .. tag end
+  jd.admin_comment = tag
+  if M.environment then M.environment(jd, tag) end
+  local events = io.open(config.spool .. "/events", "a")
+  if events then events:write("submit\n"); events:close() end
+  return slurm.SUCCESS
+end
+
+-- Changes by the owner that would start the job past us or change its shape under us.
+local function modify(jd, record, uid)
+  local config = M.config
+  if config.admins[uid] then return slurm.SUCCESS end
+  if not string.find(" " .. (record.admin_comment or ""), "%s" .. ADMIN_TAG) then return slurm.SUCCESS end
+  local hold = alive(config)
+  if not hold or not hold[record.partition or ""] then return slurm.SUCCESS end
+  local change = nil
+  if given(jd.priority) then change = "held, released or given a priority" end
+  if given(jd.nice) then change = "reniced" end
+  if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
+  if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
+  if given(jd.begin_time) then change = "given another start time" end
+  if given(jd.req_nodes) or given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or
+     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.features) or given(jd.exc_nodes) then
+    change = "reshaped"
+  end
+  if not change then return slurm.SUCCESS end
+  say("a job of this partition cannot be " .. change .. " by its owner; scancel, and edits of comment, name and time limit work")
+  return slurm.ERROR
+end
+
+-- Environment of the batch script, for horae-exec: where the spool is, and which job folder is its own.
+function M.environment(jd, tag)
+  if jd.environment then
+    jd.environment.HORAE_SPOOL = M.config.spool
+    jd.environment.HORAE_NONCE = string.match(tag, ADMIN_TAG .. "([^,]+)")
+  end
+end
+
+local function guarded(what, managed, entry, ...)
+  local ok, result = pcall(entry, ...)
+  if ok then return result end
+  slurm.log_error("%s", "horae: " .. what .. ": " .. tostring(result))
+  if managed then
+    say("an internal error keeps this job from being taken; name another partition, or tell the operator")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+
+local function touches_managed(jd)
+  local names = jd and (jd.partition or M.config.default_partition) or ""
+  for _, name in ipairs(split(tostring(names), ",")) do
+    if M.config.partitions[name] then return true end
+  end
+  return false
+end
+
+function M.submit(jd, parts, uid)
+  local ok, managed = pcall(touches_managed, jd)
+  return guarded("submit", not ok or managed, submit, jd, uid)
+end
+
+function M.modify(jd, record, parts, uid)
+  return guarded("modify", false, modify, jd, record, uid)
+end
+
+-- Put ourselves behind what the site's script defined.
+function M.chain()
+  local site_submit, site_modify = slurm_job_submit, slurm_job_modify
+  function slurm_job_submit(jd, parts, uid)
+    if site_submit then
+      local rc = site_submit(jd, parts, uid)
+      if rc ~= nil and rc ~= slurm.SUCCESS then return rc end
+    end
+    return M.submit(jd, parts, uid)
+  end
+  function slurm_job_modify(jd, record, parts, uid)
+    if site_modify then
+      local rc = site_modify(jd, record, parts, uid)
+      if rc ~= nil and rc ~= slurm.SUCCESS then return rc end
+    end
+    return M.modify(jd, record, parts, uid)
+  end
+end
+
+local here = string.match(debug and debug.getinfo and debug.getinfo(1, "S").source or "", "^@(.*)/[^/]*$")
+local found, settings = pcall(dofile, (here or "/etc/horae/slurm") .. "/horae_conf.lua")
+if found and type(settings) == "table" then
+  for key, value in pairs(settings) do M.config[key] = value end
+end
+
+return M

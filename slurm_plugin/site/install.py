@@ -1,0 +1,210 @@
+"""Files of a Slurm site that Horae adds or edits, as values; `horae install slurm` shows and writes them.
+
+Edits of the site's own files are one marked block at the end (job_submit.lua) or one line (slurm.conf), so that they
+can be read, kept under the site's configuration management, and taken out by hand.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from horae.sites import Change
+from policy.model import BadInput
+
+HERE = Path(__file__).parent
+BEGIN, END = "-- horae: begin (two lines that chain Horae's module; remove them to leave)", "-- horae: end"
+DEFAULTS = {
+    "partitions": "",  # managed ones, by commas
+    "etc": "/etc/slurm",  # where slurm.conf and job_submit.lua are
+    "lua": "/etc/horae/slurm",  # where the module goes; slurmctld's user must read it
+    "spool": "/var/spool/horae",
+    "user": "horae",  # the service account
+    "interactive": "refuse",
+    "stale_s": "120",
+    "bin": "/opt/horae/bin",  # of the venv that holds the program
+    "units": "/etc/systemd/system",
+    "logrotate": "/etc/logrotate.d",
+    "slurm_conf": "yes",  # edit slurm.conf too; "no": only say what to add
+}
+
+
+def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
+    """(changes, commands to run after them). Raises BadInput."""
+    unknown = next((name for name in options if name not in DEFAULTS), None)
+    if unknown:
+        raise BadInput("no such option", where="--set", field=unknown, remedy=f"one of {', '.join(DEFAULTS)}")
+    said = {**DEFAULTS, **options}
+    partitions = [name for name in said["partitions"].split(",") if name]
+    if not partitions:
+        raise BadInput("no managed partition", where="--set", field="partitions", remedy="--set partitions=gpu")
+    conf_path = Path(said["etc"]) / "slurm.conf"
+    conf = _text(conf_path)
+    if conf is None:
+        raise BadInput("there is no such file", where=str(conf_path), remedy="--set etc=FOLDER of slurm.conf")
+    known = re.findall(r"(?im)^\s*PartitionName=(\S+)", conf)
+    for name in partitions:
+        if known and name not in known:
+            raise BadInput(f"no partition '{name}'", where=str(conf_path), field="partitions", remedy=", ".join(known))
+    lua = Path(said["lua"])
+    changes = [
+        Change(lua / "horae.lua", (HERE / "horae.lua").read_bytes(), "the Lua module: holds and tags GPU jobs"),
+        Change(lua / "horae_conf.lua", _lua_conf(said, partitions, conf).encode(), "its configuration"),
+        Change(lua / "release-all.sh", (HERE / "release-all.sh").read_bytes(), "leaving without Python", 0o755),
+        _job_submit(Path(said["etc"]) / "job_submit.lua", lua),
+        Change(Path(said["units"]) / "horae.service", _unit(said).encode(), "the arbiter as a hardened service"),
+        Change(Path(said["logrotate"]) / "horae", _logrotate(said).encode(), "its log"),
+    ]
+    edited = edit_slurm_conf(conf)
+    commands = [f"install -d -o {said['user']} -m 755 {said['spool']}"]
+    if edited != conf and said["slurm_conf"] == "yes":
+        changes.append(Change(conf_path, edited.encode(), "the Lua plugin, and exit code 86 as 'held, not failed'"))
+    elif edited != conf:
+        commands.append(f"add to {conf_path}: JobSubmitPlugins=lua and RequeueExitHold=86")
+    if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
+        commands.append(f"sacctmgr -i add user {said['user']} account=root adminlevel=Operator")
+    commands += ["scontrol reconfigure", "systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
+    return changes, commands
+
+
+def edit_slurm_conf(text: str) -> str:
+    """slurm.conf with our two settings merged into what stands there; unchanged when they are there."""
+    text = _merged(text, "JobSubmitPlugins", "lua")
+    return _merged(text, "RequeueExitHold", "86")
+
+
+def _merged(text: str, key: str, value: str) -> str:
+    found = re.search(rf"(?im)^([ \t]*{key}[ \t]*=[ \t]*)([^\s#]*)", text)
+    if found is None:
+        return text + ("" if text.endswith("\n") or not text else "\n") + f"{key}={value}\n"
+    if value in _values(found.group(2)):
+        return text
+    joined = f"{found.group(2)},{value}" if found.group(2) else value
+    return text[: found.start()] + found.group(1) + joined + text[found.end() :]
+
+
+def _values(text: str) -> set[str]:
+    values = set()
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if dash and low.isdigit() and high.isdigit():
+            values |= {str(number) for number in range(int(low), int(high) + 1)}
+        values.add(part)
+    return values
+
+
+def _job_submit(path: Path, lua: Path) -> Change:
+    block = (
+        f'{BEGIN}\nlocal horae_ok, horae = pcall(dofile, "{lua}/horae.lua")\n'
+        f"if horae_ok then horae.chain() end\n{END}\n"
+    )
+    text = _text(path)
+    if text is None:
+        site = (
+            "function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end\n"
+            "function slurm_job_modify(job_desc, job_rec, part_list, modify_uid) return slurm.SUCCESS end\n"
+        )
+        return Change(path, f"{site}{block}return slurm.SUCCESS\n".encode(), "a job_submit script with Horae's module")
+    marked = re.search(re.escape(BEGIN) + r"\n.*?" + re.escape(END) + r"\n", text, re.DOTALL)
+    if marked:
+        after = text[: marked.start()] + block + text[marked.end() :]
+    else:
+        # Before a final `return`, which must stay the last statement of a Lua chunk.
+        last = re.search(r"(?m)^return\b[^\n]*\n?\s*\Z", text)
+        at = last.start() if last else len(text)
+        before = text[:at] + ("" if not text[:at] or text[:at].endswith("\n") else "\n")
+        after = before + block + text[at:]
+    return Change(path, after.encode(), "Horae's module chained behind the site's own script")
+
+
+def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
+    users = [said["user"], "root"]
+    slurm = re.search(r"(?im)^\s*SlurmUser\s*=\s*([\w.-]+)", conf)
+    users.append(slurm.group(1) if slurm else "root")
+    uids = sorted({uid for name in users if (uid := _uid(name)) is not None})
+    default = re.search(r"(?im)^\s*PartitionName=(\S+)[^\n]*\bDefault=YES\b", conf)
+    names = ", ".join(f"{_quoted(name)} = true" for name in partitions)
+    if not said["stale_s"].isdigit():
+        raise BadInput("is not a number of seconds", where="--set", field="stale_s", value=said["stale_s"])
+    if said["interactive"] not in {"refuse", "pass"}:
+        raise BadInput("is neither refuse nor pass", where="--set", field="interactive", value=said["interactive"])
+    return (
+        "-- Horae's Lua module: its configuration (written by `horae install slurm`)\n"
+        f'return {{\n  partitions = {{{names}}},\n  spool = "{said["spool"]}",\n  stale_s = {said["stale_s"]},\n'
+        f"  admins = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},\n"
+        f'  interactive = "{said["interactive"]}",\n'
+        + (f'  default_partition = "{default.group(1)}",\n' if default else "")
+        + "}\n"
+    )
+
+
+def _quoted(name: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise BadInput(f"'{name}' is not a partition's name", where="--set", field="partitions", value=name)
+    return f'["{name}"]'
+
+
+def _uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def _unit(said: Mapping[str, str]) -> str:
+    return f"""[Unit]
+Description=Horae, fair and elastic GPU scheduling
+Documentation=man:horae(1)
+After=network-online.target munge.service slurmctld.service
+Wants=network-online.target
+
+[Service]
+User={said["user"]}
+ExecStart={said["bin"]}/horae serve
+Restart=on-failure
+RestartSec=2
+StateDirectory=horae
+RuntimeDirectory=horae
+UMask=0022
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={said["spool"]}
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictSUIDSGID=yes
+LockPersonality=yes
+CapabilityBoundingSet=
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _logrotate(said: Mapping[str, str]) -> str:
+    return f"""/var/lib/horae/*.log {{
+    weekly
+    rotate 8
+    compress
+    missingok
+    notifempty
+    copytruncate
+    su {said["user"]} {said["user"]}
+}}
+"""
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", where=str(path)) from error

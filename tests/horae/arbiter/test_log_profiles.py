@@ -1,0 +1,271 @@
+"""The profiler behind the arbiter: any log in, measurements out, across restarts of both."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from horae.arbiter.log_profiles import LogProfiles
+from horae.arbiter.model_key import model_key
+from horae.arbiter.profiles import Measurement
+from horae.journal.codec import plain, restore
+from horae.port import JobState, LogChunk, Observation, ObservedJob, TryLater
+from horae.spec import JobSpec
+from policy.model import GpuRange, Node, Provenance
+
+NODES = (
+    Node("n1", "v100", 8, rack="r1"),
+    Node("n2", "v100", 8, rack="r1"),
+    Node("n3", "v100", 8, rack="r2"),
+    Node("k1", "k80", 8, rack="r1"),
+)
+
+
+class Logs:
+    """Log files that grow, are replaced and refuse."""
+
+    def __init__(self, **files: str) -> None:
+        self.files = {job: text.encode() for job, text in files.items()}
+        self.identity = "1"
+        self.reads: list[tuple[str, int]] = []
+
+    def add(self, job: str, text: str) -> None:
+        self.files[job] = self.files.get(job, b"") + text.encode()
+
+    def __call__(self, job: str, offset: int) -> LogChunk:
+        self.reads.append((job, offset))
+        if job not in self.files:
+            raise TryLater("no log yet")
+        data = self.files[job]
+        start = offset if offset <= len(data) else 0
+        return LogChunk(
+            data[start : start + 4096], min(start + 4096, len(data)), self.identity, start + 4096 >= len(data)
+        )
+
+
+def spec(model: str | None = "resnet", most: int = 8) -> JobSpec:
+    return JobSpec("j", ("python", "train.py"), GpuRange(2, 1, most), tenant="alice", model=model)
+
+
+def look(now_s: float, *jobs: ObservedJob) -> Observation:
+    return Observation(now_s, NODES, jobs)
+
+
+def job(name: str = "j", epoch: int = 1, nodes: dict[str, int] | None = None, **more: object) -> ObservedJob:
+    base: dict[str, object] = {"state": JobState.RUNNING, "since_s": 1.0, "spec": spec(), **more}
+    return ObservedJob(name, epoch=epoch, allocation={"n1": 2} if nodes is None else nodes, **base)  # type: ignore[arg-type]
+
+
+def imagenet(first: int, last: int, seconds: float, total: int = 5000) -> str:
+    chance = random.Random(first)
+    return "".join(
+        f"Epoch: [0][{k}/{total}]\tTime {seconds * (1 + chance.gauss(0, 0.01)):.4f} ({seconds:.4f})\t"
+        f"Loss {7.0 / (1 + k / 500):.4f} (7.0000)\n"
+        for k in range(first, last, 10)
+    )
+
+
+def test_a_log_that_nobody_instrumented_is_profiled() -> None:
+    logs = Logs(j=imagenet(10, 1500, 0.25))
+    (found,) = LogProfiles(0).update(look(100.0, job()), logs).values()
+    assert found.done == 1490
+    assert found.rates["v100"][2] == pytest.approx(4.0, rel=0.02)
+    assert found.provenance["v100"] is Provenance.MEASURED
+    assert found.loss[-1] == (1490.0, pytest.approx(7.0 / (1 + 1490 / 500), abs=1e-3))
+    assert found.loss_forecast is not None
+    assert any("how long it is" in note for note in found.notes)
+
+
+def test_only_new_text_is_read() -> None:
+    logs, profiles = Logs(j=imagenet(10, 300, 0.25)), LogProfiles(10)
+    profiles.update(look(100.0, job()), logs)
+    assert profiles.update(look(105.0, job()), logs) == {}, "too soon"
+    size = len(logs.files["j"])
+    logs.reads.clear()
+    logs.add("j", imagenet(300, 400, 0.25))
+    (found,) = profiles.update(look(111.0, job()), logs).values()
+    assert logs.reads == [("j", size)]
+    assert found.done == 390
+
+
+def test_a_resize_starts_a_new_stretch_and_both_counts_are_known() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    profiles.update(look(100.0, job()), logs)
+    moved = job(epoch=2, nodes={"n1": 4}, since_s=101.0)
+    logs.add("j", imagenet(1000, 1010, 9.0))  # of either start
+    profiles.update(look(110.0, moved), logs)
+    logs.add("j", imagenet(1010, 2000, 0.2))
+    (found,) = profiles.update(look(400.0, moved), logs).values()
+    assert found.rates["v100"][2] == pytest.approx(2.5, rel=0.03)
+    assert found.rates["v100"][4] == pytest.approx(5.0, rel=0.03)
+    assert found.done == 1990
+
+
+def test_jobs_of_a_key_learn_from_each_other() -> None:
+    logs = Logs(a=imagenet(10, 600, 0.4), b=imagenet(10, 600, 0.1), c=imagenet(10, 600, 0.3))
+    profiles = LogProfiles(0)
+    jobs = (job("a", nodes={"n1": 2}), job("b", nodes={"n2": 8}), job("c", nodes={"n1": 1}, spec=spec("other")))
+    profiles.update(look(100.0, *jobs), logs)
+    logs.add("a", imagenet(600, 700, 0.4))
+    found = profiles.update(look(200.0, *jobs), logs)["a"]
+    assert set(found.rates["v100"]) >= {2, 8}
+    assert found.rates["v100"][8] == pytest.approx(10.0, rel=0.03)
+    assert 4 in found.rates["v100"], "a fit between two measured counts"
+    assert found.provenance["v100"] is Provenance.FIT
+
+
+def test_slowdown_by_span_is_measured() -> None:
+    logs, profiles = Logs(a=imagenet(10, 600, 0.2), b=imagenet(10, 600, 0.3)), LogProfiles(0)
+    jobs = (job("a", nodes={"n1": 4}), job("b", nodes={"n1": 2, "n2": 2}))
+    found = profiles.update(look(100.0, *jobs), logs)
+    s = found["b"].slowdown
+    assert s is not None
+    assert s.rack == pytest.approx(1.5, rel=0.05)
+    assert s.cluster >= s.rack
+
+
+def test_a_job_over_two_types_measures_no_type() -> None:
+    (found,) = LogProfiles(0).update(look(9.0, job(nodes={"n1": 1, "k1": 1})), Logs(j=imagenet(10, 600, 0.2))).values()
+    assert found.done == 590
+    assert dict(found.rates) == {}
+
+
+@pytest.mark.parametrize("via_journal", [False, True])
+def test_a_restarted_arbiter_goes_on_at_the_byte_where_it_stopped(via_journal: bool) -> None:
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4) + "Epoch: [0][10"), LogProfiles(0)
+    (found,) = profiles.update(look(100.0, job()), logs).values()
+    if via_journal:
+        found = restore(Measurement, json.loads(json.dumps(plain(found))))
+    again = LogProfiles(0)
+    again.restore({"j": found})
+    logs.reads.clear()
+    logs.files["j"] = logs.files["j"][: -len("Epoch: [0][10")]
+    logs.add("j", imagenet(1000, 2000, 0.4))
+    (after,) = again.update(look(500.0, job()), logs).values()
+    assert logs.reads[0] == ("j", found.offset)
+    assert found.offset > 0
+    assert after.done == 1990
+    assert after.rates["v100"][2] == pytest.approx(2.5, rel=0.03)
+    assert len(after.loss) > len(found.loss) / 2
+    assert after.loss[0][0] == found.loss[0][0]
+
+
+def test_state_of_other_rules_is_read_again_from_the_start() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    (found,) = profiles.update(look(100.0, job()), logs).values()
+    damaged = Measurement(
+        done=found.done, offset=found.offset, identity="1", profiler={"reader": "!!", "key": "resnet"}
+    )
+    again = LogProfiles(0)
+    again.restore({"j": damaged})
+    (after,) = again.update(look(200.0, job()), logs).values()
+    assert after.done == found.done
+    assert ("j", 0) in logs.reads
+
+
+def test_a_replaced_log_is_read_from_its_start() -> None:
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    profiles.update(look(100.0, job()), logs)
+    logs.identity, logs.files["j"] = "2", imagenet(1000, 1500, 0.4).encode()
+    (found,) = profiles.update(look(200.0, job()), logs).values()
+    assert found.done == 1490
+    assert found.loss[0][0] == 10.0, "what was measured before stays"
+
+
+def mnist(first: int, last: int) -> str:
+    return "".join(f"step {k}/4000 loss {5.0 - k / 1000:.3f}\n" for k in range(first, last, 10))
+
+
+def test_without_a_printed_time_the_clock_between_its_steps_is_the_rate() -> None:
+    logs, profiles = Logs(j=mnist(0, 100)), LogProfiles(0)
+    profiles.update(look(100.0, job()), logs)
+    logs.add("j", mnist(100, 700))
+    (found,) = profiles.update(look(160.0, job()), logs).values()
+    assert (found.done, found.total) == (690, 4000)
+    assert found.rates["v100"][2] == pytest.approx(10.0, rel=0.02)
+    assert any("shows no speed" in note for note in found.notes)
+
+
+def test_a_claim_against_the_clock_is_not_used_and_said() -> None:
+    logs, profiles = Logs(j=imagenet(10, 100, 0.001)), LogProfiles(0)
+    profiles.update(look(100.0, job()), logs)
+    logs.add("j", imagenet(100, 700, 0.001))
+    (found,) = profiles.update(look(160.0, job()), logs).values()
+    assert found.rates["v100"][2] == pytest.approx(10.0, rel=0.05)
+    assert any("by the clock" in note for note in found.notes)
+
+
+def test_a_log_that_tells_nothing_says_what_is_missing() -> None:
+    (found,) = LogProfiles(0).update(look(9.0, job()), Logs(j="hello\nworld\n" * 50)).values()
+    assert found.done == 0
+    assert "[horae] step=" in found.notes[0]
+
+
+def keras(last: int) -> str:
+    return "".join(f"Epoch {e}/20\n225s - loss: {3 / e:.4f} - acc: 0.29\n" for e in range(1, last + 1))
+
+
+def test_a_log_of_epochs_is_counted_in_epochs() -> None:
+    (found,) = LogProfiles(0).update(look(9.0, job()), Logs(j=keras(12))).values()
+    assert (found.done, found.total) == (12, 20)
+    assert found.rates["v100"][2] == pytest.approx(1 / 225, rel=0.02)
+    assert any("in epochs" in note for note in found.notes)
+
+
+def test_a_corrected_key_takes_its_measurements_along() -> None:
+    logs, profiles = Logs(j=imagenet(10, 600, 0.2)), LogProfiles(0)
+    profiles.update(look(9.0, job()), logs)
+    logs.add("j", imagenet(600, 700, 0.2))
+    profiles.update(look(19.0, job(spec=spec("resnet-50"))), logs)
+    assert set(profiles.store.profiles) == {"resnet-50"}
+
+
+@pytest.mark.parametrize("noise", [b"\x00\xff" * 9000 + b"\n", b"x" * 300_000, b"\xff\xfe\x00\n" * 100, b"\r" * 5000])
+def test_what_a_program_prints_can_do_no_harm(noise: bytes) -> None:
+    logs = Logs()
+    logs.files["j"] = noise
+    for found in LogProfiles(0).update(look(10.0, job()), logs).values():
+        assert found.done == 0
+        assert dict(found.rates) == {}
+
+
+def test_a_log_that_cannot_be_read_is_read_later_and_the_last_words_are_read() -> None:
+    logs, profiles = Logs(), LogProfiles(10)
+    assert profiles.update(look(10.0, job()), logs) == {}
+    logs.add("j", mnist(0, 50))
+    assert set(profiles.update(look(20.0, job()), logs)) == {"j"}
+    logs.add("j", mnist(50, 100))
+    over = job(state=JobState.COMPLETED, since_s=21.0, nodes={})
+    (found,) = profiles.update(look(22.0, over), logs).values()
+    assert found.done == 90
+    assert found.profiler["key"] == "resnet"
+
+
+def _key(*command: str, model: str | None = None) -> str:
+    return model_key(JobSpec("j", command, GpuRange(1, 1, 1), tenant="t", model=model))
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        ("python train.py --arch resnet50 --lr 0.1 --seed 7 -b 256 --out /tmp/x", "t/train:arch=resnet50"),
+        ("python3.11 -u -m pkg.train --batch-size=32 --model bert", "t/pkg.train:batch-size=32,model=bert"),
+        ("torchrun --nproc_per_node 4 main.py --data /mnt/imagenet", "t/main:data=imagenet"),
+        ("srun -N 2 python x/run.py model=gpt2 hydra.run.dir=/tmp", "t/run:model=gpt2"),
+        ("env A=1 ./train.sh", "t/train"),
+        ("accelerate launch --mixed_precision fp16 t.py --fp16", "t/t:fp16"),
+        ("python", "t/python"),
+    ],
+)
+def test_a_derived_key_says_what_is_computed(command: str, key: str) -> None:
+    assert _key(*command.split()) == key
+
+
+def test_learning_rates_seeds_and_folders_do_not_change_the_key() -> None:
+    a = _key("python", "t.py", "--model", "vgg", "--lr", "0.1", "--seed", "1", "--save-dir", "/a", "--epochs", "90")
+    b = _key("python", "t.py", "--model", "vgg", "--lr", "0.3", "--seed", "2", "--save-dir", "/b", "--epochs", "10")
+    assert a == b
+    assert _key("python", "t.py", model="mine") == "mine"
+    assert model_key(JobSpec("j", (), GpuRange(1, 1, 1))) == "anyone/nothing"

@@ -1,0 +1,96 @@
+"""AFS-P against a literal walk of the modified TOPPRIORITY, AFS-S against max-min, and the turns of stage one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.decide import decide
+from policy.instance import parse
+from policy.model import Snapshot
+
+
+def snapshot(jobs: list[dict[str, Any]], gpus: int) -> Snapshot:
+    nodes = [{"name": "n", "gpu_type": "v100", "gpus": gpus}]
+    return parse(json.dumps({"cluster": {"nodes": nodes}, "jobs": jobs}))
+
+
+def counts(snap: Snapshot, policy: str) -> list[int]:
+    return [sum(a.values()) for a in decide(snap, policy).allocation.values()]
+
+
+concave = st.lists(st.integers(1, 100), min_size=7, max_size=7).map(
+    lambda gains: [sum(sorted(gains, reverse=True)[:n]) / 10 for n in range(1, 8)]
+)
+
+
+def rows(curves: list[list[float]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"j{i}", "submitted": i, "gpus": {"min": 1, "max": len(c)}, "work": {"total": None},
+            "throughput": {"v100": {str(n + 1): r for n, r in enumerate(c)}},
+        }
+        for i, c in enumerate(curves)
+    ]  # fmt: skip
+
+
+def literal(curves: list[list[float]], gpus: int) -> list[int]:
+    has = [1] * len(curves)
+    for _ in range(gpus - len(curves)):
+        leader = -1
+        for j, c in enumerate(curves):
+            if has[j] >= len(c) or c[has[j]] <= c[has[j] - 1]:
+                continue
+            if leader < 0:
+                leader = j
+                continue
+            a, n = curves[leader], has[leader]
+            left = (c[has[j]] - c[has[j] - 1]) / c[has[j]]  # (3) with the challenger as b, the leader as a
+            right = (a[n] - a[n - 1]) / a[n - 1]
+            if left > right * (1 + 1e-12):
+                leader = j
+        if leader < 0:
+            break
+        has[leader] += 1
+    return has
+
+
+@settings(deadline=None, max_examples=80)
+@given(curves=st.lists(concave, min_size=1, max_size=5), more=st.integers(0, 20))
+def test_stage_two_is_the_literal_walk(curves: list[list[float]], more: int) -> None:
+    gpus = len(curves) + more
+    assert counts(snapshot(rows(curves), gpus), "afs-p") == literal(curves, gpus)
+
+
+@settings(deadline=None, max_examples=40)
+@given(curves=st.lists(concave, min_size=1, max_size=5), more=st.integers(0, 20))
+def test_afs_s_is_max_min_up_to_the_peak(curves: list[list[float]], more: int) -> None:
+    gpus = len(curves) + more
+    got = counts(snapshot(rows(curves), gpus), "afs-s")
+    peaks = [max(range(len(c)), key=lambda n: (c[n], -n)) + 1 for c in curves]
+    assert sum(got) == min(gpus, sum(peaks))
+    level = max(got)
+    assert all(g == p or g >= level - 1 for g, p in zip(got, peaks, strict=True))
+
+
+def test_under_contention_jobs_take_turns_of_a_unit() -> None:
+    jobs = [{"name": f"j{i}", "submitted": i, "gpus": 1, "throughput": {"v100": 1.0}} for i in range(3)]
+    snap, ran = snapshot(jobs, 1), dict.fromkeys(("j0", "j1", "j2"), 0)
+    order = []
+    for _ in range(12):
+        decision = decide(snap, "afs-p", {"unit": 100.0})
+        (now,) = [n for n, a in decision.allocation.items() if a]
+        ran[now] += 1
+        order.append(now)
+        made = []
+        for job in snap.jobs:
+            served = 50.0 if job.name == now else 0.0
+            attained = {"v100": job.attained.get("v100", 0.0) + served}
+            made.append(replace(job, attained=attained, allocation=decision.allocation[job.name]))
+        snap = replace(snap, jobs=tuple(made), state=decision.state, now_s=snap.now_s + 50.0)
+    assert order == ["j0", "j0", "j1", "j1", "j2", "j2"] * 2
+    assert set(ran.values()) == {4}

@@ -1,0 +1,66 @@
+"""Early stopping: who loses a sweep, and that a decision ends them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from policy.model import App, Code, LossForecast, Phase
+from policy.themis.sweeps import losers
+from tests.policy.themis.worlds import decide, job, nodes, world
+
+APP = App("s", "successive-halving", None, None, (Phase(4, 10), Phase(2, 20), Phase(1, 40)))
+
+
+def four(done: tuple[float, ...], losses: tuple[float | None, ...]) -> list:  # type: ignore[type-arg]
+    return [
+        job(f"j{i}", (1, 2), total=70, done=d, app="s", tenant="t", loss=() if y is None else ((d, y),))
+        for i, (d, y) in enumerate(zip(done, losses, strict=True))
+    ]
+
+
+def test_the_worst_half_ends_when_all_have_done_the_phase() -> None:
+    snapshot = world(nodes(1, 4), four((10, 12, 10, 11), (0.4, 0.1, 0.3, 0.2)), apps=[APP])
+    assert set(losers(snapshot)) == {"j0", "j2"}
+    decision = decide(snapshot)
+    assert set(decision.cancel) == {"j0", "j2"}
+    assert decision.reasons["j0"].code is Code.LOST_SWEEP
+    assert decision.allocation["j0"] == {}
+    assert sum(sum(a.values()) for a in decision.allocation.values()) == 4
+
+
+def test_nobody_ends_before_the_last_is_there() -> None:
+    assert not losers(world(nodes(1, 4), four((10, 10, 10, 9), (0.4, 0.1, 0.3, 0.2)), apps=[APP]))
+
+
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_worst(bad: float | None) -> None:
+    snapshot = world(nodes(1, 4), four((10,) * 4, (9.0, bad, 8.0, 9.0)), apps=[APP])
+    assert set(losers(snapshot)) == {"j1", "j3"}  # of equal losses, the earlier name stays
+
+
+def test_jobs_of_other_apps_and_unphased_ones_stay() -> None:
+    jobs = four((10,) * 4, (1.0, 2.0, 3.0, 4.0))
+    assert not losers(world(nodes(1, 4), jobs))
+    assert not losers(world(nodes(1, 4), jobs, apps=[replace(APP, scheduler="external")]))
+    assert not losers(world(nodes(1, 4), [replace(j, app="other") for j in jobs], apps=[APP]))
+
+
+def test_a_late_phase_may_end_several_at_once() -> None:
+    snapshot = world(nodes(1, 4), four((30,) * 4, (4.0, 3.0, 2.0, 1.0)), apps=[APP])
+    assert set(losers(snapshot)) == {"j0", "j1", "j2"}
+
+
+def test_a_curve_that_cannot_reach_what_another_has_ends() -> None:
+    flat = LossForecast("power", {"asymptote": 0.9, "scale": 0.5, "p": 0.5})
+    steep = LossForecast("power", {"asymptote": 0.1, "scale": 5.0, "p": 0.5})
+    jobs = [
+        job("best", 1, app="c", tenant="t", done=500.0, loss=((500.0, 0.5),)),
+        job("flat", 1, app="c", tenant="t", done=500.0, loss=((500.0, 0.95),), loss_forecast=flat),
+        job("steep", 1, app="c", tenant="t", done=500.0, loss=((500.0, 0.8),), loss_forecast=steep),
+        job("unfitted", 1, app="c", tenant="t", done=500.0, loss=((500.0, 5.0),)),
+    ]
+    found = losers(world(nodes(1, 4), jobs, apps=[App("c", "curve-stopping")]))
+    assert set(found) == {"flat"}
+    assert found["flat"].numbers["best"] == 0.5

@@ -1,0 +1,261 @@
+"""Real Slurm clusters for tests: one private (22.05, plain processes) and one of containers a release.
+
+A cluster is brought up at the first test that asks for it, once a pytest worker, and taken down with the session;
+what a crashed run left is cleaned up by its label. Each test gets a partition of its own on the same nodes, so that
+nothing of an earlier test is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from horae.lab import LabRequest
+from horae.lab.engine import engine as docker_engine
+from policy.model import BadInput
+from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
+from slurm_plugin.lab.private import PrivateSlurm
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache" / "slurm"
+_numbers = itertools.count(1)
+
+
+class RealSlurm(Protocol):
+    release: str
+
+    def run(self, *argv: str) -> str:
+        """A command as the cluster's administrator; its output. Raises on failure."""
+        ...
+
+    def submit(self, script: str, *options: str) -> str:
+        """sbatch as an ordinary user (where there is one); the job's id."""
+        ...
+
+    def options(self, partition: str) -> dict[str, Any]: ...
+
+    def shared(self) -> tuple[Path, str]:
+        """The folder that nodes see: here, and there."""
+        ...
+
+    def lose_node(self, name: str) -> None:
+        """The node and what runs on it are gone, and slurmctld knows."""
+        ...
+
+    def restore_node(self, name: str) -> None: ...
+
+    def tool(self) -> str:
+        """horae-exec, as nodes see it."""
+        ...
+
+
+class Private:
+    release = "22.05"
+
+    def __init__(self, folder: Path) -> None:
+        reap_orphans()
+        (folder / "owner").write_text(str(os.getpid()))
+        self.lab = PrivateSlurm(folder, CACHE)
+        self.lab.up(LabRequest(name="test", nodes=8))
+        self._shared = folder / "shared"
+        self._shared.mkdir(exist_ok=True)
+
+    def run(self, *argv: str) -> str:
+        return self.lab.run(list(argv)).stdout.strip()
+
+    def submit(self, script: str, *options: str) -> str:
+        path = self._shared / f"script-{next(_numbers)}.sh"
+        path.write_text(script)
+        return self.run("sbatch", "--parsable", f"--chdir={self._shared}", *options, str(path))
+
+    def options(self, partition: str) -> dict[str, Any]:
+        return {"partitions": [partition], "spool": str(self.lab.spool), "env": self.lab.env()}
+
+    def shared(self) -> tuple[Path, str]:
+        return self._shared, str(self._shared)
+
+    def lose_node(self, name: str) -> None:
+        self.lab.lose_node(name)
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+
+    def restore_node(self, name: str) -> None:
+        self.lab.start_node(name)
+        wait_for(
+            "slurmd registers",
+            lambda: "not_responding" not in self.run("sinfo", "-hNn", name, "-O", "StateComplete"),
+        )
+
+    def tool(self) -> str:
+        return str(self.lab.folder / "horae/bin/horae-exec")
+
+    def down(self) -> None:
+        self.lab.down()
+
+
+class Containers:
+    def __init__(self, release: str, name: str, folder: Path, options: Mapping[str, str] | None = None) -> None:
+        self.release = release
+        self.lab = ContainerSlurm(name, folder, lambda text: None)
+        self.lab.down()
+        self.lab.up(LabRequest(name=name, release=release, nodes=4, options=options or {}))
+
+    def run(self, *argv: str) -> str:
+        return self.lab.must("ctl", argv)
+
+    def submit(self, script: str, *options: str) -> str:
+        name = f"script-{os.getpid()}-{next(_numbers)}.sh"
+        (self.shared()[0] / name).write_text(script)
+        argv = ["sbatch", "--parsable", "--chdir=/shared", *options, f"/shared/{name}"]
+        return self.lab.must("ctl", argv, user="alice")
+
+    def options(self, partition: str) -> dict[str, Any]:
+        return {**self.lab.facts(), "spool": SPOOL, "partitions": [partition]}
+
+    def shared(self) -> tuple[Path, str]:
+        return self.lab.folder / "shared", "/shared"
+
+    def lose_node(self, name: str) -> None:
+        self.lab.container(name).kill()
+
+        def known() -> bool:
+            # slurmctld tries to reach the node first: scontrol may time out over it, and the update be lost
+            self.lab.exec(
+                "ctl", ["timeout", "5", "scontrol", "update", f"nodename={name}", "state=down", "reason=test"]
+            )
+            code, text = self.lab.exec("ctl", ["sinfo", "-hNn", name, "-o", "%T"])
+            return code == 0 and "down" in text
+
+        wait_for("slurmctld knows", known, 90)
+
+    def restore_node(self, name: str) -> None:
+        before = self._slurmd_start(name)
+        self.lab.container(name).start()
+        wait_for("slurmd registers", lambda: self._slurmd_start(name) not in {before, "None", ""})
+
+    def _slurmd_start(self, name: str) -> str:
+        text = self.run("scontrol", "show", "node", name)
+        return text.partition("SlurmdStartTime=")[2].split()[0]
+
+    def tool(self) -> str:
+        return "/shared/horae/bin/horae-exec"
+
+    def down(self) -> None:
+        self.lab.down()
+
+
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def fresh_partition(cluster: RealSlurm) -> str:
+    """A managed partition of all nodes that no other test has used."""
+    name = f"t{time.time_ns() // 1000 % 10**12}"
+    cluster.run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    return name
+
+
+def clear_partition(cluster: RealSlurm, partition: str) -> None:
+    """End every job in it and wait until its nodes are free."""
+    cluster.run("scancel", "-p", partition)
+    deadline = time.monotonic() + 30
+    while cluster.run("squeue", "-h", "-p", partition, "-t", "PD,R,CG,CF,S,SE"):
+        assert time.monotonic() < deadline, "jobs of the test do not end"
+        cluster.run("scancel", "-p", partition)
+        time.sleep(0.1)
+
+
+def reap_orphans() -> None:
+    """End the private clusters of test runs that were killed: their folder, or its owner, is gone."""
+    conf = re.compile(rb"(?:^|\0)SLURM_CONF=(/[^\0]*/slurm\d*)/etc/slurm\.conf(?:\0|$)")
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            found = conf.search((path / "environ").read_bytes())
+            if found is None or b"/pytest-" not in found.group(1):
+                continue
+            owner = Path(os.fsdecode(found.group(1))) / "owner"
+            if owner.exists() and Path("/proc", owner.read_text()).exists():
+                continue
+            os.kill(int(path.name), signal.SIGKILL)
+        except (OSError, ValueError):
+            continue  # gone meanwhile, or another user's
+
+
+def worker_name() -> str:
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+@pytest.fixture(scope="session")
+def private_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Private]:
+    try:
+        made = Private(tmp_path_factory.mktemp("slurm"))
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no private Slurm here: {error}")
+    yield made
+    made.down()
+
+
+def containers_of(release: str, folder: Path, kind: str = "t", options: Mapping[str, str] | None = None) -> Containers:
+    mark = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
+    try:
+        docker_engine(lambda text: None)
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Docker for a cluster of containers: {error}")
+    return Containers(release, f"{kind}-{mark}-{worker_name()}-{release.replace('.', '')}", folder, options)
+
+
+@pytest.fixture(scope="session")
+def slurm_2205(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = containers_of("22.05", tmp_path_factory.mktemp("slurm2205"))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
+def slurm_2411(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = containers_of("24.11", tmp_path_factory.mktemp("slurm2411"))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
+def slurm_2605(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = containers_of("26.05", tmp_path_factory.mktemp("slurm2605"))
+    yield made
+    made.down()
+
+
+#: A cluster as sites run it: fair share, limits enforced, a partition that preempts, the scheduler's own pace.
+SITE = {
+    "accounting": "AccountingStorageTRES=gres/gpu\nAccountingStorageEnforce=associations,limits,qos,safe",
+    "scheduling": "PriorityType=priority/multifactor\nPriorityWeightFairshare=10000\nPriorityWeightAge=1000\n"
+    "PriorityCalcPeriod=1\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
+    "SchedulerParameters=bf_continue,bf_max_job_test=500",
+    "partitions": "PartitionName=dl Nodes=n[1-4] Default=YES PriorityTier=10 PreemptMode=REQUEUE MaxTime=1-0\n"
+    "PartitionName=raw Nodes=n[1-4] PriorityTier=10 PreemptMode=OFF\n"
+    "PartitionName=urgent Nodes=n[1-4] PriorityTier=100 PreemptMode=OFF",
+}
+
+
+@pytest.fixture(scope="session")
+def slurm_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = containers_of("24.11", tmp_path_factory.mktemp("slurmsite"), "s", SITE)
+    for words in ("add qos two MaxTRESPerUser=gres/gpu=2", "modify user alice set qos+=two"):
+        made.run("sacctmgr", "-i", *words.split())
+    yield made
+    made.down()

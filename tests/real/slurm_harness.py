@@ -1,0 +1,78 @@
+"""What the contract suite and the bad days need of a real Slurm: jobs of users, arbiters, nodes that are lost."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from horae.port import ClusterPort, JobId
+from horae.spec import JobSpec
+from slurm_plugin import connect
+from tests.contract.harness import Behaviour
+from tests.real.slurm import RealSlurm, clear_partition, fresh_partition
+
+_TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
+
+
+class SlurmHarness:
+    patience_s = 40.0
+    can_lose_nodes = True
+
+    def __init__(self, cluster: RealSlurm, memory: Path, partition: str | None = None) -> None:
+        self.cluster = cluster
+        self.partition = partition or fresh_partition(cluster)
+        self._memory = memory
+        self._ports: list[ClusterPort] = []
+        here, self._there = cluster.shared()
+        shutil.copy(_TRAINER, here / "trainer.py")
+        self.port = self._connect()
+
+    def pause(self) -> None:
+        time.sleep(0.05)
+
+    def spec(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobSpec:
+        raise AssertionError("Slurm's users own their specifications")
+
+    def submit(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobId:
+        retries = 1 if behaviour is Behaviour.FAILS_ONCE else 0
+        checkpoints = f"{self._there}/checkpoints-{self.partition}-{name}"
+        script = (
+            f"#!/bin/bash\nexec {self.cluster.tool()} --retries {retries} --grace 20 --checkpoint {checkpoints} -- "
+            f"python3 {self._there}/trainer.py {behaviour.value}\n"
+        )
+        word = f"--comment=horae:min={gpus[0]},max={gpus[1]},grace=20"
+        return self.submit_script(script, f"--job-name={name}", "--gres=gpu:1", word)
+
+    def submit_script(self, script: str, *options: str) -> JobId:
+        """A user's own script; the port's id of the job, which is observed by then."""
+        number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
+        return next(job.id for job in self.port.observe().jobs if job.id.split(".")[0] == number)
+
+    def other_arbiter(self) -> ClusterPort:
+        port = connect({**self.cluster.options(self.partition), "state": str(self._memory)})
+        self._ports.append(port)
+        return port
+
+    def restart_arbiter(self) -> ClusterPort:
+        self.port = self._connect()
+        return self.port
+
+    def lose_node(self, node: str) -> None:
+        self.cluster.lose_node(node)
+
+    def restore_node(self, node: str) -> None:
+        self.cluster.restore_node(node)
+
+    def end(self) -> None:
+        for job in self.port.observe().jobs:  # not scancel alone: its TERM is a request to checkpoint
+            self.port.cancel(job.id)
+        clear_partition(self.cluster, self.partition)
+        for port in self._ports:
+            port.close()
+
+    def _connect(self) -> ClusterPort:
+        port = self.other_arbiter()
+        port.claim("the arbiter")
+        port.heartbeat()
+        return port

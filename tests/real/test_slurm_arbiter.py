@@ -1,0 +1,123 @@
+"""The whole: `horae serve` on a real Slurm, jobs by sbatch, resizes by a policy, and a kill -9 in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import starts_in, steps_in
+from tests.real.slurm import Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
+
+pytestmark = pytest.mark.real
+
+STEPS = 250
+TRAINER = f"""import time
+from horae import elastic
+done = [0]
+def save(folder):
+    open(folder + "/done", "w").write(str(done[0]))
+def load(folder):
+    done[0] = int(open(folder + "/done").read())
+for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
+                             log_every_s=0.0):
+    time.sleep(0.05)
+    done[0] += 1
+    step.report(1.0 / done[0])
+"""
+
+
+@contextmanager
+def arbiter(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`horae serve`, as a process of its own."""
+    log = (folder / "serve.log").open("ab")
+    argv = [
+        sys.executable,
+        "-c",
+        "from horae.cli import main; raise SystemExit(main())",
+        "serve",
+        str(folder / "config.yaml"),
+    ]
+    process = subprocess.Popen(argv, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(20)
+        log.close()
+
+
+def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
+    private_slurm: Private,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    options["env"] = dict(options["env"])
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n[1-2]"}],
+        "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    here, there = private_slurm.shared()
+    (here / f"{partition}.py").write_text(TRAINER)
+
+    def submit(name: str) -> str:
+        script = (
+            f"#!/bin/bash\nexec {private_slurm.tool()} --checkpoint {there}/{partition}-{name} -- "
+            f"python3 {there}/{partition}.py\n"
+        )
+        word = f"--comment=horae:min=1,max=8,app={name},iters={STEPS}"
+        return private_slurm.submit(
+            script, f"--partition={partition}", "--gres=gpu:1", word, f"--output={there}/{partition}-{name}.out",
+            "--open-mode=append",
+        )  # fmt: skip
+
+    def state(job: str) -> str:
+        found = re.search(r"JobState=(\w+)", private_slurm.run("scontrol", "show", "job", job))
+        return found.group(1) if found else ""
+
+    def log(name: str) -> bytes:
+        path = here / f"{partition}-{name}.out"
+        return path.read_bytes() if path.exists() else b""
+
+    def heart_beats() -> bool:
+        beat = private_slurm.lab.spool / "heartbeat"
+        return beat.exists() and partition in beat.read_text()
+
+    try:
+        with arbiter(tmp_path) as first:
+            wait_for("the first heartbeat", heart_beats)
+            jobs = {"a": submit("a")}
+            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5, 60)
+            jobs["b"] = submit("b")
+            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5, 60)
+            first.send_signal(signal.SIGKILL)
+            first.wait()
+        jobs["c"] = submit("c")  # while nobody watches: still held, the heartbeat is fresh
+        assert "horae=" in private_slurm.run("scontrol", "show", "job", jobs["c"])
+        with arbiter(tmp_path):
+            wait_for("all are done", lambda: all(state(job) == "COMPLETED" for job in jobs.values()), 150)
+        for name in jobs:
+            starts, steps = starts_in(log(name)), steps_in(log(name))
+            assert steps[-1] == STEPS
+            assert steps == sorted(set(steps)), f"{name} did a step twice, though every stop was clean"
+            assert [start.epoch for start in starts] == sorted({start.epoch for start in starts})
+        assert any(len(starts_in(log(name))) > 1 for name in jobs), "nothing was ever resized"
+    finally:
+        clear_partition(private_slurm, partition)
+        tail = (tmp_path / "serve.log").read_text()[-3000:]
+        print(tail, os.linesep, time.time())

@@ -1,0 +1,378 @@
+"""Bad days and Slurm's own ways, on real daemons: users, administrators, crashes, and what Slurm does by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.port import BlockKind, JobState, TryLater
+from policy.model import Health
+from slurm_plugin import connect
+from tests.contract.driver import Driver
+from tests.contract.harness import Behaviour, job_in
+from tests.real.slurm import (
+    Private,
+    private_slurm,  # noqa: F401 - a fixture
+    slurm_2411,  # noqa: F401
+    wait_for,
+)
+from tests.real.slurm_harness import SlurmHarness
+
+pytestmark = pytest.mark.real
+
+PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
+ELASTIC = "--comment=horae:min=1,max=4"
+
+
+@pytest.fixture
+def private(private_slurm: Private, tmp_path: Path) -> Iterator[Driver]:  # noqa: F811
+    made = SlurmHarness(private_slurm, tmp_path / "memory")
+    yield Driver(made)
+    made.end()
+
+
+@pytest.fixture(params=["private_slurm", "slurm_2411"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
+    made = SlurmHarness(request.getfixturevalue(request.param), tmp_path / "memory")
+    yield Driver(made)
+    made.end()
+
+
+def harness(driver: Driver) -> SlurmHarness:
+    assert isinstance(driver.harness, SlurmHarness)
+    return driver.harness
+
+
+def scontrol(driver: Driver, *words: str) -> str:
+    return harness(driver).cluster.run("scontrol", *words)
+
+
+def fenced(driver: Driver, job: str) -> bool:
+    driver.observe()
+    return "Priority=0" in scontrol(driver, "show", "job", number(job))
+
+
+def number(job: str) -> str:
+    return job.split(".", maxsplit=1)[0]
+
+
+# --- jobs as users write them -----------------------------------------------------------------------------
+
+
+def test_a_script_with_its_own_trap_is_stopped_and_resumed(cluster: Driver) -> None:
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:2", ELASTIC)
+    for epoch, shape in enumerate([cluster.one(2), cluster.spread(1), cluster.one(1)], start=1):
+        cluster.start(job, shape, epoch)
+        assert cluster.wait(job, JobState.RUNNING).allocation == shape
+        time.sleep(0.2)
+        cluster.port.checkpoint_and_stop(job, 20.0)
+        seen = cluster.wait(job, JobState.STOPPED)
+        assert (seen.epoch, seen.exit_code) == (epoch, 86)
+
+
+def test_a_script_that_dies_of_the_request_is_not_lost(cluster: Driver) -> None:
+    job = harness(cluster).submit_script("#!/bin/bash\nsleep 1000\n", "--gres=gpu:1", ELASTIC)
+    cluster.start(job, cluster.one())
+    cluster.wait(job, JobState.RUNNING)
+    time.sleep(2.5)
+    cluster.port.checkpoint_and_stop(job, 10.0)
+    cluster.wait(job, JobState.STOPPED)
+    cluster.start(job, cluster.one(), 2)
+    assert cluster.wait(job, JobState.RUNNING).epoch == 2
+
+
+def test_a_rigid_job_is_shown_as_such_and_its_request_is_kept(cluster: Driver) -> None:
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:v100:2", "-N2", "-c3", "--job-name=rigid")
+    spec = cluster.job(job).spec
+    assert spec is not None
+    assert (spec.elastic, spec.gpus.min, spec.gpus.max, spec.gpu_types) == (False, 4, 4, ("v100",))
+    assert (spec.cpus_per_gpu, spec.checkpoint, spec.name) == (1.5, None, "rigid")
+
+
+def test_array_tasks_are_jobs_of_their_own(cluster: Driver) -> None:
+    first = harness(cluster).cluster.submit(
+        PLAIN, f"--partition={harness(cluster).partition}", "--array=1-3", "--gres=gpu:1", ELASTIC
+    )
+    cluster.until("three tasks", lambda: len(cluster.observe().jobs) == 3)
+    jobs = sorted(job.id for job in cluster.observe().jobs)
+    assert [number(job) for job in jobs] == [f"{first}_{task}" for task in (1, 2, 3)]
+    assert len({job.split(".")[1] for job in jobs}) == 1
+    cluster.start(jobs[1], cluster.one())
+    cluster.wait(jobs[1], JobState.RUNNING)
+    time.sleep(0.3)
+    cluster.port.checkpoint_and_stop(jobs[1], 20.0)  # with pending siblings scancel hangs; it must not matter
+    assert cluster.wait(jobs[1], JobState.STOPPED).exit_code == 86
+    assert cluster.job(jobs[0]).state is JobState.QUEUED
+    cluster.start(jobs[1], cluster.other(2), 2)
+    cluster.start(jobs[0], cluster.one(), 1)
+    assert cluster.wait(jobs[1], JobState.RUNNING).allocation == cluster.other(2)
+    cluster.wait(jobs[0], JobState.RUNNING)
+    cluster.port.cancel(jobs[2])
+    cluster.wait(jobs[2], JobState.CANCELLED)
+
+
+def test_a_job_with_an_open_dependency_is_not_offered(cluster: Driver) -> None:
+    first = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC)
+    second = harness(cluster).cluster.submit(
+        PLAIN, f"--partition={harness(cluster).partition}", "--gres=gpu:1", f"--dependency=afterany:{number(first)}"
+    )
+    seen = cluster.observe()
+    assert [job.id for job in seen.jobs] == [first]
+    assert any("dependency" in note for note in seen.notes)
+    cluster.port.cancel(first)
+    harness(cluster).patience_s = 100.0  # Slurm looks at the dependencies of held jobs once a minute
+    cluster.until("it is offered", lambda: any(number(job.id) == second for job in cluster.observe().jobs))
+
+
+def test_the_time_limit_is_carried_over_restarts(cluster: Driver) -> None:
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC, "--time=2")
+    assert cluster.job(job).time_left_s == 120
+    cluster.start(job, cluster.one())
+    cluster.wait(job, JobState.RUNNING)
+    time.sleep(2.0)
+    cluster.port.checkpoint_and_stop(job, 20.0)
+    left = cluster.wait(job, JobState.STOPPED).time_left_s
+    assert left is not None
+    assert 100 < left < 119.5
+    cluster.start(job, cluster.other(), 2)
+    cluster.wait(job, JobState.RUNNING)
+    assert "TimeLimit=00:02:00" in scontrol(cluster, "show", "job", number(job))
+
+
+def test_cpus_follow_the_gpus(cluster: Driver) -> None:
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:2", "-n1", "-c4", ELASTIC)
+    cluster.start(job, cluster.spread(2))
+    cluster.wait(job, JobState.RUNNING)
+    assert "NumCPUs=8" in scontrol(cluster, "show", "job", number(job))
+
+
+# --- what blocks a grant ----------------------------------------------------------------------------------
+
+
+def test_a_foreign_job_blocks_and_the_job_starts_elsewhere(cluster: Driver) -> None:
+    node, other = cluster.nodes()[:2]
+    cluster.harness.pause()
+    foreign = harness(cluster).cluster.submit(
+        "#!/bin/bash\nexec sleep 1000\n", "--partition=raw", "--gres=gpu:4", f"--nodelist={node.name}"
+    )
+    try:
+        cluster.until("it is foreign use", lambda: cluster.node(node.name).foreign == 4)
+        job = cluster.submit("blocked")
+        cluster.start(job, {node.name: 2})
+        cluster.until("blocked", lambda: cluster.job(job).blocked is not None)
+        cluster.until("taken back", lambda: cluster.job(job).state is JobState.QUEUED)
+        blocked = cluster.job(job).blocked
+        assert blocked is not None
+        assert blocked.kind is BlockKind.FOREIGN
+        cluster.start(job, {other.name: 2}, 2)
+        assert cluster.wait(job, JobState.RUNNING).allocation == {other.name: 2}
+    finally:
+        harness(cluster).cluster.run("scancel", foreign)
+
+
+def test_a_drained_node_blocks(cluster: Driver) -> None:
+    node = cluster.nodes()[0].name
+    scontrol(cluster, "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        assert cluster.node(node).health.value == "drain"
+        job = cluster.submit("nowhere")
+        cluster.start(job, {node: 1})
+        cluster.until("blocked", lambda: cluster.job(job).blocked is not None)
+        blocked = cluster.job(job).blocked
+        assert blocked is not None
+        assert blocked.kind is BlockKind.NODE
+    finally:
+        scontrol(cluster, "update", f"nodename={node}", "state=resume")
+
+
+# --- users and administrators -----------------------------------------------------------------------------
+
+
+def test_an_owner_cannot_start_or_change_a_held_job_past_us(slurm_2411: object, tmp_path: Path) -> None:  # noqa: F811
+    made = SlurmHarness(slurm_2411, tmp_path / "memory")  # type: ignore[arg-type]
+    driver = Driver(made)
+    try:
+        job = driver.submit("owned")
+        for words in (["release", number(job)], ["update", f"jobid={number(job)}", "nice=5"],
+                      ["update", f"jobid={number(job)}", "partition=raw"],
+                      ["update", f"jobid={number(job)}", "requeue=0"]):  # fmt: skip
+            code, text = made.cluster.lab.exec("ctl", ["scontrol", *words], user="alice")  # type: ignore[attr-defined]
+            assert code != 0, (words, text)
+            assert driver.job(job).state is JobState.QUEUED
+        code, _ = made.cluster.lab.exec("ctl", ["scancel", number(job)], user="alice")  # type: ignore[attr-defined]
+        assert code == 0
+        driver.wait(job, JobState.CANCELLED)
+    finally:
+        made.end()
+
+
+def test_a_requeue_by_anybody_comes_back_held_and_lost(cluster: Driver) -> None:
+    job = cluster.running("requeued")
+    cluster.until("the fence", lambda: fenced(cluster, job))
+    scontrol(cluster, "requeue", number(job))
+    seen = cluster.wait(job, JobState.LOST)
+    assert "Held" in seen.native
+    cluster.start(job, cluster.other(), 2)
+    assert cluster.wait(job, JobState.RUNNING).epoch == 2
+
+
+def test_an_administrators_release_of_a_queued_job_is_taken_back(cluster: Driver) -> None:
+    job = cluster.submit("freed", gpus=(1, 4))
+    scontrol(cluster, "update", f"jobid={number(job)}", "StartTime=now+1hour")
+    scontrol(cluster, "release", number(job))
+    cluster.until("held again", lambda: fenced(cluster, job))
+    assert cluster.job(job).state is JobState.QUEUED
+
+
+def test_observing_writes_nothing(cluster: Driver) -> None:
+    h = harness(cluster)
+    running = cluster.running("runs")
+    queued = cluster.submit("waits")
+    cluster.observe()
+    watcher = connect({**h.cluster.options(h.partition), "state": str(h._memory) + "-watcher"})
+    before = [scontrol(cluster, "show", "job", number(job)) for job in (queued,)]
+    scontrol(cluster, "release", number(running))  # the fence is off: an enforcing arbiter would put it back
+    for _ in range(5):
+        seen = watcher.observe()
+    watcher.close()
+    assert {job.id for job in seen.jobs} == {running, queued}
+    assert [scontrol(cluster, "show", "job", number(job)) for job in (queued,)] == before
+    assert "Priority=0" not in scontrol(cluster, "show", "job", number(running))
+
+
+# --- crashes ----------------------------------------------------------------------------------------------
+
+
+def test_an_arbiter_that_died_after_the_release_fences_when_it_is_back(cluster: Driver) -> None:
+    job = cluster.submit("half")
+    cluster.start(job, cluster.one())
+    cluster.harness.restart_arbiter()
+    seen = cluster.wait(job, JobState.RUNNING)
+    assert seen.epoch == 1
+    cluster.until("the fence", lambda: fenced(cluster, job))
+
+
+def test_a_lost_memory_is_rebuilt_from_what_slurm_shows(cluster: Driver) -> None:
+    job = cluster.stopped("forgotten")
+    cluster.start(job, cluster.one(2), 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job)
+    h = harness(cluster)
+    for path in h._memory.iterdir():
+        path.unlink()
+    cluster.harness.restart_arbiter()
+    seen = cluster.job(job)
+    assert (seen.state, seen.epoch, sum(seen.allocation.values())) == (JobState.RUNNING, 2, 2)
+    cluster.port.checkpoint_and_stop(job, 20.0)
+    assert cluster.wait(job, JobState.STOPPED).exit_code == 86
+    cluster.start(job, cluster.other(), 3)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.until("its third start", lambda: len(cluster.starts(job)) == 3)
+    assert [start.epoch for start in cluster.starts(job)] == [1, 2, 3]
+
+
+def test_a_stop_that_was_asked_for_survives_the_arbiter(cluster: Driver) -> None:
+    job = cluster.running("asked", Behaviour.IGNORES)
+    cluster.port.checkpoint_and_stop(job, 1.0)
+    cluster.harness.restart_arbiter()
+    cluster.wait(job, JobState.STOPPED)
+
+
+def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Driver) -> None:
+    h = harness(private)
+    assert isinstance(h.cluster, Private)
+    job = private.running("steady")
+    time.sleep(6)  # slurmctld writes its state with a delay
+    h.cluster.lab.kill("slurmctld")
+    try:
+        with pytest.raises(TryLater):
+            private.port.observe()
+        with pytest.raises(TryLater):
+            private.port.start(job, private_shape(job), 2)
+        private.port.checkpoint_and_stop(job, 20.0)  # needs no slurmctld: the stop file
+    finally:
+        h.cluster.lab.start_controller()
+    seen = private.wait(job, JobState.STOPPED)
+    assert seen.exit_code == 86
+
+
+def private_shape(_job: str) -> dict[str, int]:
+    return {"n2": 1}
+
+
+def test_a_jobid_given_out_again_is_another_job(private: Driver, tmp_path: Path) -> None:
+    h = harness(private)
+    assert isinstance(h.cluster, Private)
+    lab = h.cluster.lab
+    time.sleep(6)
+    shutil.copytree(lab.folder / "state", tmp_path / "state")
+    first = private.submit("first")
+    lab.kill("slurmctld")  # what a crash within the second loses: the job was never written down
+    shutil.rmtree(lab.folder / "state")
+    shutil.copytree(tmp_path / "state", lab.folder / "state")
+    lab.start_controller()
+    wait_for("slurmctld answers", lambda: lab.run(["squeue"], check=False).returncode == 0)
+    if h.partition not in h.cluster.run("scontrol", "show", "partition"):  # made by scontrol, and lost with the rest
+        h.cluster.run("scontrol", "create", f"PartitionName={h.partition}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    private.until("nodes", lambda: all(node.health is Health.UP for node in private.observe().nodes))
+    assert job_in(private.observe().jobs, first) is None
+    second = private.submit("second")
+    assert number(second) == number(first)
+    assert second != first
+    assert job_in(private.observe().jobs, first) is None
+    private.start(second, private.one())
+    assert private.wait(second, JobState.RUNNING).epoch == 1
+
+
+def test_no_start_fails_when_a_node_is_reused_at_once(cluster: Driver) -> None:
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC)
+    shapes = [cluster.one(1), cluster.spread(1)]
+    for epoch in range(1, 9):
+        cluster.port.start(job, shapes[epoch % 2], epoch)  # not the driver's: the adapter keeps the gap itself
+        seen = cluster.wait(job, JobState.RUNNING)
+        assert seen.epoch == epoch
+        time.sleep(0.1)
+        cluster.port.checkpoint_and_stop(job, 20.0)
+        cluster.wait(job, JobState.STOPPED)
+    assert f"Restarts={8}" in scontrol(cluster, "show", "job", number(job))
+
+
+# --- leaving ----------------------------------------------------------------------------------------------
+
+
+def test_release_all_hands_everything_back_without_python(private: Driver) -> None:
+    h = harness(private)
+    assert isinstance(h.cluster, Private)
+    running = private.running("runs", allocation=private.one(1))
+    queued = h.submit_script(PLAIN, "--gres=gpu:2", "-N2", ELASTIC)
+    private.until("the fence", lambda: fenced(private, running))
+    script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
+    env = {**os.environ, **h.cluster.lab.env()}
+    env["PATH"] = f"{h.cluster.lab.env().get('PATH', env['PATH'])}"
+    subprocess.run(["sh", str(script), str(h.cluster.lab.spool)], env=env, check=True)
+    wait_for("Slurm starts it", lambda: "JobState=RUNNING" in scontrol(private, "show", "job", number(queued)))
+    shown = scontrol(private, "show", "job", number(queued))
+    assert "NumNodes=2 " in shown
+    assert "Priority=0" not in scontrol(private, "show", "job", number(running))
+    fresh = h.cluster.submit(PLAIN, f"--partition={h.partition}", "--gres=gpu:1")
+    assert "JobHeld" not in scontrol(private, "show", "job", fresh)
+    assert "horae=" not in scontrol(private, "show", "job", fresh)
+
+
+def test_a_stale_heartbeat_lets_new_jobs_pass(cluster: Driver) -> None:
+    h = harness(cluster)
+    old = f"time {int(time.time()) - 1000}\nhold {h.partition}\n"
+    if isinstance(h.cluster, Private):
+        (h.cluster.lab.spool / "heartbeat").write_text(old)
+    else:
+        h.cluster.run("sh", "-c", f"printf '{old}' > /shared/horae/spool/heartbeat")
+    passed = h.cluster.submit(PLAIN, f"--partition={h.partition}", "--gres=gpu:1")
+    wait_for("Slurm starts it", lambda: "JobState=RUNNING" in scontrol(cluster, "show", "job", passed))
+    assert cluster.observe().jobs == ()
+    assert sum(node.foreign for node in cluster.observe().nodes) == 1

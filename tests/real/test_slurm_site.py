@@ -1,0 +1,67 @@
+"""Installing, proving and leaving on a real site: 24.11 in containers."""
+
+from __future__ import annotations
+
+import pytest
+
+from horae.doctor import Verdict
+from horae.port import FixConfiguration, JobState, PortError
+from slurm_plugin import connect
+from slurm_plugin.site.doctor import checks
+from tests.real.slurm import Containers, Private, private_slurm, slurm_2411  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.real
+
+
+def test_the_doctor_finds_a_good_site_good(slurm_2411: Containers) -> None:  # noqa: F811
+    findings = checks(slurm_2411.options("dl"))
+    assert {finding.name for finding in findings} >= {
+        "controller",
+        "rights",
+        "spool",
+        "Lua at submission",
+        "exit code 86",
+    }
+    assert [finding for finding in findings if finding.verdict is Verdict.FAIL] == []
+
+
+def test_the_doctor_names_missing_rights_and_partitions(slurm_2411: Containers) -> None:  # noqa: F811
+    options = {**slurm_2411.options("nope"), "ssh": f"alice@{slurm_2411.lab.address('ctl')}"}
+    failed = {finding.name: finding for finding in checks(options) if finding.verdict is Verdict.FAIL}
+    assert set(failed) == {"managed partitions", "rights", "spool"}
+    assert all(finding.remedy for finding in failed.values())
+    assert "adminlevel=Operator" in failed["rights"].remedy
+
+
+def test_without_rights_a_start_says_what_to_fix(slurm_2411: Containers) -> None:  # noqa: F811
+    """Another user's commands: bob may read, and not start alice's job."""
+    number = slurm_2411.submit("#!/bin/bash\nexec sleep 60\n", "--partition=dl", "--gres=gpu:1")
+    # the module holds only while an arbiter's heartbeat is fresh; held or not, bob may not touch it
+    options = {**slurm_2411.options("dl"), "ssh": f"bob@{slurm_2411.lab.address('ctl')}", "hold": False}
+    options["spool"] = "/home/bob/spool"
+    port = connect(options)
+    try:
+        job = next(job for job in port.observe().jobs if job.id.split(".")[0] == number)
+        with pytest.raises(FixConfiguration) as raised:
+            if job.state is JobState.RUNNING:
+                port.cancel(job.id)
+            else:
+                port.start(job.id, {"n1": 1}, 1)
+        assert "Operator" in str(raised.value)
+    finally:
+        port.close()
+        slurm_2411.run("scancel", number)
+
+
+def test_an_unknown_host_key_is_refused(slurm_2411: Containers, tmp_path: object) -> None:  # noqa: F811
+    options = {**slurm_2411.options("dl"), "ssh_known_hosts": "/dev/null"}
+    port = connect(options)
+    with pytest.raises(PortError) as raised:
+        port.observe()
+    assert "known_hosts" in str(raised.value)
+    port.close()
+
+
+def test_the_doctor_runs_beside_slurmctld(private_slurm: Private) -> None:  # noqa: F811
+    findings = checks(private_slurm.options("dl"))
+    assert [finding for finding in findings if finding.verdict is Verdict.FAIL] == []

@@ -1,0 +1,136 @@
+"""Installing on a site's files: a diff first, idempotent, and back byte for byte."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from horae import sites
+from policy.model import BadInput
+from slurm_plugin.site.install import edit_slurm_conf, planned
+
+CONF = """# a site's own
+ClusterName=c
+SlurmUser=slurm
+JobSubmitPlugins=require_timelimit
+RequeueExitHold=99
+PartitionName=gpu Nodes=n[1-4] Default=YES
+PartitionName=cpu Nodes=c[1-4]
+"""
+LUA = """function slurm_job_submit(jd, parts, uid)
+  return slurm.SUCCESS
+end
+function slurm_job_modify(jd, rec, parts, uid) return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, str]:
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "slurm.conf").write_text(CONF)
+    (etc / "job_submit.lua").write_text(LUA)
+    return {
+        "partitions": "gpu",
+        "etc": str(etc),
+        "lua": str(tmp_path / "lua"),
+        "units": str(tmp_path / "units"),
+        "logrotate": str(tmp_path / "logrotate"),
+        "user": getpass.getuser(),
+        "spool": "/srv/horae",
+    }
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_install_is_idempotent_and_uninstall_restores_every_byte(options: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "etc/job_submit.lua").chmod(0o640)
+    before = everything(tmp_path)
+    record = tmp_path / "record.json"
+    changes, commands = planned(options)
+    assert all(sites.diff(change) for change in sites.pending(changes))
+    assert everything(tmp_path) == before, "a dry run wrote something"
+    sites.apply(changes, record)
+    assert (tmp_path / "etc/job_submit.lua").stat().st_mode & 0o777 == 0o640
+    assert sites.pending(planned(options)[0]) == []
+    assert "scontrol reconfigure" in commands
+    after = everything(tmp_path)
+    sites.apply(planned(options)[0], record)
+    assert everything(tmp_path) == after
+    done, left = sites.restore(record)
+    assert (len(done), left) == (len(changes), [])
+    assert everything(tmp_path) == before
+
+
+def test_a_second_installation_with_other_options_still_goes_back_to_the_first_state(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    before = everything(tmp_path)
+    record = tmp_path / "record.json"
+    sites.apply(planned(options)[0], record)
+    sites.apply(planned({**options, "partitions": "gpu,cpu"})[0], record)
+    assert b'["cpu"] = true' in (tmp_path / "lua/horae_conf.lua").read_bytes()
+    assert (tmp_path / "etc/job_submit.lua").read_text().count("horae.chain()") == 1
+    sites.restore(record)
+    assert everything(tmp_path) == before
+
+
+def test_a_file_edited_since_is_left_alone_and_named(options: dict[str, str], tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    sites.apply(planned(options)[0], record)
+    edited = tmp_path / "etc/slurm.conf"
+    edited.write_text(edited.read_text() + "# by the admin\n")
+    _, left = sites.restore(record)
+    assert left == [str(edited)]
+    assert "# by the admin" in edited.read_text()
+    assert (tmp_path / "etc/job_submit.lua").read_text() == LUA
+
+
+def test_the_module_is_chained_before_the_last_return(options: dict[str, str], tmp_path: Path) -> None:
+    sites.apply(planned(options)[0], tmp_path / "record.json")
+    lines = (tmp_path / "etc/job_submit.lua").read_text().splitlines()
+    assert lines[-1] == "return slurm.SUCCESS"
+    assert "horae.chain()" in lines[-3]
+
+
+def test_a_site_without_a_script_gets_one(options: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "etc/job_submit.lua").unlink()
+    record = tmp_path / "record.json"
+    sites.apply(planned(options)[0], record)
+    assert "slurm_job_modify" in (tmp_path / "etc/job_submit.lua").read_text()
+    sites.restore(record)
+    assert not (tmp_path / "etc/job_submit.lua").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("A=1\n", "A=1\nJobSubmitPlugins=lua\nRequeueExitHold=86\n"),
+        ("JobSubmitPlugins=lua\nRequeueExitHold=80-90\n", "JobSubmitPlugins=lua\nRequeueExitHold=80-90\n"),
+        ("jobsubmitplugins = x # why\nRequeueExitHold=1", "jobsubmitplugins = x,lua # why\nRequeueExitHold=1,86"),
+    ],
+)
+def test_settings_are_merged_into_what_stands_there(before: str, after: str) -> None:
+    assert edit_slurm_conf(before) == after
+    assert edit_slurm_conf(after) == after
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"partitions": ""}, "partitions"),
+        ({"partitions": "nope"}, "partitions"),
+        ({"stale_s": "soon"}, "stale_s"),
+        ({"interactive": "maybe"}, "interactive"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], change: dict[str, str], field: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        planned({**options, **change})
+    assert raised.value.field == field

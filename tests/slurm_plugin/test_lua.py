@@ -1,0 +1,215 @@
+"""The job_submit module in Lua 5.1 (Slurm's), with a stand-in for Slurm's own table; real daemons: tests/real."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lupa import lua51
+
+MODULE = Path(__file__).parents[2] / "slurm_plugin" / "site" / "horae.lua"
+NO_VAL, NO_VAL16, NO_VAL64 = 4294967294, 65534, float(2**64 - 2)
+
+
+class Lua:
+    """One slurmctld's Lua: the module loaded with a site's configuration, and what it said to users."""
+
+    def __init__(self, folder: Path, conf: str = "", site: str = "") -> None:
+        self.folder, self.said = folder, []
+        self.errors: list[str] = []
+        self.runtime = lua51.LuaRuntime(unpack_returned_tuples=True)
+        table = self.runtime.table_from
+        self.runtime.globals().slurm = table(
+            {
+                "SUCCESS": 0,
+                "ERROR": -1,
+                "log_user": lambda _form, text: self.said.append(text),
+                "log_error": lambda _form, text: self.errors.append(text),
+            }
+        )
+        (folder / "horae.lua").write_text(MODULE.read_text())
+        base = f'return {{partitions = {{dl = true}}, spool = "{folder}", stale_s = 60, admins = {{[0] = true}}'
+        (folder / "horae_conf.lua").write_text(base + (", " + conf if conf else "") + "}\n")
+        self.runtime.execute(site)
+        self.runtime.execute(f'local ok, horae = pcall(dofile, "{folder}/horae.lua"); assert(ok, horae); horae.chain()')
+
+    def beat(self, hold: str = "dl", age_s: float = 0) -> None:
+        (self.folder / "heartbeat").write_text(f"time {int(time.time() - age_s)}\nhold {hold}\n")
+
+    def submit(self, uid: int = 1000, **fields: Any) -> tuple[int, Any]:
+        """(return code, the job description after it)."""
+        default = {
+            "partition": "dl", "script": "#!/bin/sh\n", "tres_per_node": "gres:gpu:v100:2", "min_nodes": 2,
+            "max_nodes": 2, "num_tasks": NO_VAL, "cpus_per_task": NO_VAL16, "ntasks_per_node": NO_VAL16,
+            "min_cpus": NO_VAL, "priority": NO_VAL, "shared": NO_VAL16, "min_mem_per_node": NO_VAL64,
+            "het_job_offset": NO_VAL, "begin_time": 0, "environment": self.runtime.table_from({}),
+        }  # fmt: skip
+        job = self.runtime.table_from({**default, **fields})
+        return int(self.runtime.globals().slurm_job_submit(job, None, uid)), job
+
+    def modify(self, uid: int, record: dict[str, Any], **fields: Any) -> int:
+        table = self.runtime.table_from
+        return int(self.runtime.globals().slurm_job_modify(table(fields), table(record), None, uid))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Lua]:
+    return lambda **more: Lua(tmp_path, **more)
+
+
+@pytest.fixture
+def lua(make: Callable[..., Lua]) -> Lua:
+    made = make()
+    made.beat()
+    return made
+
+
+def test_a_gpu_job_is_held_tagged_and_made_reshapeable(lua: Lua) -> None:
+    code, job = lua.submit(cpus_per_task=3, num_tasks=2, min_mem_per_node=2000.0)
+    assert (code, job.priority, job.requeue) == (0, 0, 1)
+    assert re.fullmatch(r"horae=[0-9a-f]{12,},gpus=4,nodes=2,types=v100,cpus=6,mem=2000", job.admin_comment)
+    assert (job.tres_per_node, job.min_nodes, job.max_nodes, job.num_tasks) == ("gres:gpu:1", 1, 1, 1)
+    assert job.environment.HORAE_NONCE in job.admin_comment
+    assert str(lua.folder) == job.environment.HORAE_SPOOL
+    assert (lua.folder / "events").read_text() == "submit\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus"),
+    [
+        ({"tres_per_job": "gres:gpu:8", "tres_per_node": None}, 8),
+        ({"tres_per_task": "gres/gpu:2", "tres_per_node": None, "num_tasks": 3}, 6),
+        ({"tres_per_node": "gres/gpu"}, 2),
+        ({"tres_per_node": "gpu:a100_80:4", "min_nodes": 1}, 4),
+    ],
+)
+def test_every_way_to_ask_for_gpus_is_counted(lua: Lua, fields: dict[str, Any], gpus: int) -> None:
+    _, job = lua.submit(**fields)
+    assert f",gpus={gpus}," in job.admin_comment
+
+
+def test_the_releases_own_spelling_is_kept(lua: Lua) -> None:
+    assert lua.submit(tres_per_node="gres/gpu:2")[1].tres_per_node == "gres/gpu:1"
+
+
+def test_the_sites_own_admin_comment_stays_in_front(lua: Lua) -> None:
+    assert lua.submit(admin_comment="site text")[1].admin_comment.startswith("site text horae=")
+
+
+def test_exclusive_is_dropped_and_begin_is_remembered(lua: Lua) -> None:
+    _, job = lua.submit(shared=0, begin_time=int(time.time()) + 1000)
+    assert job.shared == NO_VAL16
+    assert ",begin=" in job.admin_comment
+
+
+def test_nonces_differ_also_after_a_reload(lua: Lua, make: Callable[..., Lua]) -> None:
+    seen = {lua.submit()[1].environment.HORAE_NONCE for _ in range(50)}
+    again = make()
+    again.beat()
+    seen |= {again.submit()[1].environment.HORAE_NONCE for _ in range(50)}
+    assert len(seen) == 100
+
+
+@pytest.mark.parametrize("fields", [{"partition": "raw"}, {"tres_per_node": None}, {"partition": None}])
+def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
+    code, job = lua.submit(**fields)
+    assert (code, job.priority, job.admin_comment) == (0, NO_VAL, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"script": None}, "sbatch"),
+        ({"het_job_offset": 0}, "heterogeneous"),
+        ({"partition": "raw,dl"}, "one partition"),
+        ({"priority": 0}, "--hold"),
+        ({"req_nodes": "n1"}, "--nodelist"),
+        ({"exc_nodes": "n1"}, "--exclude"),
+        ({"features": "v100"}, "--constraint"),
+        ({"comment": "horae:mni=2"}, "mni"),
+        ({"comment": "note horae:min=two"}, "min=two"),
+        ({"comment": "horae:min=4,max=2"}, "above"),
+        ({"comment": "horae:allowed=1/2,max=2"}, "allowed"),
+        ({"comment": "horae:allowed=1/x"}, "list"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_sentence(lua: Lua, fields: dict[str, Any], words: str) -> None:
+    code, _ = lua.submit(**fields)
+    assert code == -1
+    assert len(lua.said) == 1
+    assert words in lua.said[0]
+
+
+def test_interactive_jobs_can_be_let_through(make: Callable[..., Lua]) -> None:
+    lua = make(conf='interactive = "pass"')
+    lua.beat()
+    code, job = lua.submit(script=None)
+    assert (code, job.priority) == (0, NO_VAL)
+
+
+@pytest.mark.parametrize("age_s", [61, -61, 10_000])
+def test_a_stale_heartbeat_stops_all_holding_and_refusing(lua: Lua, age_s: float) -> None:
+    lua.beat(age_s=age_s)
+    assert lua.submit()[1].priority == NO_VAL
+    assert lua.submit(script=None)[0] == 0
+    record = {"partition": "dl", "admin_comment": "horae=1,gpus=1"}
+    assert lua.modify(1000, record, priority=100) == 0
+
+
+def test_no_heartbeat_or_a_broken_one_is_a_stale_one(lua: Lua) -> None:
+    (lua.folder / "heartbeat").write_bytes(b"\x00time soon\n")
+    assert lua.submit()[1].priority == NO_VAL
+    (lua.folder / "heartbeat").unlink()
+    assert lua.submit()[1].priority == NO_VAL
+
+
+def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
+    lua.beat(hold="other")
+    assert lua.submit()[1].priority == NO_VAL
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"priority": 4294967295 - 5},
+        {"nice": 2147483648 + 10},
+        {"partition": "raw"},
+        {"requeue": 0},
+        {"begin_time": 5},
+        {"min_nodes": 4},
+        {"tres_per_node": "gres:gpu:4"},
+        {"req_nodes": "n1"},
+    ],
+)
+def test_the_owner_cannot_change_what_we_decide(lua: Lua, change: dict[str, Any]) -> None:
+    record = {"partition": "dl", "admin_comment": "horae=1,gpus=1"}
+    assert lua.modify(1000, record, **change) == -1
+    assert lua.modify(0, record, **change) == 0
+    assert lua.modify(1000, {"partition": "dl", "admin_comment": "other"}, **change) == 0
+
+
+@pytest.mark.parametrize("change", [{"comment": "horae:max=2"}, {"name": "x"}, {"time_limit": 10}])
+def test_the_owner_may_change_the_rest(lua: Lua, change: dict[str, Any]) -> None:
+    assert lua.modify(1000, {"partition": "dl", "admin_comment": "horae=1,gpus=1"}, **change) == 0
+
+
+def test_an_error_of_ours_refuses_managed_jobs_and_lets_others_pass(lua: Lua) -> None:
+    lua.runtime.execute("io.open = function() error('disk on fire') end")
+    assert lua.submit()[0] == -1
+    assert "internal error" in lua.said[0]
+    assert "disk on fire" in lua.errors[0]
+    code, job = lua.submit(partition="raw")
+    assert (code, job.priority) == (0, NO_VAL)
+
+
+def test_the_sites_script_comes_first_and_its_refusal_stands(make: Callable[..., Lua]) -> None:
+    lua = make(site="function slurm_job_submit(jd) jd.seen = 1; if jd.bad then return -7 end return 0 end")
+    lua.beat()
+    code, job = lua.submit()
+    assert (code, job.seen, job.priority) == (0, 1, 0)
+    code, job = lua.submit(bad=True)
+    assert (code, job.priority) == (-7, NO_VAL)

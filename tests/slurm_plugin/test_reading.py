@@ -1,0 +1,154 @@
+"""What a row of squeue means, and what is done about it: the cases that real daemons show only by luck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.port import BlockKind, JobState
+from policy.model import Health
+from slurm_plugin.memory import Grant, Memo, Stop
+from slurm_plugin.options import Options
+from slurm_plugin.reading import Judgement, block_kind, health, judge
+from slurm_plugin.records import Facts, JobRow
+
+NOW = 1_000_000.0
+FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())
+OPTIONS = Options(partitions=("dl",))
+ROW = JobRow(
+    id="7", slurm_id=7, state="PENDING", reason="JobHeldUser", restarts=0, priority=0, nodes=(), gpus_per_node=1,
+    gpus_total=None, num_nodes=1, num_cpus=1, alloc_memory=None, comment="horae:min=1,max=4",
+    admin_comment="horae=abc,gpus=2,nodes=1", user="ann", uid=1000, account="lab", qos=None, partition="dl", name="t",
+    cwd="/home/ann", command=None, stdout=None, dependency=None, submit_s=NOW - 100, eligible_s=None, start_s=None,
+    end_s=None, preempt_s=None, limit_s=3600.0, left_s=None, exit_status=None,
+)  # fmt: skip
+GRANT = Grant(epoch=1, restarts=0, nodes=("n1",), per_node=2, at_s=NOW - 1)
+RAN = replace(GRANT, started=True, began_s=NOW - 50)
+
+
+def look(memo: Memo | None = None, facts: Facts = FACTS, options: Options = OPTIONS, **changes: Any) -> Judgement:
+    return judge(replace(ROW, **changes), memo or Memo("7.abc"), facts, options, NOW)
+
+
+def shown(verdict: Judgement) -> tuple[JobState, str]:
+    assert verdict.job is not None
+    return verdict.job.state, " ".join(line.split()[0] for step in verdict.steps for line in step.lines)
+
+
+RUNNING: dict[str, Any] = {"state": "RUNNING", "reason": None, "priority": 9, "nodes": ("n1",), "start_s": NOW - 50}
+ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "start_s": NOW - 2, "end_s": NOW - 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "memo", "state", "steps"),
+    [
+        ({}, Memo("7.abc"), "queued", ""),
+        # somebody released it, or our memory is lost: it must not start by itself
+        ({"priority": 5, "reason": "Priority"}, Memo("7.abc"), "queued", "hold"),
+        ({"priority": 5, "reason": "None"}, Memo("7.abc", (GRANT,)), "starting", ""),
+        ({"priority": 5, "reason": "BeginTime"}, Memo("7.abc", (GRANT,)), "starting", "update"),
+        # during the prolog a signal is lost or kills the job: no fence, no signal, not running yet
+        ({**RUNNING, "reason": "Prolog"}, Memo("7.abc", (GRANT,), stop=Stop(NOW, 9, 0)), "starting", ""),
+        (RUNNING, Memo("7.abc", (GRANT,)), "running", "hold"),
+        ({**RUNNING, "priority": 0}, Memo("7.abc", (GRANT,)), "running", ""),
+        ({**RUNNING, "priority": 0}, Memo("7.abc", (RAN,), stop=Stop(NOW - 99, 9, 0)), "stopping", "requeuehold"),
+        # preempted or requeued by another: left RUNNING, Restarts grew, and nobody asked
+        ({"restarts": 1, "priority": 5, "reason": "BeginTime"}, Memo("7.abc", (RAN,), state="running"), "lost", "hold"),
+        ({"restarts": 1}, Memo("7.abc", (RAN,), state="running"), "lost", ""),
+        # asked, and Slurm's preemption threw the exit code away
+        ({"restarts": 1}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 60, 0), state="stopping"), "stopped", ""),
+        ({"state": "SPECIAL_EXIT", "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopped", ""),
+        # the launch was refused within the second of a revocation
+        ({**ENDED, "exit_status": 1 << 8}, Memo("7.abc", (GRANT,)), "starting", "requeuehold"),
+        ({**ENDED, "start_s": NOW - 60, "exit_status": 1 << 8}, Memo("7.abc", (RAN,)), "failed", ""),
+        (
+            {**ENDED, "start_s": NOW - 60, "exit_status": 10},
+            Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)),
+            "stopping",
+            "requeuehold",
+        ),
+        ({**ENDED, "state": "NODE_FAIL"}, Memo("7.abc", (RAN,)), "starting", "requeuehold"),
+        ({**ENDED, "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopping", ""),
+        ({**ENDED, "state": "CANCELLED"}, Memo("7.abc", (RAN,)), "cancelled", ""),
+        ({**ENDED, "state": "TIMEOUT"}, Memo("7.abc", (RAN,)), "failed", ""),
+    ],
+)
+def test_rows_mean(changes: dict[str, Any], memo: Memo, state: str, steps: str) -> None:
+    assert shown(look(memo, **changes)) == (JobState(state), steps)
+
+
+def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
+    facts = replace(FACTS, exit_hold=frozenset())
+    verdict = look(Memo("7.abc", (RAN,)), facts, **{**ENDED, "exit_status": 86 << 8})
+    assert shown(verdict) == (JobState.STOPPING, "requeuehold")
+
+
+def test_an_ended_job_is_not_brought_back_for_ever() -> None:
+    memo, row = Memo("7.abc", (GRANT,)), replace(ROW, **{**ENDED, "exit_status": 1 << 8})
+    steps, now = 0, NOW
+    for _ in range(50):
+        verdict = judge(replace(row, end_s=now - 2, start_s=now - 2), memo, FACTS, OPTIONS, now)
+        memo, steps, now = verdict.memo, steps + len(verdict.steps), now + 0.5
+    assert steps == 4
+    assert shown(verdict)[0] is JobState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "waited"),
+    [
+        ("QOSMaxGRESPerUser", BlockKind.LIMIT, 0.5),
+        ("AssocGrpGRES", BlockKind.LIMIT, 0.5),
+        ("ReqNodeNotAvail, May be reserved for other job", BlockKind.NODE, 0.5),
+        ("Resources", BlockKind.FOREIGN, 6.0),
+        ("Licenses", BlockKind.OTHER, 6.0),
+    ],
+)
+def test_a_blocked_grant_is_taken_back_with_slurms_own_words(reason: str, kind: BlockKind, waited: float) -> None:
+    assert block_kind(reason) is kind
+    memo = Memo("7.abc", (replace(GRANT, at_s=NOW - waited),))
+    verdict = look(memo, priority=5, reason=reason)
+    assert shown(verdict) == (JobState.STARTING, "hold")
+    assert verdict.job is not None
+    assert verdict.job.blocked is not None
+    assert (verdict.job.blocked.kind, verdict.job.blocked.text) == (kind, reason)
+    after = judge(ROW, verdict.memo, FACTS, OPTIONS, NOW + 1)
+    assert after.job is not None
+    assert (after.job.state, after.job.blocked) == (JobState.QUEUED, verdict.job.blocked)
+
+
+def test_an_old_reason_says_nothing_about_a_new_grant() -> None:
+    memo = Memo("7.abc", (replace(GRANT, before="QOSMaxGRESPerUser"),))
+    assert shown(look(memo, priority=5, reason="QOSMaxGRESPerUser")) == (JobState.STARTING, "")
+
+
+def test_jobs_that_are_not_ours_are_not_shown() -> None:
+    assert look(admin_comment="").job is None
+    assert look(Memo("7.abc", released=True)).job is None
+    assert look(dependency="afterok:5(unfulfilled)").job is None
+    seen = look(options=replace(OPTIONS, hold=False), admin_comment="", priority=5, gpus_per_node=3).job
+    assert seen is not None
+    assert seen.spec is not None
+    assert seen.spec.gpus.requested == 3
+
+
+def test_a_word_that_cannot_be_read_makes_the_job_rigid_and_says_so() -> None:
+    verdict = look(comment="horae:min=none")
+    assert verdict.job is not None
+    assert verdict.job.spec is not None
+    assert verdict.job.spec.elastic is False
+    assert "min" in verdict.note
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ("idle", Health.UP), ("mixed", Health.UP), ("allocated", Health.UP), ("mixed-", Health.UP),
+        ("idle*", Health.DOWN), ("down", Health.DOWN), ("inval", Health.DOWN), ("idle+not_responding", Health.DOWN),
+        ("draining", Health.DRAIN), ("drained", Health.DRAIN), ("mixed$", Health.DRAIN), ("maint", Health.DRAIN),
+        ("idle+maintenance+reserved", Health.DRAIN),
+    ],
+)  # fmt: skip
+def test_node_states(state: str, found: Health) -> None:
+    assert health(state) is found
