@@ -41,8 +41,7 @@ def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> 
             return None
         return Reason(Code.GRANTED, f"gets {gpus(has)} on {places(now)}", numbers, change)
     if not has:
-        change = change or "fewer GPUs in use by the jobs ahead of it"
-        return Reason(Code.PREEMPTED, f"gives up its {gpus(held)} to jobs ahead of it", numbers, change)
+        return Reason(Code.PREEMPTED, f"gives up its {gpus(held)}", numbers, change)
     if has > held:
         return Reason(Code.GREW, f"grows from {held} to {gpus(has)} on {places(now)}", numbers, change)
     if has < held:
@@ -97,10 +96,15 @@ def fill(
             out[job.name] = FINISHED
             continue
         found = outcome(job, now, speeds)
-        if found is None:
+        if not now:
             if placer is None:
                 placer = left_over(snapshot, allocation, speeds)
-            found = waits(job, waiting_code(job, placer), job.gpus.min, placer)
+            cause = waits(job, waiting_code(job, placer), job.gpus.min, placer)
+            if found is not None:  # it held GPUs: why it cannot have them back
+                numbers = {**found.numbers, **cause.numbers, "cause": str(cause.code)}
+                cause = Reason(found.code, f"{found.text}: {cause.text}", numbers, cause.change)
+            found = cause
+        assert found is not None, "a job that holds GPUs has an outcome"
         out[job.name] = found
     return out
 

@@ -188,7 +188,10 @@ def test_reasons_of_those_who_hold() -> None:
         rest = job("y", (1, 8), submitted_s=1.0)
         assert codes(world(where, x, rest), "max-min")["x"] is code
     s = world(where, job("x", 8, throughput=table), job("y", 1, allocation={"a": 1}))
-    assert codes(s, "max-min") == {"x": Code.GRANTED, "y": Code.PREEMPTED}
+    decision = decide(s, "max-min")
+    assert {n: r.code for n, r in decision.reasons.items()} == {"x": Code.GRANTED, "y": Code.PREEMPTED}
+    assert decision.reasons["y"].text == "gives up its 1 GPU: needs 1 GPU; 0 are free"
+    assert decision.reasons["y"].numbers["cause"] == "waits-capacity"
 
 
 def test_reasons_of_those_who_wait() -> None:
