@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +16,10 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Static
+from textual.worker import get_current_worker
 
 from horae.cli.live import parts
 from horae.cli.live.view import View
@@ -124,9 +127,15 @@ class LiveApp(App[None]):
         try:
             view = self._fetch()
         except Exception as error:  # noqa: BLE001 - the screen is where every failure is told
-            self.call_from_thread(self._complain, str(error))
+            self._on_screen(self._complain, str(error))
             return
-        self.call_from_thread(self.show_view, view)
+        self._on_screen(self.show_view, view)
+
+    def _on_screen(self, draw: Callable[..., object], *values: object) -> None:
+        """From a thread: `draw(*values)` where the screen lives, unless it has been left meanwhile."""
+        if self.is_running and not get_current_worker().is_cancelled:
+            with suppress(NoMatches):  # it is being taken down right now
+                self.call_from_thread(draw, *values)
 
     def _complain(self, words: str) -> None:
         since = "" if self._view is None else f", shown: {time.strftime('%H:%M:%S', time.localtime(self._view.wall_s))}"
@@ -145,8 +154,8 @@ class LiveApp(App[None]):
 
     def _draw(self) -> None:
         view, width, height = self._view, self.size.width, self.size.height
-        if view is None or len(self.screen_stack) == 0:
-            return
+        if view is None or not self.screen_stack or not self.screen_stack[0].query("#title"):
+            return  # not there yet, or not any more
         base = self.screen_stack[0]
         wide = width >= WIDE
         side = (width // 2 if wide else width) - 3
@@ -194,7 +203,7 @@ class LiveApp(App[None]):
             body = self._explain(job)
         except Exception as error:  # noqa: BLE001 - told on the page
             body = Text(str(error), style="red")
-        self.call_from_thread(self.push_screen, Page(f"job {job}", body))
+        self._on_screen(self.push_screen, Page(f"job {job}", body))
 
     def action_finished(self) -> None:
         self._with_ended = not self._with_ended

@@ -9,9 +9,7 @@ from horae.cli.live.view import EventView, JobView, NodeView, TenantView, View
 from policy.model import GpuSeconds, Seconds
 
 #: What people watching want to read; the rest is for `horae history`.
-TOLD = frozenset(
-    {"submitted", "intent", "ended", "guarded", "alert", "mode", "held", "cancel-asked", "capped", "missing"}
-)
+TOLD = frozenset({"submitted", "intent", "ended", "alert", "mode", "held", "cancel-asked", "capped", "missing"})
 
 
 def view(
@@ -41,8 +39,6 @@ def _told(event: Mapping[str, Any]) -> bool:
     data = event.get("data") or {}
     if event["kind"] == "intent":
         return data.get("verb") != "submit"
-    if event["kind"] == "guarded":
-        return data.get("guard") is not None
     return event["kind"] in TOLD
 
 

@@ -22,20 +22,24 @@ def title(view: View, width: int) -> Text:
     running = sum(j.state == "running" for j in view.jobs)
     waiting = sum(not j.ended and not j.held for j in view.jobs)
     ended = sum(j.ended for j in view.jobs)
-    left = Text.assemble(
-        (" horae ", "bold black on #4c9be8"), " ", (view.cluster, "bold"), ("  policy ", "dim"), view.policy,
-        ("  mode ", "dim"), view.mode,
-    )  # fmt: skip
     right = Text.assemble(
         (f"{view.held}/{view.gpus}", "bold"), (" GPUs  ", "dim"), (str(running), "bold green"), (" run  ", "dim"),
         (str(waiting), "bold yellow"), (" wait  ", "dim"), (str(ended), "bold"), (" ended  ", "dim"),
         duration(view.since_s) if view.since_s is not None else clock(view.wall_s), " ",
     )  # fmt: skip
-    gap = width - left.cell_len - right.cell_len
-    if gap < 1:
-        left.truncate(max(width - right.cell_len - 1, 8))
+    short = view.cluster.partition(" (")[0]
+    for left in (_left(view, view.cluster, True), _left(view, short, True), _left(view, short, False)):
         gap = width - left.cell_len - right.cell_len
+        if gap >= 1:
+            break
     return Text.assemble(left, " " * max(gap, 1), right, no_wrap=True)
+
+
+def _left(view: View, cluster: str, mode: bool) -> Text:
+    text = Text.assemble(
+        (" horae ", "bold black on #4c9be8"), " ", (cluster, "bold"), ("  policy ", "dim"), view.policy
+    )
+    return text.append("  mode ", "dim").append(view.mode) if mode else text
 
 
 def clock(wall_s: Seconds) -> str:
