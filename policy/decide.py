@@ -25,7 +25,7 @@ from policy.model import (
     TenantShare,
 )
 from policy.placement import Placer
-from policy.textform import not_plain, plain
+from policy.textform import name_of, not_plain, plain
 from policy.throughput import Throughput
 
 
@@ -104,7 +104,9 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         for node, times in nodes.items():
             if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
                 wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
-    wrong += [f"state{place}: {why}" for place, why in not_plain(plain(proposal.state))]
+    wrong += [f"state: {name_of(place)} {why}" for place, why in not_plain(plain(proposal.state))]
+    for job, reason in proposal.reasons.items():
+        wrong += [f"reason of {job}: {name_of(place)} {why}" for place, why in not_plain(plain(reason.numbers))]
     return wrong
 
 

@@ -223,7 +223,7 @@ class Placer:
         allocation = self.taken.pop(job.name, EMPTY)
         claims = {}
         if job.name not in self._claims and job.allocation:
-            self._claims[job.name] = {self._index[n]: g for n, g in job.allocation.items()}
+            self._claims[job.name] = self._known(job.allocation)
             claims = {i: -g for i, g in self._claims[job.name].items()}
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
         gpus = sum(allocation.values())
@@ -268,9 +268,13 @@ class Placer:
             raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
 
     def _claim(self, job: Job) -> None:
-        self._claims[job.name] = {self._index[n]: g for n, g in job.allocation.items()}
+        self._claims[job.name] = self._known(job.allocation)
         for i, g in self._claims[job.name].items():
             self._nodes[i].claimed += g
+
+    def _known(self, allocation: Allocation) -> dict[int, int]:
+        """By index; a node that has left the cluster is nobody's."""
+        return {self._index[n]: g for n, g in allocation.items() if n in self._index}
 
     def _change(self, freed: Mapping[int, int], unclaimed: Mapping[int, int], job: Job) -> None:
         """Add `freed` GPUs (negative: take them) and remove `unclaimed` claims, keeping the classes true."""
@@ -338,8 +342,7 @@ class Placer:
         """Nodes where the job holds GPUs that it could have again; see `gangs.Own`."""
         out: dict[int, tuple[int, int, int]] = {}
         mine = self._claims.get(job.name, {})
-        for name, gpus in job.allocation.items():
-            i = self._index[name]
+        for i, gpus in self._known(job.allocation).items():
             node = self._nodes[i]
             usable = need.usable(node.free, node.cpus, node.memory)
             if not node.new:

@@ -110,9 +110,7 @@ def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], spee
     holds: dict[str, int] = {}
     for job in snapshot.jobs:
         holds[job.tenant] = holds.get(job.tenant, 0) + sum(allocation.get(job.name, {}).values())
-    tenants = tuple(
-        t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants
-    )
+    tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
     placer = Placer(replace(snapshot, tenants=tenants), speeds)
     for job in snapshot.jobs:
         placer.take(job, allocation.get(job.name, {}))

@@ -273,7 +273,7 @@ class Program:
         model = self._live
         info, status = model.getInfo(), model.getModelStatus()
         has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-        termination = _HIGHS.get(status, Termination.ERROR)
+        termination = HIGHS_ENDS.get(status, Termination.ERROR)
         if termination is Termination.TIME_LIMIT and has:
             termination = Termination.FEASIBLE
         if termination is Termination.OPTIMAL and not has:
@@ -287,7 +287,9 @@ class Program:
         values = tuple(map(float, column)) if has else ()
         dual = model.getSolution().row_dual if has and not self._integer else ()
         prices = tuple(sign * float(p) for p in dual)
-        return Result(termination, has, objective, bound, _gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices)
+        return Result(
+            termination, has, objective, bound, relative_gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices
+        )
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
@@ -313,7 +315,7 @@ class Program:
         bound = objective if kind is Termination.OPTIMAL else None
         duals = [c.pi for c in self._problem.constraints.values()] if has and not self._integer else []
         prices = tuple(float(p or 0.0) for p in duals)
-        return Result(kind, has, objective, bound, _gap(objective, bound), 0.0, Backend.CBC, values, 0, prices)
+        return Result(kind, has, objective, bound, relative_gap(objective, bound), 0.0, Backend.CBC, values, 0, prices)
 
 
 #: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.
@@ -333,14 +335,14 @@ def _up(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _gap(objective: float | None, bound: float | None) -> float | None:
+def relative_gap(objective: float | None, bound: float | None) -> float | None:
     if objective is None or bound is None or not math.isfinite(bound):
         return None
     return abs(objective - bound) / max(abs(objective), 1e-9)
 
 
 _STATUS = highspy.HighsModelStatus
-_HIGHS = {
+HIGHS_ENDS = {
     _STATUS.kOptimal: Termination.OPTIMAL,
     _STATUS.kModelEmpty: Termination.OPTIMAL,
     _STATUS.kInfeasible: Termination.INFEASIBLE,
@@ -349,6 +351,7 @@ _HIGHS = {
     _STATUS.kTimeLimit: Termination.TIME_LIMIT,
     _STATUS.kIterationLimit: Termination.TIME_LIMIT,
     _STATUS.kInterrupt: Termination.TIME_LIMIT,
+    _STATUS.kSolutionLimit: Termination.TIME_LIMIT,
     _STATUS.kUnknown: Termination.NUMERICAL,
 }
 _CBC = {
@@ -358,90 +361,3 @@ _CBC = {
     pulp.LpSolutionUnbounded: Termination.UNBOUNDED,
     pulp.LpSolutionNoSolutionFound: Termination.TIME_LIMIT,
 }
-
-
-# --- programs given as matrices ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixResult:
-    """How a matrix program ended. `values` by column and `prices` by row (LP duals: what one more unit of a row's
-    bound is worth, in the objective's own sense); both empty without a solution, `prices` also for a MILP."""
-
-    termination: Termination
-    has_solution: bool
-    objective: float | None
-    bound: float | None
-    gap: float | None
-    seconds: float
-    values: Any
-    prices: Any
-
-    def summary(self) -> SolverSummary:
-        return SolverSummary(self.termination, self.gap, self.seconds, Backend.HIGHS.value)
-
-
-def maximise_matrix(
-    objective: Sequence[float] | Any,
-    rows: Sequence[int] | Any,
-    columns: Sequence[int] | Any,
-    coefficients: Sequence[float] | Any,
-    row_low: Sequence[float] | Any,
-    row_up: Sequence[float] | Any,
-    *,
-    column_up: Sequence[float] | Any | None = None,
-    integer: bool = False,
-    time_limit_s: float | None = None,
-    seed: int = 0,
-) -> MatrixResult:
-    """Maximise objective . x over x >= 0 with row_low <= A x <= row_up; A as (row, column, coefficient) triples.
-
-    For large programs whose matrix is at hand: HiGHS directly, without an expression a row. An LP ends in a vertex.
-    """
-    started = time.perf_counter()
-    cost = np.asarray(objective, dtype=np.float64)
-    r, c = np.asarray(rows, dtype=np.int32), np.asarray(columns, dtype=np.int32)
-    v = np.asarray(coefficients, dtype=np.float64)
-    order = np.lexsort((r, c))
-    r, c, v = r[order], c[order], v[order]
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(cost), len(row_up)
-    lp.sense_ = highspy.ObjSense.kMaximize
-    lp.col_cost_ = cost
-    lp.col_lower_ = np.zeros(len(cost))
-    lp.col_upper_ = np.full(len(cost), np.inf) if column_up is None else np.asarray(column_up, dtype=np.float64)
-    lp.row_lower_ = np.asarray(row_low, dtype=np.float64)
-    lp.row_upper_ = np.asarray(row_up, dtype=np.float64)
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.searchsorted(c, np.arange(len(cost) + 1)).astype(np.int32)
-    lp.a_matrix_.index_ = r
-    lp.a_matrix_.value_ = v
-    if integer:
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
-    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    model.setOptionValue("output_flag", False)
-    model.setOptionValue("threads", 1)
-    model.setOptionValue("random_seed", seed)
-    model.setOptionValue("time_limit", DEFAULT_TIME_LIMIT_S if time_limit_s is None else max(time_limit_s, 0.01))
-    model.setOptionValue("mip_rel_gap", 0.0)
-    model.passModel(lp)
-    model.run()
-    info, status = model.getInfo(), model.getModelStatus()
-    has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    termination = _HIGHS.get(status, Termination.ERROR)
-    if termination is Termination.TIME_LIMIT and has:
-        termination = Termination.FEASIBLE
-    has = has and termination in (Termination.OPTIMAL, Termination.FEASIBLE)
-    solution = model.getSolution()
-    best = float(info.objective_function_value) if has else None
-    bound = float(info.mip_dual_bound) if integer and has else best if termination is Termination.OPTIMAL else None
-    return MatrixResult(
-        termination,
-        has,
-        best,
-        bound,
-        _gap(best, bound),
-        time.perf_counter() - started,
-        np.asarray(solution.col_value) if has else np.empty(0),
-        np.asarray(solution.row_dual) if has and not integer else np.empty(0),
-    )

@@ -23,16 +23,16 @@ def explain(
     out: dict[JobName, Reason] = {}
     for job in jobs:
         now = placer.taken.get(job.name)
-        if not now:
+        idle = sum(placer.free(t) for t in context.speeds.types(job)) if job.name in sated else 0
+        if not now or not (idle or job.name in placed.short):
             continue
         found = outcome(job, now, context.speeds)
         if found is None:
             continue
-        idle = sum(placer.free(t) for t in context.speeds.types(job))
         if job.name in placed.short:
             text = f"{found.text}; no place for more obeys the limits"
             out[job.name] = replace(found, text=text, change="GPUs that come free on the same nodes")
-        elif job.name in sated and idle:
+        else:
             text = f"{found.text}; more would not make it faster, so {gpus(idle)} may stay idle"
             change = "a measurement that shows a gain from more GPUs"
             out[job.name] = Reason(Code.NO_GAIN, text, {**found.numbers, "idle": idle}, change)

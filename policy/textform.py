@@ -4,9 +4,8 @@ One reader for every file form of Horae: instances, the site's configuration, tr
 is a pydantic model derived from `Form`; `load` reads the text, `fit` validates it, and everything that is wrong
 becomes one `BadInput` with file, line, field, value and remedy. Nothing here knows what the values mean.
 
-YAML is read by the rules of YAML 1.2's core schema, because those of 1.1 change what people write without a word:
-`no` and `on` stay text (they are node names somewhere), `010` is ten, `1:30` is text and `1e3` is a number. A key
-that stands twice, a merge of aliases that grows without bound and a second document are errors.
+YAML is read by the rules of YAML 1.2 (`policy/yaml12.py`). A merge of aliases that grows without bound, bottomless
+nesting and a second document are errors.
 
 Lines are looked up only when something is wrong: reading costs no more than the parser itself.
 """
@@ -18,7 +17,6 @@ import json
 import math
 import re
 import sys
-import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +26,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from policy import yaml12
 from policy.model import BadInput
 
 #: Where a value stands: keys and positions from the root.
@@ -37,74 +36,6 @@ Place = tuple[str | int, ...]
 MOST_VALUES = 20_000_000
 #: Lists and mappings within one another. PyYAML's C parser does not survive unlimited nesting.
 MOST_LEVELS = 200
-
-
-# --- YAML 1.2 ----------------------------------------------------------------------------------------------
-
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-
-class _Loader(_Base):  # type: ignore[misc]
-    """PyYAML's safe loader with YAML 1.2's core schema and without repeated keys."""
-
-    yaml_implicit_resolvers: typing.ClassVar[dict[str, Any]] = {}
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            try:
-                known = key in seen
-            except TypeError as error:
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a list or a mapping cannot be a key", key_node.start_mark
-                ) from error
-            if known:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-class _Dumper(_BaseDumper):  # type: ignore[misc]
-    """Quotes whatever YAML 1.1 or 1.2 would not read back as text."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_RESOLVERS: tuple[tuple[str, str, str], ...] = (
-    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
-    ("tag:yaml.org,2002:int", r"^[-+]?[0-9]+$", "-+0123456789"),
-    (
-        "tag:yaml.org,2002:float",
-        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
-        "-+0123456789.",
-    ),
-    ("tag:yaml.org,2002:merge", r"^<<$", "<"),
-)
-for _tag, _pattern, _first in _RESOLVERS:
-    _firsts = [c if c != "\0" else "" for c in _first]
-    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), _firsts)
-    _Dumper.add_implicit_resolver(_tag, re.compile(_pattern), _firsts)
-
-
-def _construct_int(loader: Any, node: Any) -> int:
-    return int(loader.construct_scalar(node))
-
-
-def _construct_float(loader: Any, node: Any) -> float:
-    text = loader.construct_scalar(node).lower()
-    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -124,7 +55,7 @@ class Document:
         """The line where the value at `place` stands, or that of the nearest thing around it that exists."""
         if self._tree is None and self.text:
             try:
-                self._tree = yaml.compose(self.text.expandtabs(1), Loader=_Loader)
+                self._tree = yaml.compose(self.text.expandtabs(1), Loader=yaml12.Loader)
             except (yaml.YAMLError, RecursionError):
                 self._tree = None
         if self._tree is None:
@@ -230,7 +161,7 @@ def _load_json(document: Document) -> Any:
 def _load_yaml(document: Document) -> Any:
     try:
         _check_nesting(document)
-        value = yaml.load(document.text, Loader=_Loader)
+        value = yaml.load(document.text, Loader=yaml12.Loader)
         if "*" in document.text:
             _check_aliases(value, document.where)
         return value
@@ -261,7 +192,7 @@ def _check_nesting(document: Document) -> None:
     if deepest + 2 * columns < MOST_LEVELS:
         return
     depth = 0
-    for event in yaml.parse(document.text, Loader=_Loader):
+    for event in yaml.parse(document.text, Loader=yaml12.Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MOST_LEVELS:
@@ -461,7 +392,9 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 def to_yaml(value: Any) -> str:
     """One canonical YAML text: inner values on one line, keys in the order given."""
     return str(
-        yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=10**6, allow_unicode=True)
+        yaml.dump(
+            value, Dumper=yaml12.Dumper, sort_keys=False, default_flow_style=None, width=10**6, allow_unicode=True
+        )
     )
 
 

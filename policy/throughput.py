@@ -126,13 +126,18 @@ class Throughput:
         return None if curve is None else curve(gpus)
 
     def rate(self, job: Job, allocation: Allocation) -> IterationsPerSecond | None:
-        """iterations/s on these GPUs; 0 on none, None when a type is held whose speed is not known."""
+        """iterations/s on these GPUs; 0 on none, None when a type is held whose speed is not known (a node that has
+        left the cluster has no type)."""
         if not allocation:
             return 0.0
         curves = self.curves(job)
+        if len(allocation) == 1:
+            ((node, gpus),) = allocation.items()
+            curve = curves.get(self._type_of.get(node, ""))
+            return None if curve is None else curve(gpus) / job.slowdown.node
         gpus = sum(allocation.values())
         slowest: float | None = None
-        for gpu_type in {self._type_of[n] for n in allocation}:
+        for gpu_type in {self._type_of.get(n, "") for n in allocation}:
             curve = curves.get(gpu_type)
             if curve is None:
                 return None
@@ -176,10 +181,12 @@ class Throughput:
         return sum(x * self.speedup(job, t) for t, x in share.items())
 
     def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:
-        """GPUs by type of an allocation, in the cluster's order of types."""
+        """GPUs by type of an allocation, in the cluster's order of types; nodes that have left do not count."""
         out: dict[GpuType, Gpus] = {}
         for node, gpus in allocation.items():
-            gpu_type = self._type_of[node]
+            gpu_type = self._type_of.get(node)
+            if gpu_type is None:
+                continue
             out[gpu_type] = out.get(gpu_type, 0) + gpus
         return {t: out[t] for t in self.present if t in out} if len(out) > 1 else out
 

@@ -12,7 +12,7 @@ from profiler.points import Failure, FailureKind, Kind, Point, Run
 from profiler.series import Series, formats_of
 
 if TYPE_CHECKING:
-    from profiler.runs import Open
+    from profiler.opening import Open
 
 
 def build(run: Open, limit: int) -> Run:
@@ -110,6 +110,13 @@ def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
     if numbers.get("gpus"):
         return int(numbers["gpus"])
     return ranks if ranks and ("gpus_used" in numbers or "gpus_per_node" in numbers) else None
+
+
+def thin(run: Run) -> Run:
+    """The run with every second of its inner points."""
+    last = len(run.points) - 1
+    points = tuple(p for i, p in enumerate(run.points) if i % 2 == 0 or i == last)
+    return replace(run, points=points, thinned=run.thinned * 2)
 
 
 def _weight(s: Series) -> tuple[bool, int, bool]:

@@ -8,16 +8,22 @@ gives the seconds of the day; `Days` carries it over midnight.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 
 from profiler.tokens import DEC, DUR, INT, PRIVATE, duration
 
-_MONTHS = {m: i + 1 for i, m in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
+_MONTHS = {
+    m: i for i, m in enumerate(("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1)
+}
 _I, _D, _N = INT, DUR, DEC
 _DATE = f"(?:(?P<a>{_I})(?P<sep>[-/.])(?P<b>{_I})(?:(?P=sep)(?P<c>{_I}))?)"
-_NAMED = rf"(?:(?:[A-Z][a-z]{{2}},?\s+)?(?:(?P<month>[A-Z][a-z]{{2}})\s+(?P<day>{_I})|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"
+_NAMED = (
+    rf"(?:(?:[A-Z][a-z]{{2}},?\s+)?(?:(?P<month>[A-Z][a-z]{{2}})\s+(?P<day>{_I})"
+    rf"|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"
+)
 _STAMP = re.compile(
     rf"(?:{_DATE}|{_NAMED}(?:[ -,]+(?P<year>{_I}))?|(?P<compact>{_I})|\b[IWEF]\d{{4}})?"
     rf"(?:[T ,_-]|\s{{1,2}}|:)?(?P<clock>{_D})(?:\s?(?P<half>[AaPp][Mm])\b)?(?:\s(?P<lateyear>{_I}))?"
@@ -37,7 +43,7 @@ class Clock:
     def at(self, slots: dict[int, int]) -> Clock:
         return replace(self, tokens=tuple(slots[t] for t in self.tokens))
 
-    def read(self, groups: tuple[str, ...] | list[str]) -> tuple[float, bool] | None:
+    def read(self, groups: Sequence[str]) -> tuple[float, bool] | None:
         """(seconds, whether they include the date); None for numbers that are no time."""
         texts = [groups[t] for t in self.tokens]
         if self.form == "epoch-seconds":
@@ -114,10 +120,8 @@ def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: 
     half = m.group("half")
     afternoon = 0 if half is None else (1 if half.lower() == "pm" else -1)
     if m.group("a"):
-        if m.group("c"):
-            form = "ymd" if len(numbers[tokens[0]]) == 4 else "dmy"
-        else:
-            form = "md"
+        whole = "ymd" if len(numbers[tokens[0]]) == 4 else "dmy"
+        form = whole if m.group("c") else "md"
         return Clock(tuple(t for t in tokens if t <= clock_token), form, afternoon=afternoon)
     month = m.group("month") or m.group("month2")
     if month:

@@ -25,7 +25,8 @@ _SIGNS: tuple[tuple[str, str, FailureKind], ...] = (
     ("Out of memory: Kill", r"Out of memory: Kill", K.OUT_OF_MEMORY),
     (
         "out of memory",
-        r"^(?!.*(?:failed to allocate |ran out of memory trying)).*(?i:(?:hip|cuda|cudnn|cudaMalloc|gpu|host|device).{0,40}out of memory)",
+        r"^(?!.*(?:failed to allocate |ran out of memory trying))"
+        r".*(?i:(?:hip|cuda|cudnn|cudaMalloc|gpu|host|device).{0,40}out of memory)",
         K.OUT_OF_MEMORY,
     ),
     ("MemoryError", r"^\s*(?:[\w.]+\.)?(?:_ArrayMemoryError|MemoryError)\b", K.OUT_OF_MEMORY),
@@ -80,10 +81,10 @@ _SHOWN = 300  #: that are kept
 
 #: Parts of the literals, so few that asking for them costs little.
 GATES = (
-    "emory", "rror", "MEM", "EXHAUST", "OOM", "oom", "space left", "quota", "ENOSPC", "imit", "LIMIT", "alltime", "xceeded",
-    "FAIL", "ailure", "lost node", "the bus", " ECC", "CANCELLED", "PREEMPT", "illed", "SIG", "ignal", "fault", "dumped",
-    "Interrupt", "erminate", "Traceback", "CPUAlloc", "NaN loss", "Loss is ", "DataLoader worker",
-)  # fmt: skip
+    *("emory", "rror", "MEM", "EXHAUST", "OOM", "oom", "space left", "quota", "ENOSPC", "imit", "LIMIT", "alltime"),
+    *("xceeded", "FAIL", "ailure", "lost node", "the bus", " ECC", "CANCELLED", "PREEMPT", "illed", "SIG", "ignal"),
+    *("fault", "dumped", "Interrupt", "erminate", "Traceback", "CPUAlloc", "NaN loss", "Loss is ", "DataLoader worker"),
+)
 ENCODED_GATES = tuple((g, g.encode()) for g in GATES)
 
 

@@ -13,7 +13,7 @@ import lzma
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,8 +26,49 @@ STDIN = "-"
 _HEAD = 256  #: bytes at the beginning of a file by which it is known again
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"(\xb5/\xfd": "zstd"}
 _NOT_LOGS = frozenset(
-    ".pt .pth .ckpt .bin .safetensors .npy .npz .pkl .h5 .hdf5 .onnx .png .jpg .jpeg .gif .pdf .zip .tar .so .o .pyc "
-    ".py .sh .yaml .yml .toml .cfg .ini .c .cpp .cu .h .html .css .js .ipynb .parquet .arrow .tfrecord .idx .db".split()
+    [
+        ".pt",
+        ".pth",
+        ".ckpt",
+        ".bin",
+        ".safetensors",
+        ".npy",
+        ".npz",
+        ".pkl",
+        ".h5",
+        ".hdf5",
+        ".onnx",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".gif",
+        ".pdf",
+        ".zip",
+        ".tar",
+        ".so",
+        ".o",
+        ".pyc",
+        ".py",
+        ".sh",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cfg",
+        ".ini",
+        ".c",
+        ".cpp",
+        ".cu",
+        ".h",
+        ".html",
+        ".css",
+        ".js",
+        ".ipynb",
+        ".parquet",
+        ".arrow",
+        ".tfrecord",
+        ".idx",
+        ".db",
+    ]
 )
 
 
@@ -52,7 +93,7 @@ def find(names: Iterable[str]) -> list[str]:
             inside = (p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path))
             found.extend(str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS)
         else:
-            matches = sorted(glob.glob(name, recursive=True))
+            matches = sorted(glob.iglob(name, recursive=True))  # noqa: PTH207 - the pattern may be absolute
             if not matches and not path.exists():
                 raise NoSuchLog(name)
             found.extend(m for m in matches if Path(m).is_file())
@@ -87,13 +128,13 @@ def read(name: str, book: RuleBook, progress: Callable[[int], None] | None = Non
 
 
 def _feed(
-    reader: LogReader, text: IO[bytes], raw: IO[bytes], progress: Callable[[int], None] | None, notes: list[str]
+    reader: LogReader, text: Any, raw: IO[bytes], progress: Callable[[int], None] | None, notes: list[str]
 ) -> None:
     before = 0
     while True:
         try:
             piece = text.read1(PIECE) if hasattr(text, "read1") else text.read(PIECE)
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, ZstdError) as error:
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             notes.append(f"the packed file ends in the middle or is damaged ({error}); what could be unpacked was read")
             return
         if not piece:
@@ -105,7 +146,7 @@ def _feed(
             before = at
 
 
-def _unpacked(raw: IO[bytes], packing: str) -> IO[bytes]:
+def _unpacked(raw: IO[bytes], packing: str) -> Any:
     if packing == "gzip":
         return gzip.GzipFile(fileobj=raw)
     if packing == "xz":
@@ -113,21 +154,37 @@ def _unpacked(raw: IO[bytes], packing: str) -> IO[bytes]:
     if packing == "bzip2":
         return bz2.BZ2File(raw)
     if packing == "zstd":
-        import zstandard
-
-        stream: IO[bytes] = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return stream
+        return _Zstd(raw)
     return raw
 
 
-def _zstd_error() -> type[Exception]:
-    import zstandard
+class _Zstd:
+    """The text of a zstd file, of one frame or several; EOFError where the last is not whole."""
 
-    error: type[Exception] = zstandard.ZstdError
-    return error
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame: Any = None
 
+    def read(self, size: int) -> bytes:
+        import zstandard
 
-ZstdError = _zstd_error()
+        while chunk := self._raw.read(size // 4):
+            out = b""
+            while chunk:
+                if self._frame is None:
+                    self._frame = zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    out += self._frame.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from None
+                chunk = self._frame.unused_data
+                if self._frame.eof:
+                    self._frame = None
+            if out:
+                return out
+        if self._frame is not None:
+            raise EOFError("the zstd frame is not whole")
+        return b""
 
 
 class Tail:

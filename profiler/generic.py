@@ -115,9 +115,19 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     values = named & _VALUES
     if "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
         lead.what = "epoch"
-    elif "epoch" not in named and loose and marks[0] is loose[0] and values:
-        if loose[0].what == "bracket" or re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body):
-            loose[0].what = "iteration"
+    elif (
+        "epoch" not in named
+        and loose
+        and marks[0] is loose[0]
+        and values
+        and (_leads(body) or loose[0].what == "bracket")
+    ):
+        loose[0].what = "iteration"
+
+
+def _leads(body: str) -> bool:
+    """`100: ...`, `100 | ...`: the text begins with a counter."""
+    return re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body) is not None
 
 
 def words_left(key: str) -> list[str]:

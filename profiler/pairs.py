@@ -175,11 +175,11 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
     if bare in ("][", "] [") or (bare == "[" and previous.what in ("epoch", "total") and right.lstrip()[:1] in "/]-:"):
         mark.what = "unnamed" if right.lstrip()[:1] == "/" else "bracket"
         return True
-    if bare == "," and previous.what == "iteration" and previous.kind == mark.kind == INT and right[:1] == "]":
-        if canonical[: previous.at].rstrip().endswith("["):
-            mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
-            previous.what = "epoch"
-            return True
+    listed = canonical[: previous.at].rstrip().endswith("[") and right[:1] == "]"
+    if bare == "," and listed and previous.what == "iteration" and previous.kind == mark.kind == INT:
+        mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
+        previous.what = "epoch"
+        return True
     if bare == "," and previous.what == "bracket" and mark.kind == INT and right[:1] in "])":
         mark.what = "pair"
         return True
@@ -229,9 +229,7 @@ def _meaning(key: str, mark: Mark) -> Meaning | None:
     found = meaning(key, unit)
     if found is None and len(pieces) > 1:
         found = meaning(pieces[-1], unit)
-        if excluded(key):
-            found = None
-        elif found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr"):
+        if excluded(key) or (found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr")):
             found = None
     if found is None and unit:
         found = rate_of(unit)

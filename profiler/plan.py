@@ -112,7 +112,13 @@ class Plan:
         f = self.iteration
         simple = f is not None and f.token >= 0 and f.scale == 1.0 and not (f.negative or f.more or f.over or f.error)
         blocked = {"window_time", "iterations_per_epoch", "world"} & {x.what for x in self.fields}
-        if f is None or not simple or blocked or self.kind != "train" or (self.loss is not None and self.loss.token < 0):
+        if (
+            f is None
+            or not simple
+            or blocked
+            or self.kind != "train"
+            or (self.loss is not None and self.loss.token < 0)
+        ):
             return
         self.short = True
         self.at_iteration = self.slots[f.token]
@@ -170,8 +176,20 @@ class Row:
     """One line read by a plan, with what only its place in the text tells."""
 
     __slots__ = (
-        "epoch", "epoch_s", "epochs", "groups", "iteration", "kind", "line", "order", "ordinal", "plan", "rank", "redrawn", "time_s",
-    )  # fmt: skip
+        "epoch",
+        "epoch_s",
+        "epochs",
+        "groups",
+        "iteration",
+        "kind",
+        "line",
+        "order",
+        "ordinal",
+        "plan",
+        "rank",
+        "redrawn",
+        "time_s",
+    )
 
     def __init__(
         self, plan: Plan, groups: Sequence[str], line: int, rank: int | None, time_s: float | None, redrawn: bool

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
 from typing import Any, Literal
 
 
@@ -164,7 +165,7 @@ TimeSource = Literal["printed", "throughput", "timestamps", "epoch", "bar"]
 
 def _number(value: float | None) -> float | int | None:
     """Whole numbers print without a fraction; numbers that JSON cannot say (nan, inf) are null."""
-    if value is None or value != value or value in (float("inf"), float("-inf")):
+    if value is None or not isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 1e15 else value
 

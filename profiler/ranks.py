@@ -19,7 +19,8 @@ _RANKS = (
     re.compile(rf"\[(?P<rank>{_N})\]<(?:stdout|stderr)>:?\s?"),
     re.compile(rf"(?P<rank>{_N}): "),
     re.compile(
-        rf"[\[(]?(?:[Rr]ank|RANK|[Pp]roc(?:ess)?|[Ww]orker|global_rank|[Tt]ask)[ :=#-]*(?P<rank>{_N})[\])]?(?:\s*[:|]\s*|\]\s*|\)\s*|\s+-\s+)"
+        rf"[\[(]?(?:[Rr]ank|RANK|[Pp]roc(?:ess)?|[Ww]orker|global_rank|[Tt]ask)[ :=#-]*(?P<rank>{_N})[\])]?"
+        r"(?:\s*[:|]\s*|\]\s*|\)\s*|\s+-\s+)"
     ),
     re.compile(r"\[(?:[a-z]+)?rank(?P<fixed>\d+)\]:?\s*"),
     re.compile(r"\[(?:default|trainer|worker|train)(?P<fixed>\d+)\]:\s?"),
@@ -31,7 +32,10 @@ _SOURCES = (
     re.compile(rf"[\w.{INT}{DEC}-]+\s*\|\s(?=\S)(?!.*\|\s*$)"),
     re.compile(rf"(?=[\w.-]*[a-z])[a-z][\w.{INT}-]*[-\d{INT}]:\s"),
 )
-_LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
+_LEVEL = (
+    r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"
+    r"|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
+)
 _LEVELS = (
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:(?:[\w./<>-]+(?::{_N})?:)+\s*(?:-\s+|>>\s+)?"),
@@ -74,11 +78,10 @@ def strip(canonical: str, numbers: list[str]) -> Prefix:
     for _ in range(12):
         before = at
         opened = _OPEN.match(canonical, at)
-        if found is not None and stamp is None and opened and opened.end() in (found[1], found[1] + 1, found[1] - 1):
-            if found[1] - at <= len(opened.group()):
-                stamp, at = found[0], found[2]
-                at = _after_stamp(canonical, at)
-                continue
+        if found is not None and stamp is None and opened and abs(opened.end() - found[1]) <= 1:
+            stamp = found[0]
+            at = _after_stamp(canonical, found[2])
+            continue
         space = len(canonical) - len(canonical[at:].lstrip(" \t\u3000"))
         matched = None
         if rank is None and fixed is None:

@@ -1,132 +1,37 @@
-"""Rows in the order of the text -> runs.
+"""Rows in the order of the text -> runs: what each kind of line does to the run being read.
 
-A log may hold several runs: a job that was requeued appends to its file, a notebook trains twice. A run ends where
-its counter goes back (not by another rank's late line, not because an epoch or a bar begins again), where a program
-starts once more after a failure or at another size, or where the log itself says that a run begins. What stands
-between two runs (a banner, a failure) is held until the next point tells whose it is; a start that dies before
-its first step is a run without points.
+Where a run begins and ends is in `boundaries`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from profiler.build import build
+from profiler.boundaries import MAX_POINTS, Boundaries
 from profiler.clock import Days
+from profiler.opening import Open
 from profiler.plan import Plan, Row
-from profiler.points import Failure, FailureKind, Run
 from profiler.series import Series
 
-MAX_POINTS = 8192  #: rows kept of one series before thinning
-MAX_RUNS = 2000
-MAX_SERIES = 64
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
-_FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
-_NAN = ("n", "N", "i", "I")
 
 
-@dataclass(slots=True)
-class Facts:
-    """What a run says of itself outside its points."""
-
-    numbers: dict[str, float] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
-    banners: set[str] = field(default_factory=set)
-
-    def copy(self) -> Facts:
-        return Facts(dict(self.numbers), set(self.ranks), set(self.banners))
-
-    def merge(self, other: Facts) -> None:
-        for what, value in other.numbers.items():
-            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
-        self.ranks |= other.ranks
-        self.banners |= other.banners
-
-
-@dataclass(slots=True)
-class Start:
-    """A stretch of text from one program start to the next, as long as no point came."""
-
-    line: int
-    hard: bool = False  #: the log says that a run begins here
-    banner: bool = False  #: a start line was seen; else the stretch only follows the last point
-    facts: Facts = field(default_factory=Facts)
-    failure: Failure | None = None
-    epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
-    epoch_time: float | None = None  #: the stamp of that header
-    epoch_rule: str = ""
-
-
-class Open:
-    """The run being read."""
-
-    __slots__ = (
-        "announced",
-        "context",
-        "done_epoch",
-        "facts",
-        "failure",
-        "first_line",
-        "header_line",
-        "header_rule",
-        "header_time",
-        "last_line",
-        "position",
-        "position_line",
-        "series",
-    )
-
-    def __init__(self, line: int) -> None:
-        self.first_line = self.last_line = line
-        self.series: dict[str, Series] = {}
-        self.facts = Facts()
-        self.failure: Failure | None = None
-        self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
-        self.header_line = 0
-        self.header_time: float | None = None
-        self.header_rule = ""
-        self.done_epoch = 0  #: line of the newest bar that was complete
-        self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
-        self.position_line = 0
-        self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
-
-    @property
-    def has_points(self) -> bool:
-        return bool(self.series)
-
-    def new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
-        """A series for lines of this plan; when a log has too many sorts of lines, the rest share one."""
-        name = name or plan.series
-        if len(self.series) >= MAX_SERIES:
-            name = f"{plan.rule}:{kind or plan.kind}:others"
-        if name not in self.series:
-            self.series[name] = Series(name, plan)
-            self.series[name].kind = kind or plan.kind
-        return self.series[name]
-
-
-class Runs:
-    """Reads rows; `all` gives the runs so far."""
-
-    def __init__(self, limit: int = MAX_POINTS) -> None:
-        self.limit = limit
-        self.closed: list[Run] = []
-        self.open = Open(1)
-        self.starts: list[Start] = []
-        self.days = Days()
-        self.order = 0
-        self.hot: dict[str, Series] = {}  #: series whose next line may only go on
-        self.late = 0  #: failures seen after the last point and mended by going on
-
-    # --- rows ---------------------------------------------------------------------------------------------
+class Runs(Boundaries):
+    """Takes rows; `all` gives the runs so far."""
 
     def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """Take one line read by `plan`."""
         if plan.short and not self.starts:
-            hot = self.hot.get(plan.series)
-            if hot is not None and self._goes_on(hot, plan, groups, line, redrawn):
-                return
+            s = self.hot.get(plan.series)
+            if s is not None and plan.steady_names == s.plan.steady_names:
+                time_s = self._time(plan, groups) if plan.undated else None
+                if s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
+                    self.order += 1
+                    run = self.open
+                    run.last_line = run.position_line = line
+                    run.position = (s.last_epoch, s.last_iteration)
+                    return
         kind = plan.kind
         if kind == "train":
             self._train(plan, groups, line, redrawn)
@@ -142,18 +47,6 @@ class Runs:
                 self._setup(plan, groups, line)
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
-
-    def _goes_on(self, s: Series, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> bool:
-        if plan.steady_names != s.plan.steady_names:
-            return False
-        time_s = self._time(plan, groups) if plan.undated else None
-        if not s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
-            return False
-        self.order += 1
-        run = self.open
-        run.last_line = run.position_line = line
-        run.position = (s.last_epoch, s.last_iteration)
-        return True
 
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
         time_s = self._time(plan, groups)
@@ -206,7 +99,12 @@ class Runs:
             series.passes += 1
         self._advance(run, series, row, groups, plan, epoch, iteration, late=verdict == "late")
         series.epochs = row.epochs
-        if plan.short and series.plan.short and (plan.loss is None or series.nan_line is None) and series.has_loss == (plan.loss is not None):
+        if (
+            plan.short
+            and series.plan.short
+            and (plan.loss is None or series.nan_line is None)
+            and series.has_loss == (plan.loss is not None)
+        ):
             self.hot[plan.series] = series
             series.steady = plan.steady_of(groups)
             series.whole = plan.bar and epoch is not None
@@ -288,74 +186,6 @@ class Runs:
             elif value < series.window:
                 series.shrank += 1
         series.window = value
-
-    def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
-        if series is None:
-            return ""
-        series.settle()
-        iteration = row.iteration
-        ranked = series.positions_of_rank
-        if row.rank is not None and row.rank in ranked:
-            last_epoch, last = ranked[row.rank]
-        else:
-            last_epoch, last = series.last_epoch, series.last_iteration
-            if row.rank is not None and ranked:
-                return ""  # the first line of a rank
-        epoch = own_epoch
-        header = self._header_pending()
-        if epoch is None and header is not None:
-            epoch = header[0]
-        elif epoch is None and self.open.context is not None:
-            epoch = self.open.context[0]
-        if epoch is not None and last_epoch is not None and epoch != last_epoch:
-            if epoch > last_epoch:
-                return ""
-            back = last_epoch - epoch
-            if row.rank is None and back <= 1 and (epoch, iteration) in series.recent and not self.starts:
-                return "late"
-            return "new" if self._splits(series) else ""
-        if iteration is None or last is None or iteration >= last:
-            return ""
-        if plan.bar:
-            return "pass" if own_epoch is None else ""
-        if (
-            epoch is None
-            and series.total is not None
-            and last >= series.total
-            and not self.starts
-            and series.first_iteration is not None
-        ):
-            return "pass"
-        if row.rank is None and not self._banner() and not self._broken():
-            drop = last - iteration
-            if drop <= 2 * series.interval and (iteration > (series.first_iteration or 0) or series.ordinal < 2):
-                return "late"
-            world = self.open.facts.numbers.get("world", 1)
-            if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
-                return "late"
-        return "new" if self._splits(series) else ""
-
-    def _splits(self, series: Series) -> bool:
-        """Whether this series may end a run: bare bars and timings may not."""
-        if series.bar and not series.has_loss and series.last_epoch is None:
-            return False
-        losing = any(s.has_loss for s in self.open.series.values() if s.kind != "validation")
-        return series.has_loss or not losing or series.kind == "epoch"
-
-    def _banner(self) -> bool:
-        return any(s.banner for s in self.starts)
-
-    def _broken(self) -> bool:
-        return any(s.failure is not None and s.failure.kind in _FATAL for s in self.starts)
-
-    def _header_pending(self) -> tuple[float, float | None, int] | None:
-        for s in reversed(self.starts):
-            if s.epoch is not None:
-                return s.epoch
-        return None
-
-    # --- lines that are not progress ----------------------------------------------------------------------
 
     def _summary(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, kind: str = "") -> None:
         row = self._make(plan, groups, line, redrawn)
@@ -459,10 +289,7 @@ class Runs:
             if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
-        if run.announced is not None:
-            epoch, iteration, at = run.announced
-        else:
-            (epoch, iteration), at = run.position, run.position_line
+        epoch, iteration, at = run.announced or (*run.position, run.position_line)
         if iteration is None or line - at > NEAR or self._banner():
             if plan.loss is not None and run.context is not None:
                 self._summary(plan, groups, line, redrawn, "epoch")
@@ -523,105 +350,6 @@ class Runs:
         if plan.rank is not None:
             facts.ranks.add(plan.rank_of(groups) or 0)
 
-    def start(self, text: str, line: int, hard: bool = False) -> None:
-        """A program starts here."""
-        at = self.starts[-1] if self.starts else None
-        fresh = at is None or (at.banner and at.failure is not None) or not at.banner
-        stretch = self._stretch(line, new=fresh)
-        stretch.banner = True
-        stretch.hard = stretch.hard or hard
-        stretch.facts.banners.add(text[:80])
-
-    def failure(self, failure: Failure) -> None:
-        """Something went wrong; whether it ended the run shows in what follows."""
-        stretch = self._stretch(failure.line)
-        known = stretch.failure
-        if known is None or (known.kind is FailureKind.TRACEBACK and failure.kind is not FailureKind.TRACEBACK):
-            stretch.failure = failure
-        if not stretch.banner and not any(s.banner for s in self.starts):
-            self.open.last_line = max(self.open.last_line, failure.line)
-
-    def _stretch(self, line: int, new: bool = False) -> Start:
-        if new or not self.starts:
-            self.starts.append(Start(line))
-            if len(self.starts) > MAX_RUNS:
-                del self.starts[1 : -MAX_RUNS // 2]
-        return self.starts[-1]
-
-    # --- run boundaries -----------------------------------------------------------------------------------
-
-    def _begin(self, new: bool, line: int, rank: int | None, progress: bool = True) -> Open:
-        """Decide whose the text since the last point is, now that a point came."""
-        starts, run = self.starts, self.open
-        self.hot.clear()
-        if not progress and run.has_points:
-            # a validation point: what was held stays held, except an epoch header
-            return run
-        self.starts = []
-        if run.has_points and not new:
-            new = self._restarted(starts, run)
-        if not run.has_points or not new:
-            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not run.has_points else []
-            for s in dead:
-                self._close_dead(s)
-            for s in starts:
-                if s in dead:
-                    continue
-                run.facts.merge(s.facts)
-                self._header(run, s)
-                if s.failure is not None and s.failure.kind in _FATAL:
-                    self.late += 1
-            if not run.has_points:
-                run.first_line = min((s.line for s in starts if s not in dead), default=line)
-            return run
-        # the stretch before the first banner is the end of the old run
-        tail = starts[0] if starts and not starts[0].banner and starts[0].epoch is None else None
-        own = starts[-1] if starts and starts[-1] is not tail else None
-        if tail is not None:
-            run.failure = tail.failure
-        middle = [s for s in starts if s is not tail and s is not own]
-        self._close()
-        for s in middle:
-            if s.failure is not None and s.banner:
-                self._close_dead(s)
-        run = self.open = Open(own.line if own else line)
-        if tail is not None and own is None:
-            run.facts.merge(tail.facts)
-        if own is not None:
-            run.facts.merge(own.facts)
-            self._header(run, own)
-        return run
-
-    @staticmethod
-    def _header(run: Open, s: Start) -> None:
-        if s.epoch is not None:
-            run.context = (s.epoch[0], s.epoch[1])
-            run.header_line = s.epoch[2]
-            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
-            run.last_line = max(run.last_line, s.epoch[2])
-
-    def _restarted(self, starts: list[Start], run: Open) -> bool:
-        """Whether what stands between two points says that the program was started again, though it goes forward."""
-        if any(s.hard for s in starts):
-            return True
-        banner = next((s for s in starts if s.banner), None)
-        if banner is None:
-            return False
-        if any(s.failure is not None and s.failure.kind in _FATAL for s in starts):
-            return True
-        world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
-        if world is not None and before is not None and world != before:
-            return True
-        return bool(banner.facts.banners & run.facts.banners) and sum(s.count for s in run.series.values()) > 5
-
-    def _close(self) -> None:
-        if len(self.closed) < MAX_RUNS:
-            self.closed.append(build(self.open, self.limit))
-
-    def _close_dead(self, s: Start) -> None:
-        if len(self.closed) < MAX_RUNS and s.failure is not None:
-            self.closed.append(_dead(s))
-
     def last_groups(self, plan: Plan) -> Sequence[str]:
         """The numbers of the newest line read by this plan; empty when the newest line of its series is another's."""
         series = self.open.series.get(plan.series)
@@ -646,41 +374,5 @@ class Runs:
         new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
         return new
 
-    # --- the answer ---------------------------------------------------------------------------------------
 
-    def all(self) -> list[Run]:
-        """The runs so far, without ending the one being read."""
-        out = list(self.closed)
-        run, starts = self.open, self.starts
-        if not run.has_points:
-            return out + [_dead(s) for s in starts if s.failure is not None]
-        tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line)
-        header = (run.header_line, run.header_time, run.header_rule)
-        if tail is not None:
-            run.failure = tail.failure
-            if tail.epoch is not None:
-                self._header(run, tail)
-        built = build(run, self.limit)
-        run.facts, run.context, run.failure, run.last_line = held
-        run.header_line, run.header_time, run.header_rule = header
-        if built.points:
-            out.append(built)
-        elif built.failure is not None:
-            out.append(built)
-        return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
-
-
-def _dead(s: Start) -> Run:
-    assert s.failure is not None
-    numbers = s.facts.numbers
-    world = numbers.get("world") or (len(s.facts.ranks) or None)
-    return Run(
-        format=None,
-        first_line=s.line,
-        last_line=s.failure.line,
-        points=(),
-        ranks=int(world) if world else None,
-        gpus=int(numbers["gpus"]) if "gpus" in numbers else None,
-        failure=s.failure,
-    )
+__all__ = ["MAX_POINTS", "Runs"]

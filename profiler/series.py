@@ -120,7 +120,12 @@ class Series:
         except ValueError:
             return False
         step = iteration - (self.last_iteration or 0.0)
-        if step <= 0 or not (self.whole or redrawn or self._furthest(iteration)) or plan.steady_of(groups) != self.steady or (plan.needs_header and iteration == self.total):
+        if (
+            step <= 0
+            or not (self.whole or redrawn or self._furthest(iteration))
+            or plan.steady_of(groups) != self.steady
+            or (plan.needs_header and iteration == self.total)
+        ):
             return False
         if self.whole:
             self._replaced(limit)

@@ -15,15 +15,17 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from profiler import tables
+from profiler.opening import Facts, Open, Start
 from profiler.plan import Plan, Row
 from profiler.points import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
 from profiler.reader import LogReader
 from profiler.rules import RuleBook
-from profiler.runs import Facts, Open, Runs, Start
+from profiler.runs import Runs
 from profiler.series import RECENT, SAME, Series
 from profiler.terminal import Terminal
 
 VERSION = 1
+_ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
 
@@ -112,10 +114,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
         known = rows.get(id(row))
         if known is None:
             known = rows[id(row)] = len(saved)
-            saved.append(
-                [plans.number(row.plan), row.line, row.rank, row.time_s, row.redrawn, row.iteration, row.epoch]
-                + [row.epochs, row.order, row.ordinal, row.kind, row.epoch_s, list(row.groups)]
-            )
+            saved.append([plans.number(row.plan), *(getattr(row, slot) for slot in _ROW), list(row.groups)])
         return known
 
     run = runs.open
@@ -168,10 +167,10 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
 
 
 def _row(saved: list[Any], plans: list[Plan]) -> Row:
-    plan, line, rank, time_s, redrawn, iteration, epoch, epochs, order, ordinal, kind, epoch_s, groups = saved
-    row = Row(plans[plan], groups, line, rank, time_s, redrawn)
-    row.iteration, row.epoch, row.epochs, row.epoch_s = iteration, epoch, epochs, epoch_s
-    row.order, row.ordinal, row.kind = order, ordinal, kind
+    plan, *values, groups = saved
+    row = Row(plans[plan], groups, 0, None, None, False)
+    for slot, value in zip(_ROW, values, strict=True):
+        setattr(row, slot, value)
     return row
 
 

@@ -6,6 +6,7 @@ from profiler.curves import accuracy_curve, loss_curve, loss_summary, series_sum
 from profiler.iteration import timing
 from profiler.loss import fit_of
 from profiler.points import Epochs, Iterations, Run, RunSummary
+from profiler.sane import sane
 
 
 def summarise(run: Run, *, target: float | None = None) -> RunSummary:
@@ -13,6 +14,7 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
 
     Never raises for what a log may say; a part that cannot be told is None.
     """
+    run = sane(run)
     times = timing(run)
     loss = loss_curve(run)
     held_out_loss, held_out_accuracy = validation_curves(run)

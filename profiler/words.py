@@ -10,14 +10,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+
+import yaml
 
 from profiler.points import LossKind
 
-#: What a number can be. The names are the vocabulary of the rule files too (see `docs`: formats).
+_LEXICON: dict[str, str] = yaml.safe_load(Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8"))
+
+
+def _set(name: str) -> frozenset[str]:
+    return frozenset(_LEXICON[name].split())
+
+
+#: What a number can be. The names are the vocabulary of the rule files too.
 FIELDS = frozenset(
-    "iteration iterations iterations_per_epoch epoch epochs loss part accuracy validation_loss validation_accuracy "
-    "step_time step_time_average step_rate step_rate_average epoch_time window_time elapsed time throughput "
-    "throughput_average lr batch_size rank_batch_size accumulation samples world gpus epoch_count gpus_per_node gpus_used nodes rank skip".split()
+    (
+        *("iteration", "iterations", "iterations_per_epoch", "epoch", "epochs", "epoch_count"),
+        *("loss", "part", "accuracy", "validation_loss", "validation_accuracy", "lr", "batch_size", "rank_batch_size"),
+        *("step_time", "step_time_average", "step_rate", "step_rate_average", "epoch_time", "window_time", "elapsed"),
+        *("throughput", "throughput_average", "accumulation", "samples", "world", "gpus", "gpus_per_node", "gpus_used"),
+        *("nodes", "rank", "skip"),
+    )
 )
 
 
@@ -40,69 +54,34 @@ TIME_UNITS = {
     "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0,
     "hour": 3600.0, "hours": 3600.0,
 }  # fmt: skip
-STEP_NOUNS = frozenset(
-    "it its iter iters iteration iterations step steps batch batches update updates global_step minibatch "
-    "minibatches mb ba call".split()
-)
-SAMPLE_NOUNS = {
-    **dict.fromkeys(
-        "sample samples image images img imgs example examples ex exs sequence sequences seq seqs sentence sentences "
-        "sents record records clip clips video videos utt utts items item rows data ims im".split(),
-        "samples/s",
-    ),
-    **dict.fromkeys("token tokens tok toks word words".split(), "tokens/s"),
-}
+STEP_NOUNS = _set("step_nouns")
+SAMPLE_NOUNS = {**dict.fromkeys(_set("sample_nouns"), "samples/s"), **dict.fromkeys(_set("token_nouns"), "tokens/s")}
 _RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
     "fps": ("throughput", "samples/s"), "ups": ("step_rate", ""), "sps": ("throughput", "samples/s"),
     "qps": ("throughput", "samples/s"), "wpb": ("skip", ""),
 }  # fmt: skip
 
-_VALIDATION = frozenset(
-    "val valid validation validating eval evaluation evaluating evaluate test testing dev heldout held tst".split()
-)
-_TRAINING = frozenset("train training tr trn trained".split())
-_LOSS = frozenset("loss losses logloss mlogloss nll xent cost objective crossentropy ce criterion elbo".split())
-_NOT_LOSS = frozenset(
-    "scale scaler scaling weight weights coef coeff coefficient lambda type name function_name curve best min minimum "
-    "lowest prev previous delta tol tolerance threshold patience improved improvement diff ratio mask rate std var "
-    "norm time freq interval step_size limit target".split()
-)
-_NOT_ANY_LOSS = frozenset("best min minimum lowest prev previous delta improved improvement patience target".split())
-_TOTAL = frozenset("total sum overall all full final combined joint main".split())
-_AVERAGE = frozenset("avg average averaged mean running smoothed smooth ema moving smth cumulative".split())
+_VALIDATION = _set("validation")
+_TRAINING = _set("training")
+_LOSS = _set("loss")
+_NOT_LOSS = _set("not_loss")
+_NOT_ANY_LOSS = _set("not_any_loss")
+_TOTAL = _set("total")
+_AVERAGE = _set("average")
 _AVERAGE_PREFIX = re.compile(r"^(?:avg|average|mean|running)\b[ ._-]*", re.IGNORECASE)
-_PLAIN = frozenset(
-    "batch minibatch mini current cur curr step iter iteration epoch lm the of per model per_batch this now value is "
-    "at for on one over fn function so far last point tok token sample instantaneous window per_token log every "
-    "reduced masked self".split()
-)
-_ACCURACY = frozenset("acc accuracy accu top1 acc1 prec1 precision1 accuracies accuracy1 categorical_accuracy".split())
-_NOT_TIME = frozenset(
-    "data load loading loader reader read fetch eta remaining remain left forward fwd backward bwd comm communication "
-    "optimizer optim optimiser opt allreduce reduce generate generation gather h2d sync eval checkpoint ckpt save "
-    "saving input io infer inference preprocess compile compilation decode prepare init start started end date stamp "
-    "idle wait waiting free zero grad limit limits until reward overhead bubble prefetch model wasted".split()
-)
-_DONE = frozenset("took takes finished completed done complete in".split())
-_TIME = frozenset(
-    "dur time elapsed duration dt sec secs seconds ms latency wall walltime wallclock runtime took takes timing t "
-    "time_s".split()
-)
-_ELAPSED = frozenset("elapsed wall walltime wallclock runtime since total used cumulative".split())
+_PLAIN = _set("plain")
+_ACCURACY = _set("accuracy")
+_NOT_TIME = _set("not_time")
+_DONE = _set("done")
+_TIME = _set("time")
+_ELAPSED = _set("elapsed")
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
-_EPOCH = frozenset("epoch epochs ep epoc".split())
-_ITERATION = frozenset(
-    "step steps iter iters iteration iterations it itr its batch batches minibatch mb update updates updt globalstep "
-    "gstep niter niters miniter nbatch idx_batch".split()
-)
-_NOT_INDEX = frozenset(
-    "size skipped skip nan consumed accumulation accum acc grad warmup warm per every log save eval freq frequency "
-    "interval lr decay micro_batch min best time since remaining left after before inner tok ema burnin patience ago "
-    "cycle restart cooldown drop nonzero zero bad".split()
-)
-_MAXIMUM = frozenset("max maximum total num number all train nb optimization".split())
-_INDEX_SUFFIX = frozenset("idx index no num number id i count".split())
+_EPOCH = _set("epoch")
+_ITERATION = _set("iteration")
+_NOT_INDEX = _set("not_index")
+_MAXIMUM = _set("maximum")
+_INDEX_SUFFIX = _set("index_suffix")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _PER = re.compile(
@@ -191,7 +170,7 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
     present = set(plain)
     averaged = bool(present & _AVERAGE)
     bare = _AVERAGE_PREFIX.sub("", key)
-    rate = rate_of(unit) or rate_of(bare) or rate_of(key.split()[-1] if key.split() else "")
+    rate = rate_of(unit) or rate_of(bare) or rate_of(key.rsplit(maxsplit=1)[-1] if key.split() else "")
     if rate is None and "per" in plain[1:-1]:
         at = plain.index("per", 1)
         rate = rate_of(f"{plain[at - 1]}/{plain[at + 1]}")
@@ -209,7 +188,9 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
             what, rate_unit = _RATE_ABBREVIATIONS[abbreviation]
             return Meaning(what, unit=rate_unit)
     if _is_lr(plain):
-        return None if present & {"decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"} else Meaning("lr")
+        return (
+            None if present & {"decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"} else Meaning("lr")
+        )
     if "eta" in present:
         return Meaning("skip")
     if "cost" in present and (present & _TIME or unit.lower() in TIME_UNITS):

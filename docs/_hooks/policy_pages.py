@@ -13,7 +13,10 @@ def on_files(files: Any, config: Any) -> Any:
 
     from policy import catalogue
 
+    written = {file.src_uri for file in files}
     for entry in catalogue.entries().values():
+        if f"policies/{entry.name}.md" in written:  # a page that somebody wrote stands
+            continue
         files.append(File.generated(config, f"policies/{entry.name}.md", content=page(entry)))
     return files
 

@@ -36,6 +36,7 @@ from profiler.points import Kind, Run
 from profiler.profiles import Store, lacks
 from profiler.reader import LogReader
 from profiler.rules import RuleBook, load
+from profiler.sane import sane
 from profiler.scaling import Source
 from profiler.stretch import Span, Stretch
 from profiler.trust import Claim, Verdict, Watched, judge
@@ -156,7 +157,7 @@ class LogProfiles:
         if not grown:
             return False
         before = log.measured
-        runs = log.reader.runs()
+        runs = [sane(run) for run in log.reader.runs()[-1:]]
         spec = job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
         key = model_key(spec) if spec is not None else (log.key or f"job/{job.id}")
         if log.key and key != log.key:

@@ -102,9 +102,9 @@ def profile(
         screen.emit_json(reports[0] if len(reports) == 1 else reports)
     else:
         screen.table(COLUMNS, [row for name, runs in answers for row in _rows(name, runs)])
-        for name, runs in answers:
-            for warning in (w for run in runs for w in run.warnings):
-                screen.note(f"{name}: {warning}")
+        for body in reports:
+            for warning in (*body.get("warnings", ()), *(w for run in body["runs"] for w in run["warnings"])):
+                screen.note(f"{body['file']}: {warning}")
     if not all(runs for _, runs in answers):
         raise typer.Exit(exits.NO)
 

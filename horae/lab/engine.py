@@ -86,8 +86,8 @@ def ensure_base(client: Any, suite: str, say: Say) -> str:
         done = subprocess.run([*argv, str(tar), mirror()], capture_output=True, text=True, check=False)
         if done.returncode != 0 or not tar.is_file() or tar.stat().st_size < 10_000_000:
             raise BadInput(f"mmdebstrap cannot make {name}: {_last_line(done.stderr)}", remedy="check the apt mirror")
-        with tar.open("rb") as data:
-            client.api.import_image_from_stream(data, repository="debian", tag=f"{suite}-slim")
+        # from a file: as a stream it would be sent chunked and with a length, which the engine takes for a bad request
+        client.api.import_image_from_file(str(tar), repository="debian", tag=f"{suite}-slim")
     client.images.get(name)
     return name
 

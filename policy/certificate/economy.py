@@ -22,7 +22,7 @@ from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Terminatio
 from policy.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
-    from policy.solver import MatrixResult
+    from policy.matrix import MatrixResult
 
 #: Above this many columns a linear program is not attempted.
 MOST_COLUMNS = 40_000
@@ -266,8 +266,10 @@ class Columns:
             self._values.append(coefficient)
         self.objective.append(value)
 
-    def run(self, *, integer: bool = False, time_limit_s: float | None = None) -> MatrixResult:
-        from policy.solver import maximise_matrix
+    def run(
+        self, *, integer: bool = False, time_limit_s: float | None = None, node_limit: int | None = None
+    ) -> MatrixResult:
+        from policy.matrix import maximise_matrix
 
         return maximise_matrix(
             self.objective,
@@ -278,6 +280,7 @@ class Columns:
             self.up,
             integer=integer,
             time_limit_s=time_limit_s,
+            node_limit=node_limit,
         )
 
     def solve(self) -> float | None:

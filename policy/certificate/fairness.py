@@ -31,8 +31,8 @@ _Options = tuple[_Bundle, ...]
 #: Pairs of tenants compared one by one, and exact evaluations among those that a bound does not rule out.
 MOST_PAIRS = 2_000_000
 MOST_EXACT = 400
-#: For the integer program behind Pareto.
-MOST_SECONDS = 5.0
+#: Branch-and-bound nodes of the integer program behind Pareto: a bound that is the same on every machine.
+MOST_NODES = 2_000
 
 
 @dataclass(slots=True)
@@ -306,7 +306,7 @@ def _improvable(
         return None
     if relaxed.objective < TOLERANCE:
         return True
-    exact = program.run(integer=True, time_limit_s=min(time_limit_s or MOST_SECONDS, MOST_SECONDS))
+    exact = program.run(integer=True, time_limit_s=time_limit_s, node_limit=MOST_NODES)
     if exact.has_solution and exact.objective is not None and exact.objective > 0.5:
         return False
     return True if exact.termination is Termination.OPTIMAL else None

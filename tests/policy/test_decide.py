@@ -132,6 +132,7 @@ def proposes(what: Proposal) -> Callable[..., Proposal]:
         (proposes(Proposal({}, state={"a": float("nan")})), "not a finite number"),
         (proposes(Proposal({}, state={"a": {1}})), "no text form"),
         (proposes(Proposal({}, shares={"zz": {}})), "shares of zz"),
+        (proposes(Proposal({}, reasons={"x": Reason(Code.KEPT, "", {"rho": float("inf")})})), "rho is not a finite"),
     ],
 )
 def test_a_policy_that_fails_says_how(monkeypatch: pytest.MonkeyPatch, policy: object, says: str) -> None:
@@ -153,6 +154,16 @@ def test_when_a_policy_failed_the_previous_allocation_stands() -> None:
     assert decision.reasons["y"].code is Code.PREEMPTED
     assert "broken failed (raised KeyError)" in decision.certificate.notes[0]
     assert decision.state == {"passes": [1.0]}
+    assert decision.certificate.feasible
+
+
+@pytest.mark.parametrize("policy", GREEDY)
+def test_a_node_that_left_is_nobodys(policy: str) -> None:
+    """A live snapshot may still say that a job holds GPUs on a node that is gone."""
+    x = job("x", (1, 4), throughput={"v": {1: 1.0}}, allocation={"gone": 2, "a": 1})
+    decision = decide(world(cluster("a v 4"), x), policy)
+    assert set(decision.allocation["x"]) == {"a"}
+    assert decision.reasons["x"].text
     assert decision.certificate.feasible
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.matrix import maximise_matrix
 from policy.model import Termination
-from policy.solver import Backend, Program, Row, Variable, maximise_matrix
+from policy.solver import Backend, Program, Row, Variable
 
 BOTH = pytest.mark.parametrize("backend", list(Backend))
 

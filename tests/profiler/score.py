@@ -240,6 +240,10 @@ def markdown(by_mode: Mapping[str, Mapping[str, tuple[Tally, str]]]) -> str:
         "were made by reading, before any rule was written. A cell is right fields / fields told. *Without its",
         "family* switches off the rules of each log's own family; *generic* switches off all of them.",
         "",
+        "The rules were written with these logs at hand, so the first column is no forecast for other logs: the",
+        "second and third are nearer to one. A few labels were made wider after a comparison, where a log allows",
+        "two readings (a process a GPU: are its ranks its GPUs?); the history of the label files shows each.",
+        "",
         "| log | read by | " + " | ".join(MODES[m] for m in by_mode) + " |",
         "|---|---|" + "---|" * len(by_mode),
     ]

@@ -33,7 +33,11 @@ def differences(want: Any, got: Any, at: str = "") -> list[str]:
             return [f"{at}: found {got}"]
         return [d for i, (w, g) in enumerate(zip(want, got, strict=True)) for d in differences(w, g, f"{at}[{i}]")]
     if isinstance(want, float) or isinstance(got, float):
-        return [] if got is not None and want is not None and got == pytest.approx(want, rel=1e-4) else [f"{at}: found {got}"]
+        return (
+            []
+            if got is not None and want is not None and got == pytest.approx(want, rel=1e-4)
+            else [f"{at}: found {got}"]
+        )
     return [] if want == got else [f"{at}: found {got}, not {want}"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -248,3 +249,17 @@ def test_what_a_log_does_not_tell_is_said_with_a_remedy() -> None:
     assert len(missing(told)) == 1
     assert "loss" in missing(told)[0]
     assert missing(RunSummary("x", (1, 2), epochs=Epochs(1, 9, None)))[0].startswith("its log shows no speed")
+
+
+def test_hidden_counts_of_real_models_are_told() -> None:
+    data = json.loads((Path(__file__).parent / "scaling" / "afs.json").read_text(encoding="utf-8"))
+    errors = []
+    for row in data["models"].values():
+        curve = {int(n): 1e6 / us for n, us in row.items()}
+        for hidden in sorted(curve)[1:-1]:
+            rate = measured({n: r for n, r in curve.items() if n != hidden}).rate(hidden)
+            assert rate is not None
+            errors.append(abs(rate.value / curve[hidden] - 1))
+    assert len(errors) > 30
+    assert sorted(errors)[len(errors) // 2] < 0.04
+    assert max(errors) < 0.2

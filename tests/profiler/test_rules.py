@@ -10,11 +10,40 @@ from profiler.reader import LogReader
 from profiler.rules import BadRules, Rule, RuleBook, builtin_rules, check, load, load_text, read_line
 
 RULES = builtin_rules()
-NAMED = (
-    "keras tf-estimator tf-cnn-benchmarks pytorch-meter pytorch-mnist word-lm hf-trainer tqdm lightning timm detectron2 mmcv "
-    "deepspeed megatron torchtitan nanogpt modded-nanogpt llmc fairseq opennmt marian horovod mxnet gluoncv paddle mindspore "
-    "jax composer mllog dllogger yolo horae"
-).split()
+NAMED = [
+    "keras",
+    "tf-estimator",
+    "tf-cnn-benchmarks",
+    "pytorch-meter",
+    "pytorch-mnist",
+    "word-lm",
+    "hf-trainer",
+    "tqdm",
+    "lightning",
+    "timm",
+    "detectron2",
+    "mmcv",
+    "deepspeed",
+    "megatron",
+    "torchtitan",
+    "nanogpt",
+    "modded-nanogpt",
+    "llmc",
+    "fairseq",
+    "opennmt",
+    "marian",
+    "horovod",
+    "mxnet",
+    "gluoncv",
+    "paddle",
+    "mindspore",
+    "jax",
+    "composer",
+    "mllog",
+    "dllogger",
+    "yolo",
+    "horae",
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.full_name)
@@ -82,12 +111,17 @@ def test_a_sites_own_file(tmp_path: Path) -> None:
         ("loss: 2.31,", "loss: 9.99,", 10, "loss should be 9.99"),
         ("{unit: ms}", "{units: ms}", 7, "step_time"),
         ("  - name: step", "  - nome: step", 4, "unknown key 'nome'"),
-        ("    examples:\n      - line: 'it=10/400 L=2.31 lr=1e-3 dt=12.5ms'\n        gives: {iteration: 10, iterations: 400, loss: "
-         "2.31, step_time: 0.0125}\n", "", 4, "needs an example"),
+        (
+            "    examples:\n      - line: 'it=10/400 L=2.31 lr=1e-3 dt=12.5ms'\n        gives: "
+            "{iteration: 10, iterations: 400, loss: 2.31, step_time: 0.0125}\n",
+            "",
+            4,
+            "needs an example",
+        ),
         ("rules:", "rules: [", 4, ""),
         (SITE, "", 1, "empty"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_line(tmp_path: Path, old: str, new: str, line: int, says: str) -> None:
     """Whatever is wrong with a rule file is said with its line."""
     assert old in SITE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from profiler.points import FailureKind, Run
@@ -51,7 +53,7 @@ def test_restarted_exactly_where_it_ended_at_another_size() -> None:
 
 def test_starts_that_die_before_their_first_step() -> None:
     """A start without a point is a run of its own when it says why it died."""
-    death = "Namespace(lr=0.1)\nTraceback (most recent call last):\n  File \"a.py\", line 1\nImportError: no x\n"
+    death = 'Namespace(lr=0.1)\nTraceback (most recent call last):\n  File "a.py", line 1\nImportError: no x\n'
     runs = read(death + death + "Namespace(lr=0.1)\n" + steps(10, 50))
     assert [bool(r.points) for r in runs] == [False, False, True]
     assert [r.failure.kind if r.failure else None for r in runs] == [FailureKind.TRACEBACK, FailureKind.TRACEBACK, None]
@@ -76,13 +78,25 @@ def test_the_telling_failure_is_kept() -> None:
     ("line", "kind"),
     [
         ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.76 GiB total)", "out-of-memory"),
-        ("RuntimeError: [enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: you tried", "out-of-memory"),
-        ("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes", "out-of-memory"),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.", "out-of-memory"),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: you tried",
+            "out-of-memory",
+        ),
+        (
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes",
+            "out-of-memory",
+        ),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.",
+            "out-of-memory",
+        ),
         ("OSError: [Errno 28] No space left on device", "no-space"),
         ("OSError: [Errno 122] Disk quota exceeded: 'ckpt'", "no-space"),
         (TIME_LIMIT.strip(), "time-limit"),
-        ("slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", "node-failure"),
+        (
+            "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO NODE FAILURE ***",
+            "node-failure",
+        ),
         ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-01T10:00:00 ***", "killed"),
         ("slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2024-05-01T10:00:00 DUE TO PREEMPTION ***", "killed"),
         ("/var/spool/job/slurm_script: line 12:  4711 Killed                  python train.py", "killed"),
@@ -91,7 +105,7 @@ def test_the_telling_failure_is_kept() -> None:
         ("Segmentation fault (core dumped)", "killed"),
         ("Traceback (most recent call last):", "traceback"),
     ],
-)  # fmt: skip
+)
 def test_failures(line: str, kind: str) -> None:
     """What schedulers, systems and frameworks print when a run ends."""
     (run,) = read(steps(10, 50) + line + "\n")
@@ -107,11 +121,11 @@ def test_failures(line: str, kind: str) -> None:
         "out-of-memory (OOM) error is avoided by a smaller batch",
         "We will use 90% of the memory on device 0 and 10% for the buffer to avoid OOM.",
         "Did not save the model",
-        "2020-07-10 08:43:17.1: I tensorflow/x.cc:831] failed to allocate 2.88G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "2020-07-10 08:43:17.1: I tensorflow/x.cc:831] failed to allocate 2.8G from device: CUDA_ERROR_OUT_OF_MEMORY",
         "time limit of the search: 30 s",
         "Loading tokenizer killed_words.txt",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_failure(line: str) -> None:
     """Advice and warnings end nothing."""
     (run,) = read(steps(10, 50) + line + "\n")
@@ -126,11 +140,15 @@ def test_nan_loss() -> None:
     assert run.failure is None
 
 
-@pytest.mark.parametrize("tag", ["[1,{r}]<stderr>:", "{r}: ", "[rank{r}]: ", "[{r}]<stdout>:", "[Rank {r}] ", "[default{r}]:"])
+@pytest.mark.parametrize(
+    "tag", ["[1,{r}]<stderr>:", "{r}: ", "[rank{r}]: ", "[{r}]<stdout>:", "[Rank {r}] ", "[default{r}]:"]
+)
 def test_ranks_by_tag(tag: str) -> None:
     """Eight ranks that print the same steps out of order are one run of eight ranks."""
     log = "".join(
-        f"{tag.format(r=r)}Epoch 0 step {s - (r % 3 == 0)} loss {s}.{r}\n" for s in range(2, 40) for r in (3, 0, 7, 1, 5, 2, 6, 4)
+        f"{tag.format(r=r)}Epoch 0 step {s - (r % 3 == 0)} loss {s}.{r}\n"
+        for s in range(2, 40)
+        for r in (3, 0, 7, 1, 5, 2, 6, 4)
     )
     (run,) = read(log)
     assert run.ranks == 8
@@ -205,7 +223,7 @@ def test_midnight_without_a_date() -> None:
     (run,) = read(log)
     times = [p.time_s for p in run.train]
     assert all(t is not None for t in times)
-    assert [(b - a) / 3600 for a, b in zip(times, times[1:], strict=False)] == [1, 1, 1, 11, 11, 1, 2]  # type: ignore[operator]
+    assert [(b - a) / 3600 for a, b in pairwise(times)] == [1, 1, 1, 11, 11, 1, 2]  # type: ignore[operator]
 
 
 def test_clock_that_steps_back() -> None:
@@ -217,23 +235,34 @@ def test_clock_that_steps_back() -> None:
 @pytest.mark.parametrize(
     "stamp",
     [
-        "2024-05-01 10:00:{s:02d},123 ", "2024-05-01T10:00:{s:02d}.123456789Z ", "[2024/05/01 10:00:{s:02d}] ",
-        "05/01/2024 10:00:{s:02d} - INFO - root -   ", "[05/01 10:00:{s:02d} d2.utils.events]: ", "I0501 10:00:{s:02d}.123456 1402 a.py:115] ",
-        "Wed May  1 10:00:{s:02d} 2024 ", "May  1 10:00:{s:02d} host job[12]: ", "[10:00:{s:02d}] ", "20240501 10:00:{s:02d} ",
-        "2024-05-01 10:00:{s:02d} AM ", "[2024-05-01 10:00:{s:02d},123] [INFO] [a.py:1:f] ",
+        "2024-05-01 10:00:{s:02d},123 ",
+        "2024-05-01T10:00:{s:02d}.123456789Z ",
+        "[2024/05/01 10:00:{s:02d}] ",
+        "05/01/2024 10:00:{s:02d} - INFO - root -   ",
+        "[05/01 10:00:{s:02d} d2.utils.events]: ",
+        "I0501 10:00:{s:02d}.123456 1402 a.py:115] ",
+        "Wed May  1 10:00:{s:02d} 2024 ",
+        "May  1 10:00:{s:02d} host job[12]: ",
+        "[10:00:{s:02d}] ",
+        "20240501 10:00:{s:02d} ",
+        "2024-05-01 10:00:{s:02d} AM ",
+        "[2024-05-01 10:00:{s:02d},123] [INFO] [a.py:1:f] ",
     ],
-)  # fmt: skip
+)
 def test_stamps(stamp: str) -> None:
     """The forms in which loggers write the time."""
     (run,) = read("".join(f"{stamp.format(s=s)}step {s} loss 1.{s}\n" for s in range(1, 30, 2)))
     times = [p.time_s for p in run.train]
     assert len(times) == 15
-    assert [b - a for a, b in zip(times, times[1:], strict=False)] == pytest.approx([2.0] * 14)  # type: ignore[operator]
+    assert [b - a for a, b in pairwise(times)] == pytest.approx([2.0] * 14)  # type: ignore[operator]
 
 
 def test_many_sorts_of_lines_stay_bounded() -> None:
     """Lines whose words always differ do not make endless series."""
-    log = "".join(f"Processing {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}x step {i} loss 0.5\n" for i in range(2000))
+    log = "".join(
+        f"Processing {chr(97 + i % 26)}{chr(97 + i // 26 % 26)}{chr(97 + i // 676)}x step {i} loss 0.5\n"
+        for i in range(2000)
+    )
     reader = LogReader(BOOK)
     reader.feed(log.encode())
     assert len(reader.runs_read.open.series) <= 70

@@ -36,7 +36,10 @@ def states(data: bytes, cuts: list[int] | None = None) -> list[State]:
         (b"a\x1b]0;window title\x07b\n", [(1, b"ab", False)]),
         (b"Validation 1/2\x1b[A\rEpoch 0\n", [(1, b"Validation 1/2", True), (1, b"Epoch 0", False)]),
         (b"\0\0\0step 1\n", [(1, b"step 1", False)]),
-        ("\u5b66\u7fd2\b\b\u4e60\n".encode(), [(1, "\u5b66\u7fd2".encode(), True), (1, "\u5b66\u4e60".encode(), False)]),
+        (
+            "\u5b66\u7fd2\b\b\u4e60\n".encode(),
+            [(1, "\u5b66\u7fd2".encode(), True), (1, "\u5b66\u4e60".encode(), False)],
+        ),
         (b"\xef\xbb\xbfstep 1\n", [(1, b"step 1", False)]),
         (b"\n\n\n", [(1, b"", False), (2, b"", False), (3, b"", False)]),
     ],
@@ -61,7 +64,9 @@ def test_short_text_in_utf16_is_shown_before_the_encoding_is_sure() -> None:
 
 
 TEXT = st.lists(
-    st.sampled_from([b"step ", b"1", b"\r", b"\n", b"\b", b"\b\b\b", b"\x1b[2K", b"\x1b[31m", b" ", b"\xe5\xad", b"\xff", b"loss"]),
+    st.sampled_from(
+        [b"step ", b"1", b"\r", b"\n", b"\b", b"\b\b\b", b"\x1b[2K", b"\x1b[31m", b" ", b"\xe5\xad", b"\xff", b"loss"]
+    ),
     max_size=60,
 ).map(b"".join)
 

@@ -54,9 +54,24 @@ def test_meaning(key: str, unit: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["loss scale", "loss_weight", "best loss", "grad norm", "consumed samples", "number of skipped iterations", "Acc@5",
-            "num zeros", "memory", "Data", "warmup_epochs", "lr_decay_epoch", "jitter", "ppl"]
-)  # fmt: skip
+    "key",
+    [
+        "loss scale",
+        "loss_weight",
+        "best loss",
+        "grad norm",
+        "consumed samples",
+        "number of skipped iterations",
+        "Acc@5",
+        "num zeros",
+        "memory",
+        "Data",
+        "warmup_epochs",
+        "lr_decay_epoch",
+        "jitter",
+        "ppl",
+    ],
+)
 def test_what_is_left_alone(key: str) -> None:
     """A number is taken only with a word that says what it is."""
     found = meaning(key)

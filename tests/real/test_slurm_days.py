@@ -126,6 +126,7 @@ def test_a_job_with_an_open_dependency_is_not_offered(cluster: Driver) -> None:
     assert [job.id for job in seen.jobs] == [first]
     assert any("dependency" in note for note in seen.notes)
     cluster.port.cancel(first)
+    harness(cluster).patience_s = 100.0  # Slurm looks at the dependencies of held jobs once a minute
     cluster.until("it is offered", lambda: any(number(job.id) == second for job in cluster.observe().jobs))
 
 

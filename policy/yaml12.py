@@ -1,0 +1,78 @@
+"""YAML by the rules of 1.2's core schema, on PyYAML's C parser.
+
+Those of 1.1 change what people write without a word. Here `no` and `on` stay text (they are node names somewhere),
+`010` is ten, `1:30` is text, `1e3` is a number, and a key that stands twice is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from typing import Any
+
+import yaml
+
+_BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BASE_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class Loader(_BASE):  # type: ignore[misc]
+    """PyYAML's safe loader with YAML 1.2's core schema and without repeated keys."""
+
+    yaml_implicit_resolvers: typing.ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            try:
+                known = key in seen
+            except TypeError as error:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a list or a mapping cannot be a key", key_node.start_mark
+                ) from error
+            if known:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class Dumper(_BASE_DUMPER):  # type: ignore[misc]
+    """Quotes whatever YAML 1.1 or 1.2 would not read back as text."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_RESOLVERS: tuple[tuple[str, str, str], ...] = (
+    ("tag:yaml.org,2002:bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("tag:yaml.org,2002:null", r"^(?:~|null|Null|NULL|)$", "~nN\0"),
+    ("tag:yaml.org,2002:int", r"^[-+]?[0-9]+$", "-+0123456789"),
+    (
+        "tag:yaml.org,2002:float",
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+        "-+0123456789.",
+    ),
+    ("tag:yaml.org,2002:merge", r"^<<$", "<"),
+)
+for _tag, _pattern, _first in _RESOLVERS:
+    _firsts = [c if c != "\0" else "" for c in _first]
+    Loader.add_implicit_resolver(_tag, re.compile(_pattern), _firsts)
+    Dumper.add_implicit_resolver(_tag, re.compile(_pattern), _firsts)
+
+
+def _construct_int(loader: Any, node: Any) -> int:
+    return int(loader.construct_scalar(node))
+
+
+def _construct_float(loader: Any, node: Any) -> float:
+    text = loader.construct_scalar(node).lower()
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)

@@ -1,0 +1,138 @@
+"""Rounds of a quantum policy, and the harness that asks whether a lie would pay."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy import catalogue, rounds
+from policy.contract import Context, Entry, Option
+from policy.model import BadInput, Proposal, Snapshot, Tenant, Work
+from policy.perturb import perturb, told
+from policy.throughput import Throughput
+from tests.policy.worlds import cluster, job, world
+
+TABLE = {"v": {1: 1.0}}
+
+
+def turns(snapshot: Snapshot, options: dict[str, float], context: Context) -> Proposal:
+    """Round robin on one GPU; remembers whose turn it is, and checks that its account is what was served."""
+    state = dict(snapshot.state)
+    turn = int(state.get("turn", 0))
+    names = [j.name for j in snapshot.jobs]
+    for j in snapshot.jobs:
+        assert j.attained.get("v", 0.0) == state.get(j.name, 0.0)
+    who = names[turn % len(names)]
+    assert [j.held for j in snapshot.jobs if j.name != names[(turn - 1) % len(names)]] == [0] * (len(names) - 1)
+    state[who] = state.get(who, 0.0) + options["quantum"]
+    return Proposal({who: {"a": 1}}, state={**state, "turn": turn + 1}, leases={who: {"a": (snapshot.now_s + 10.0,)}})
+
+
+@pytest.fixture
+def round_robin(monkeypatch: pytest.MonkeyPatch) -> str:
+    entry = Entry("turns", "", "", "", "", options=(Option("quantum", float, 30.0, ""),), quantum=True)
+    monkeypatch.setattr(catalogue, "entries", lambda: {"turns": entry})
+    monkeypatch.setattr(catalogue, "load", lambda e: turns)
+    return entry.name
+
+
+def test_rounds_serve_and_remember(round_robin: str) -> None:
+    s = world(cluster("a v 1"), *(job(n, 1, throughput=TABLE, work=Work(100.0, 40.0)) for n in "xyz"))
+    played = rounds.run(s, 7, round_robin)
+    assert played.fractions == {"x": 3 / 7, "y": 2 / 7, "z": 2 / 7}
+    assert played.decision.allocation == {"x": {"a": 1}, "y": {}, "z": {}}
+    assert played.decision.state["turn"] == 7
+    assert played.decision.leases == {"x": {"a": (6 * 30.0 + 10.0,)}}
+
+
+def test_the_quantum_is_the_policys_option(round_robin: str) -> None:
+    s = world(cluster("a v 1"), *(job(n, 1, throughput=TABLE) for n in "xy"))
+    assert rounds.run(s, 2, round_robin, {"quantum": 5.0}).decision.state == {"x": 5.0, "y": 5.0, "turn": 2}
+
+
+def test_only_policies_in_quanta_have_rounds() -> None:
+    s = world(cluster("a v 1"), job("x", 1))
+    with pytest.raises(BadInput, match="does not work in quanta"):
+        rounds.run(s, 3, "fifo")
+    with pytest.raises(BadInput, match="at least 1"):
+        rounds.run(s, 0, "lottery")
+
+
+# --- lies ----------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_lie_is_told() -> None:
+    liar = job("x", 2, tenant="t", throughput={"k": {1: 1.0}, "v": {1: 2.0}}, work=Work(10.0, 4.0), allocation={"b": 1})
+    other = job("y", 1)
+    s = world(cluster("a k 2", "b v 2"), liar, other)
+    seen = list(told(s, "t"))
+    assert {kind for kind, *_ in seen} == {"throughput", "work", "range", "split"}
+    assert len(seen) == 5 * 3 + 5 + 1 + 1
+    for _, what, changed, parts in seen:
+        assert what
+        assert changed != s
+        assert changed.jobs[-1] == other
+        assert changed.tenants == s.tenants
+        if parts:
+            first, second = changed.jobs[0], changed.jobs[1]
+            assert parts == {second.name: "x"}
+            assert (first.work, second.work) == (Work(7.0, 4.0), Work(7.0, 4.0))
+            assert (first.allocation, second.allocation) == ({"b": 1}, {})
+            assert second.app != first.app
+
+
+def test_gains_are_measured_with_the_truth() -> None:
+    """max-min over jobs pays for a second job; over tenants it does not."""
+    x, y = (job(n, (1, 8), tenant=n, throughput=TABLE) for n in "xy")
+    s = world(cluster("a v 6"), x, y)
+    judged = perturb(s, "x", "max-min", {"over": "job"})
+    assert judged.value == 3.0
+    assert judged.best is not None
+    assert judged.best.kind == "split"
+    assert judged.best.gain == pytest.approx(1 / 3)
+    assert perturb(s, "x", "max-min", {"over": "tenant"}).best is None
+
+
+def test_an_overstated_speed_is_worth_what_it_truly_is() -> None:
+    """AFS-L believes a job that says it scales well; what that brings is judged by how it scales."""
+    liar = job("x", (1, 8), throughput={"v": {1: 1.0, 2: 1.9, 8: 1.9}}, work=Work(100.0))
+    other = job("y", (1, 8), throughput={"v": {1: 1.0, 8: 6.0}}, work=Work(100.0))
+    s = world(cluster("a v 8"), liar, other)
+    truth = Throughput(s.cluster)
+    judged = perturb(s, "x", "afs-l")
+    assert judged.value <= truth.normalised(liar, {"a": 2})
+    for lie in judged.lies:
+        if lie.kind == "throughput":
+            assert lie.value <= truth.normalised(liar, {"a": 8}) + 1e-9
+
+
+def test_shares_are_judged_linearly() -> None:
+    jobs = [
+        job("x", (1, None), throughput={"k": {1: 1.0}, "v": {1: 2.0}}),
+        job("y", (1, None), throughput={"k": {1: 1.0}, "v": {1: 5.0}}),
+    ]
+    s = world(cluster("a k 1", "b v 1"), *jobs, tenants=(Tenant("x"), Tenant("y")))
+    judged = perturb(s, "y", "oef-noncooperative")
+    # Equalised throughput: overstating v brings less, understating it more.
+    over = [
+        lie.gain for lie in judged.lies if lie.kind == "throughput" and lie.what.startswith("throughput on v times 2")
+    ]
+    under = [
+        lie.gain for lie in judged.lies if lie.kind == "throughput" and lie.what.startswith("throughput on v times 0.5")
+    ]
+    assert max(over) <= 1e-6
+    assert max(under) > 0
+
+
+def test_seeds_are_averaged() -> None:
+    s = world(cluster("a v 1"), job("x", 1, throughput=TABLE), job("y", 1, throughput=TABLE))
+    judged = perturb(s, "x", "lottery", seeds=20)
+    assert judged.seeds == 20
+    assert 0 < judged.value < 1
+    assert judged.to_plain()["throughput"] == judged.value
+
+
+def test_an_unknown_tenant_is_named() -> None:
+    s = world(cluster("a v 1"), job("x", 1), job("ended", 1, work=Work(1.0, 1.0)))
+    for name in ("nobody", "ended"):
+        with pytest.raises(BadInput, match=f"no tenant '{name}' has work"):
+            perturb(s, name, "fifo")

@@ -1,0 +1,156 @@
+"""Damaged logs: whatever the text, the reader answers, in time linear in it, and the answer is JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler import state
+from profiler.reader import LogReader
+from profiler.rules import load
+from profiler.summary import summarise
+
+DATA = Path(__file__).with_name("data")
+SEEDS = [p.read_bytes() for p in sorted(DATA.iterdir()) if p.name != "MANIFEST.tsv"]
+BOOK = load()
+#: mutated logs a run; the benchmark asks for ten thousand
+COUNT = int(os.environ.get("HORAE_FUZZ", "150"))
+
+WORDS = [
+    b"loss",
+    b"epoch",
+    b"step",
+    b"nan",
+    b"inf",
+    b"-",
+    b"1e999",
+    b"9" * 400,
+    b"[",
+    b"]",
+    b"(",
+    b"{",
+    b'"',
+    b":",
+    b"=",
+    b"/",
+    b"%|",
+    b"\r",
+    b"\b" * 5,
+    b"\x1b[A",
+    b"\x1b[31m",
+    b"\0",
+    b"\xff\xfe",
+    b"\xe2\x96\x88",
+    "\ue000".encode(),
+    b"Traceback",
+    b"it/s",
+    b"1/0",
+    b"0/0",
+    b":::MLLOG {",
+    b"Epoch 1/",
+    b"1 day, ",
+    b"12:60:99",
+    b"\n",
+    b"\t",
+    b"\xe3\x80\x80",
+]
+
+
+def mutated(dice: random.Random) -> bytes:
+    """A log with pieces cut, doubled, moved, replaced, mixed with another."""
+    data = bytearray(dice.choice(SEEDS))
+    for _ in range(dice.randint(1, 12)):
+        at = dice.randrange(len(data) + 1)
+        size = dice.randint(0, 200)
+        kind = dice.randrange(7)
+        if kind == 0:
+            del data[at : at + size]
+        elif kind == 1:
+            data[at:at] = data[at : at + size] * dice.randint(1, 4)
+        elif kind == 2:
+            data[at:at] = dice.choice(WORDS) * dice.choice([1, 1, 1, 2, 50])
+        elif kind == 3:
+            data[at : at + 8] = dice.randbytes(dice.randint(0, 12))
+        elif kind == 4:
+            other = dice.choice(SEEDS)
+            start = dice.randrange(len(other))
+            data[at:at] = other[start : start + size]
+        elif kind == 5:
+            digits = [i for i, c in enumerate(data[at : at + 400], at) if 48 <= c <= 57]
+            for i in digits:
+                data[i] = dice.randint(48, 57)
+        else:
+            data = bytearray(data.replace(b"\n", b"\r")) if dice.random() < 0.3 else data
+    return bytes(data)
+
+
+def read(data: bytes, dice: random.Random) -> None:
+    reader, at = LogReader(BOOK), 0
+    while at < len(data):
+        size = dice.choice([1, 17, 400, 100_000])
+        reader.feed(data[at : at + size])
+        at += size
+    runs = reader.runs()
+    text = json.dumps([summarise(run).to_json(points=True) for run in runs], allow_nan=False)
+    assert isinstance(json.loads(text), list)
+    if dice.random() < 0.2:
+        again = state.load(json.loads(json.dumps(state.dump(reader))), BOOK)
+        assert len(again.runs()) == len(runs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mutated_logs(seed: int) -> None:
+    """No text makes the reader fail, and every answer is JSON without nan."""
+    dice = random.Random(seed)
+    for _ in range(COUNT // 5):
+        data = mutated(dice)
+        read(data, dice)
+
+
+def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:
+    """Lines made to be slow: their reading must cost no more than their length."""
+    for word in (
+        b"(",
+        b"[",
+        b"loss ",
+        b"1,",
+        b"1:",
+        b"0.",
+        b"1/2 ",
+        b"epoch 1 ",
+        b"loss: nan ",
+        b"a=1 ",
+        b"| ",
+        b"1 day, ",
+        b'{"',
+        b"%|",
+        b"\xe2\x96\x88",
+        b"INFO:",
+        b"[1]",
+        b"a.b.",
+        b"2024-05-01 ",
+        b"iteration 1/ 2 | ",
+        b"Epoch: [1][2/3]\t",
+        b"- - ",
+        b"step=1, skipped=1, ",
+        b"1e5e5",
+        b"-+-+",
+        b"a_b/c ",
+        b"\x1b[",
+        b"\x1b]",
+        b"x\b",
+    ):
+        yield word.decode("latin-1"), lambda n, w=word: w * (n // len(w))
+
+
+@pytest.mark.parametrize(("name", "make"), list(adversaries()), ids=lambda x: x if isinstance(x, str) else "")
+def test_long_lines_of_one_thing(name: str, make: Callable[[int], bytes]) -> None:
+    """Long repetitions are read; the test's own time limit is the hang detector."""
+    for n in (1_000, 16_000, 300_000):
+        line = make(n)
+        read(line + b"\n" + line[: n // 2] + b"x\n", random.Random(1))

@@ -1,0 +1,115 @@
+"""Whatever a log may say, its summary is made, is JSON, and claims nothing that was not said."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profiler.points import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
+from profiler.summary import summarise
+from tests.profiler.runs_made import point, run
+
+number = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**6), 10**9).map(float) | st.floats(0, 1e4)
+maybe = st.none() | number
+index = st.none() | st.integers(0, 5000).map(float) | st.floats(0, 1e15)
+values = st.lists(
+    st.builds(Value, st.sampled_from(["loss", "val_loss", "acc", "test"]), number, st.sampled_from(list(LossKind))),
+    max_size=3,
+).map(tuple)
+points = st.builds(
+    Point,
+    line=st.integers(1, 500),
+    kind=st.sampled_from(list(Kind)),
+    rule=st.just("any/thing"),
+    rank=st.none() | st.integers(0, 3),
+    redrawn=st.booleans(),
+    iteration=index,
+    iterations=index,
+    epoch=index,
+    scope=st.sampled_from(["run", "epoch"]),
+    losses=values,
+    total=st.booleans(),
+    accuracies=values,
+    validation_losses=values,
+    step_s=maybe,
+    step_s_average=maybe,
+    from_bar=st.booleans(),
+    epoch_s=maybe,
+    elapsed_s=maybe,
+    elapsed_of=st.sampled_from([None, "run", "epoch"]),
+    throughput=st.none()
+    | st.builds(
+        Throughput, number, st.sampled_from(["samples/s", "tokens/s", "iterations/s"]), st.booleans(), st.booleans()
+    ),
+    time_s=maybe,
+    batch_size=maybe,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(points, max_size=60),
+    st.sampled_from(["run", "epoch", None]),
+    st.sampled_from(["iteration", "sample", None]),
+    maybe,
+    maybe,
+    st.none() | st.integers(1, 8),
+    maybe,
+)
+def test_any_run_has_a_summary(
+    made: list[Point],
+    scope: str | None,
+    unit: str | None,
+    per_epoch: float | None,
+    batch: float | None,
+    ranks: int | None,
+    target: float | None,
+) -> None:
+    whole = Run(
+        format="any",
+        first_line=1,
+        last_line=500,
+        points=tuple(sorted(made, key=lambda p: p.line)),
+        scope=scope,  # type: ignore[arg-type]
+        unit=unit,  # type: ignore[arg-type]
+        iterations_per_epoch=per_epoch,
+        batch_size=batch,
+        ranks=ranks,
+        pauses=(Pause(100, 120, "validation"),),
+        failure=Failure(FailureKind.KILLED, 3, "x"),
+    )
+    summary = summarise(whole, target=target)
+    json.dumps(summary.to_json(points=True), allow_nan=False)
+    time = summary.iteration_time
+    if time is not None:
+        assert all(math.isfinite(x) and x > 0 for x in (time.median, time.mean, time.p95))
+        assert time.n >= 1
+    if not any(p.losses for p in made):
+        assert summary.loss is None
+    if not any(p.throughput for p in made):
+        assert summary.throughput is None
+
+
+def test_an_empty_run_is_all_null_but_its_failure() -> None:
+    failed = run([], failure=Failure(FailureKind.OUT_OF_MEMORY, 9, "OOM"))
+    body = summarise(failed).to_json()
+    told = {key for key, value in body.items() if value not in (None, [])}
+    assert told == {"format", "lines", "failure"}
+
+
+def test_the_summary_of_an_ordinary_run() -> None:
+    made = run(
+        [point(i, iteration=float(i), loss=5.0 / (1 + i / 30), step_s=0.2) for i in range(1, 200)],
+        total_iterations=1000.0,
+        ranks=4,
+        gpus=4,
+    )
+    body = summarise(made).to_json()
+    assert body["iterations"] == {"first": 1, "last": 199, "total": 1000, "scope": "run", "unit": "iteration"}
+    assert body["iteration_time"]["median"] == 0.2
+    assert (body["loss"]["n"], body["loss"]["first"][0], body["loss"]["last"][0]) == (199, 1, 199)
+    assert body["fit"]["iterations_left"] == 801
+    assert (body["ranks"], body["gpus"], body["warnings"]) == (4, 4, [])
