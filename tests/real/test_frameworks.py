@@ -33,7 +33,7 @@ from profiler.summary import summarise
 from tests.real import frameworks
 from tests.real.frameworks import Framework
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1500), pytest.mark.xdist_group("frameworks")]
 TRAINERS = Path(__file__).parent / "trainers"
 WITHIN = 0.05
 PATIENCE_S = 240.0
