@@ -64,8 +64,8 @@ def idle(snapshot: Snapshot) -> dict[GpuType, Gpus]:
     """GPUs by type that nobody holds, on healthy nodes."""
     held: dict[str, int] = {}
     for job in snapshot.jobs:
-        for node, gpus in job.allocation.items():
-            held[node] = held.get(node, 0) + gpus
+        for name, gpus in job.allocation.items():
+            held[name] = held.get(name, 0) + gpus
     free: dict[GpuType, Gpus] = {}
     for node in snapshot.cluster.nodes:
         if node.health is Health.UP:
