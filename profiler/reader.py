@@ -79,19 +79,21 @@ class LogReader:
         bare = self.bare
         quick: re.Pattern[str] | None = None  # the shape of the line before
         quick_plan: Plan | None = None
+        barred = False  # the line before was a bar
         for number, raw, redrawn in states:
-            if b"\xe2" in raw or b"%|" in raw or b"[=" in raw or b"[." in raw or b"[>" in raw:
-                raw = without_bar(raw)  # noqa: PLW2901
-            text = raw.decode("utf-8", "replace")
             if quick is not None:
-                m = quick.fullmatch(text)
+                if barred:
+                    raw = without_bar(raw)  # noqa: PLW2901
+                m = quick.fullmatch(raw.decode("utf-8", "replace"))
                 if m is not None:
                     if quick_plan is not None:
                         take(quick_plan, m.groups(), number, redrawn)
                     continue
+            bare_line = without_bar(raw)
+            text = bare_line.decode("utf-8", "replace")
             if bare.alive:
                 self._bare(number, text)
-            shape = shapes.of(raw)
+            shape = shapes.of(bare_line)
             if self.table is not None and self._row(number, text, redrawn):
                 continue
             if shape is None:
@@ -102,7 +104,7 @@ class LogReader:
                     if plan is not None:
                         take(plan, m.groups(), number, redrawn)
                     if self.table is None:
-                        quick, quick_plan = regex, plan
+                        quick, quick_plan, barred = regex, plan, bare_line is not raw or barred
                     break
             else:
                 self._slow(shape, text, number, redrawn)

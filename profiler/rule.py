@@ -66,6 +66,11 @@ class Rule:
     late: bool = False  #: its format reads what others read better, so it is asked after them
 
     @property
+    def ignores_all(self) -> bool:
+        """Every line with its literals is of no interest, whatever else is in it."""
+        return self.kind == "ignore" and self.pattern is None
+
+    @property
     def full_name(self) -> str:
         return f"{self.format}/{self.name}"
 

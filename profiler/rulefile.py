@@ -163,7 +163,7 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
     pattern = None
     if data.get("pattern") is not None:
         pattern = _pattern(str(data["pattern"]), fields, lambda message, remedy="": bad("pattern", message, remedy))
-    elif not data.get("pairs"):
+    elif not data.get("pairs") and not (kind == "ignore" and needs):
         raise bad("pattern", "a rule needs a pattern or `pairs: true`")
     for key, allowed in (
         ("scope", ("run", "epoch")),

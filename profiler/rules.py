@@ -43,7 +43,7 @@ class RuleBook:
         behind: dict[str, dict[str, list[Rule]]] = {}
         for rule in self.rules:
             if rule.needs:
-                gate = next((g for g in _GATES if any(g in n for n in rule.needs)), "")
+                gate = next((g for g in _GATES if any(g in n for n in rule.needs)), max(rule.needs, key=len))
                 behind.setdefault(gate, {}).setdefault(max(rule.needs, key=len), []).append(rule)
         self.gates = tuple(Gate(g, g.encode("latin-1"), tuple(needs.items())) for g, needs in behind.items())
         self._order = {rule.full_name: i for i, rule in enumerate(self.rules)}

@@ -23,9 +23,15 @@ class Runs(Boundaries):
     def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """Take one line read by `plan`."""
         if plan.short and not self.starts:
-            hot = self.hot.get(plan.series)
-            if hot is not None and self._goes_on(hot, plan, groups, line, redrawn):
-                return
+            s = self.hot.get(plan.series)
+            if s is not None and plan.steady_names == s.plan.steady_names:
+                time_s = self._time(plan, groups) if plan.undated else None
+                if s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
+                    self.order += 1
+                    run = self.open
+                    run.last_line = run.position_line = line
+                    run.position = (s.last_epoch, s.last_iteration)
+                    return
         kind = plan.kind
         if kind == "train":
             self._train(plan, groups, line, redrawn)
@@ -41,18 +47,6 @@ class Runs(Boundaries):
                 self._setup(plan, groups, line)
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
-
-    def _goes_on(self, s: Series, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> bool:
-        if plan.steady_names != s.plan.steady_names:
-            return False
-        time_s = self._time(plan, groups) if plan.undated else None
-        if not s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
-            return False
-        self.order += 1
-        run = self.open
-        run.last_line = run.position_line = line
-        run.position = (s.last_epoch, s.last_iteration)
-        return True
 
     def _make(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> Row:
         time_s = self._time(plan, groups)

@@ -22,6 +22,8 @@ _CACHE = 8192  #: shapes remembered
 _CACHED_KEY = 600  #: bytes of a shape that is remembered
 _COMPILED = 400  #: regular expressions kept
 _HITS = 6  #: expressions tried for lines that are equal but for their digits
+_TAGS = ("[", "(", ": ")  #: how a line begins that may carry a rank's tag
+_MANY = 100  #: new shapes in a block from which it is worth asking what the block holds at all
 _OFTEN = 3  #: times a shape must come before it gets an expression: making one costs a thousand matches
 
 
@@ -41,6 +43,11 @@ class Shape:
         self.seen: dict[str, tuple[Plan | None, int]] = {}
 
 
+def _alone(rule: Rule, candidates: list[Rule]) -> bool:
+    """Whether no other rule of its format may want the line."""
+    return not any(other.format == rule.format and other is not rule for other in candidates)
+
+
 class Shapes:
     """The shapes seen with one rule book."""
 
@@ -52,18 +59,24 @@ class Shapes:
         self._fails: tuple[str, ...] = failures.GATES
         self._triggers: tuple[str, ...] = generic.TRIGGERS
         self._heads = True
+        self._narrowed = False
+        self._block: bytes | None = None
+        self._new = 0  #: new shapes in this block
 
     def block(self, data: bytes | None) -> None:
-        """The lines asked next are parts of `data`: what is not in it need not be looked for. None: of any text."""
-        if data is None:
+        """The lines asked next are parts of `data`. None: of any text."""
+        if self._narrowed:
             self._rules, self._fails, self._triggers = self.book.gates, failures.GATES, generic.TRIGGERS
-            self._heads = True
-            return
+            self._heads, self._narrowed = True, False
+        self._block, self._new = data, 0
+
+    def _narrow(self, data: bytes) -> None:
+        """Look only for what is in the block: worth it when many of its lines are new."""
         self._rules = tuple(g for g in self.book.gates if g.encoded in data)
         self._fails = tuple(f for f, encoded in failures.ENCODED_GATES if encoded in data)
         lower = data.lower()
         self._triggers = tuple(t for t, encoded in generic.ENCODED_TRIGGERS if encoded in lower)
-        self._heads = tables.may_be_head(lower)
+        self._heads, self._narrowed = tables.may_be_head(lower), True
 
     def of(self, raw: bytes) -> Shape | None:
         """The shape of a line; None when nothing can be in it."""
@@ -80,8 +93,13 @@ class Shapes:
         return shape
 
     def _look(self, key: bytes, raw: bytes) -> Shape | None:
+        self._new += 1
+        if self._new == _MANY and self._block is not None:
+            self._narrow(self._block)
         text = key.decode("latin-1")
         candidates = self.book.candidates(text, self._rules)
+        if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
+            return None
         lower = text.lower()
         generic = False
         if len(key) < len(raw) or "nan" in lower:

@@ -24,6 +24,7 @@ _SNIFF = 256  #: bytes looked at to tell the encoding
 State = tuple[int, bytes, bool]
 
 _REDRAW = re.compile(rb"\x1b\[\d*[AFG]|\x1b\[\d*;?\d*H|\x1b\[[12]K|\x1b\[1?G")
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 _ESCAPE = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"
     rb"|[PX^_][^\x1b]{0,4096}\x1b\\|[@-Z\\-~]|[ -/][0-~])"
@@ -119,6 +120,8 @@ class Terminal:
             data = data[newline + 1 :]
         if self._carry:
             data = self._carry + data
+        if b"\x1b" in data:
+            data = _COLOURS.sub(b"", data)
         self.block = None if b"\b" in data or b"\x1b" in data else data
         lines = data.split(b"\n")
         self._carry = lines.pop()

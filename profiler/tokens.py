@@ -120,6 +120,8 @@ _FILL = bytes(range(0x80, 0xC0)) + b"\xe2#=>.- 0123456789"
 def without_bar(raw: bytes) -> bytes:
     """The line without the fill of its bar."""
     at = raw.find(b"%|")
+    if at < 0 and b"[" not in raw and b"\xe2" not in raw:
+        return raw
     if at >= 0:
         end = raw.find(b"|", at + 2)
         if 0 < end - at < 1200 and not raw[at + 2 : end].strip(_FILL):

@@ -144,6 +144,11 @@ class LogProfiles:
             del self._logs[gone]
         return changed
 
+    def key_of(self, job: JobId) -> str:
+        """The model key that a job's measurements are kept under; its own name before anything was read."""
+        log = self._logs.get(job)
+        return log.key if log is not None and log.key else f"job/{job}"
+
     # --- one look ------------------------------------------------------------------------------------------
 
     def _look(
@@ -159,7 +164,7 @@ class LogProfiles:
         before = log.measured
         runs = [sane(run) for run in log.reader.runs()[-1:]]
         spec = job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
-        key = model_key(spec) if spec is not None else (log.key or f"job/{job.id}")
+        key = model_key(spec) if spec is not None else self.key_of(job.id)
         if log.key and key != log.key:
             self.store.rename(log.key, key, job.id)
         log.key = key

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from horae.demo.play import Play, wait
 from horae.demo.record import Record
 from horae.demo.scenario import Framework, Scenario, fitted, scenario, torch_python
-from horae.demo.stage import gpus, stage
+from horae.demo.stage import Stage, gpus, stage
 from policy import catalogue
 from policy.model import BadInput, Seconds
+
+#: A screen without a terminal has this long to end by itself.
+HANG_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ def run(
     kind = _framework(framework)
     play, nodes = _cluster(scenario(seconds), nodes)
     asked = threading.Event()
-    with _set_by_signals(asked), stage(play, policy, nodes=nodes, keep=keep) as built:
+    with stage(play, policy, nodes=nodes, keep=keep) as built, _ended_by_signals(asked, built):
         tell(f"the demo's arbiter listens: export HORAE_SOCKET={built.service.socket}")
         running = Play(built, play, kind, seconds, policy, asked)
         running.start()
@@ -53,17 +59,41 @@ def run(
 
 
 @contextlib.contextmanager
-def _set_by_signals(asked: threading.Event) -> Iterator[None]:
-    """Ctrl-C, a closed terminal and a kill end the play in order: there are processes to clear away."""
+def _ended_by_signals(asked: threading.Event, built: Stage) -> Iterator[None]:
+    """Ctrl-C, a kill and a closed terminal end the play in order: there are processes to clear away."""
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
+
+    terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
+
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        # Whoever still writes to the terminal would fail, or wait for ever: give it another place to write to.
+        sink = os.open(os.devnull, os.O_RDWR)
+        for stream in terminals:
+            os.dup2(sink, stream)
+        asked.set()
+        if not terminals:
+            return
+        threading.Thread(target=_leave_anyway, args=(built,), daemon=True).start()
+
+    handlers = {signal.SIGINT: ask, signal.SIGTERM: ask, signal.SIGHUP: hang_up}
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            before[number] = signal.signal(number, lambda *_: asked.set())
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
+        built.close()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_anyway(built: Stage) -> None:
+    """The terminal is gone, and with it perhaps the screen's thread: end without it if it does not end by itself."""
+    time.sleep(HANG_UP_S)
+    built.close()
+    os._exit(128 + signal.SIGHUP)
 
 
 def _watch(play: Play) -> None:

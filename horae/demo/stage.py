@@ -7,11 +7,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from horae.api.client import Client
+from horae.api.errors import ApiError
 from horae.api.service import Service
 from horae.arbiter.profiles import SdkProfiles
 from horae.config import Config, parse
@@ -30,6 +32,19 @@ class Stage:
     folder: Path
     service: Service
     client: Client
+    keep: bool
+    _closing: Lock = field(default_factory=Lock)
+
+    def close(self) -> None:
+        """End every job, wait until its processes are gone, stop the arbiter, take the folder away. Once is enough."""
+        if not self._closing.acquire(blocking=False):
+            return
+        try:
+            _clear(self.client)
+            self.service.stop()
+        finally:
+            if not self.keep:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:
@@ -37,7 +52,10 @@ class Stage:
 
     def log(self, job: str) -> str:
         """Everything the job's ranks wrote, over all its starts."""
-        return b"".join(self.client.log(job)).decode(errors="replace")
+        try:
+            return b"".join(self.client.log(job)).decode(errors="replace")
+        except ApiError:  # handed in a moment ago: the cluster does not know it yet, so it has said nothing
+            return ""
 
 
 def config(scenario: Scenario, folder: Path, policy: str, nodes: str | None) -> Config:
@@ -68,15 +86,15 @@ def stage(
     folder = Path(tempfile.mkdtemp(prefix="horae-demo-", dir=parent))
     try:
         service = Service(config(scenario, folder, policy, nodes), profiles=SdkProfiles(every_s=PROFILE_S))
-        service.start()
-        try:
-            yield Stage(folder, service, Client(service.socket))
-        finally:
-            _clear(Client(service.socket))
-            service.stop()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    service.start()
+    built = Stage(folder, service, Client(service.socket), keep)
+    try:
+        yield built
     finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+        built.close()
 
 
 def _clear(client: Client) -> None:

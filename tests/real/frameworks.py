@@ -46,10 +46,9 @@ class Framework:
     python: str
     env: Mapping[str, str]
 
-    def environment(self, **more: str) -> dict[str, str]:
-        """A clean environment: nothing of the test run's own interpreter leaks into it."""
-        base = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "LD_"))}
-        return {**base, **self.env, "PYTHONUNBUFFERED": "1", **more}
+    def variables(self) -> dict[str, str]:
+        """What to set for it; nothing of the test run's own interpreter leaks into it."""
+        return {"PYTHONPATH": "", "PYTHONHOME": "", "LD_LIBRARY_PATH": "", **self.env, "PYTHONUNBUFFERED": "1"}
 
 
 def with_torch() -> Framework:

@@ -1,112 +1,110 @@
 """Real frameworks, profiled while they run, against the times that the processes themselves recorded.
 
-Each training prints in one of the styles its framework's users know. The log is read piece by piece as it is
-written; what was read must be within 5 % of what happened. The trainings pace themselves (a busy machine is not
-what is measured) and their first steps are slow, so that a warm-up is there to be found.
+Each training is a job of the local cluster and prints in one of the styles its framework's users know. Its log is
+read piece by piece as it is written, by the reader and by the arbiter's hook; what was read must be within 5 % of
+what happened. The trainings pace themselves (a busy machine is not what is measured) and their first steps are slow,
+so that a warm-up is there to be found.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pty
 import socket
-import subprocess
 import sys
-import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from horae.arbiter.log_profiles import LogProfiles
+from horae.arbiter.profiles import Measurement
+from horae.local import connect
+from horae.port import ClusterPort, JobState
+from horae.spec import JobSpec
+from policy.model import GpuRange
 from profiler.points import RunSummary
 from profiler.reader import LogReader
 from profiler.rules import load
 from profiler.summary import summarise
 from tests.real import frameworks
+from tests.real.frameworks import Framework
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1500), pytest.mark.xdist_group("frameworks")]
 TRAINERS = Path(__file__).parent / "trainers"
 WITHIN = 0.05
+PATIENCE_S = 240.0
 
 
-Started = tuple[list[str], dict[str, str]]
+@dataclass
+class Watched:
+    """What was known of a training at its end, and the positions seen on the way."""
+
+    summary: RunSummary
+    measured: Measurement
+    recorded: dict[str, Any]
+    seen: list[float]
 
 
-def watch(gang: list[Started], log: Path, terminal: bool = False) -> tuple[RunSummary, list[float]]:
-    """Run a training, read its log live; the summary at the end, and the positions seen on the way."""
-    reader, seen = LogReader(load()), list[float]()
-    copier: threading.Thread | None = None
-    with log.open("wb") as out:
-        if terminal:
-            processes, copier = _under_a_terminal(*gang[0], log)
-        else:
-            processes = [subprocess.Popen(c, stdout=out, stderr=subprocess.STDOUT, env=env) for c, env in gang]
+def watch(framework: Framework, command: Sequence[str], gpus: int, folder: Path) -> Watched:
+    """Run a training as a job of the local cluster and profile it live, as the arbiter does."""
+    record = folder / "record.json"
+    spec = JobSpec(
+        name="train",
+        command=(*command, "--record", str(record)),
+        gpus=GpuRange(gpus, gpus, gpus),
+        env={**framework.variables(), "TMPDIR": str(folder)},
+        cwd=str(folder),
+        elastic=False,
+        model="test",
+        retries=0,
+    )
+    port = connect({"state": folder / "state", "nodes": "v100:1x2"})
+    profiles, reader, offset = LogProfiles(0), LogReader(load()), 0
+    measured, seen = Measurement(), list[float]()
+    port.submit("train", spec)
+    port.start("train", {"v100-1": gpus}, 1)
+    deadline = time.monotonic() + PATIENCE_S
     try:
-        with log.open("rb") as f:
-            ended = False
-            while not ended:
-                ended = all(p.poll() is not None for p in processes)
-                if ended and copier is not None:
-                    copier.join(10)
-                reader.feed(f.read())
-                runs = reader.runs()
-                if runs and runs[-1].last_iteration is not None:
-                    seen.append(runs[-1].last_iteration)
-                time.sleep(0.0 if ended else 0.2)
+        ended = False
+        while not ended:
+            assert time.monotonic() < deadline, _said(port)
+            observation = port.observe()
+            (job,) = observation.jobs
+            ended = job.state.ended
+            measured = profiles.update(observation, port.read_log).get("train", measured)
+            if (chunk := port.read_log("train", offset)).data:
+                reader.feed(chunk.data)
+                offset = chunk.next_offset
+                seen += [r.last_iteration for r in reader.runs()[-1:] if r.last_iteration is not None]
+            ended = ended and not chunk.data
+            time.sleep(0.0 if ended else 0.2)
+        assert job.state is JobState.COMPLETED, _said(port)
     finally:
-        for p in processes:
-            p.kill()
-            p.wait()
-    assert [p.returncode for p in processes] == [0] * len(processes), log.read_text(errors="replace")[-3000:]
+        port.cancel("train")
+        port.close()
     runs = reader.runs()
     assert len(runs) == 1, [(r.format, r.first_line, r.last_line) for r in runs]
-    return summarise(runs[0]), seen
+    return Watched(summarise(runs[0]), measured, json.loads(record.read_text()), seen)
 
 
-def _under_a_terminal(
-    command: list[str], env: dict[str, str], log: Path
-) -> tuple[list[subprocess.Popen[bytes]], threading.Thread]:
-    """The process writes to a pseudo-terminal, as in a shell; what it wrote goes to the log."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=env)
-    os.close(theirs)
-
-    def copy() -> None:
-        with log.open("ab", buffering=0) as out:
-            while True:
-                try:
-                    piece = os.read(ours, 65536)
-                except OSError:  # what Linux says when the other end is closed
-                    break
-                if not piece:
-                    break
-                out.write(piece)
-        os.close(ours)
-
-    copier = threading.Thread(target=copy, daemon=True)
-    copier.start()
-    return [process], copier
+def _said(port: ClusterPort) -> str:
+    return port.read_log("train", 0).data.decode(errors="replace")[-3000:]
 
 
-def torch_run(style: str, tmp_path: Path, torchrun: bool = False) -> tuple[RunSummary, list[float], dict[str, Any]]:
-    """Two ranks: started by torchrun, which prefixes their lines, or as a supervisor starts them."""
+def torch_run(style: str, tmp_path: Path, torchrun: bool = False) -> Watched:
+    """Two ranks: one a GPU as the supervisor starts them, or by torchrun, which prefixes their lines."""
     torch = frameworks.or_skip(frameworks.with_torch)
-    record, log = tmp_path / "record.json", tmp_path / "train.log"
-    trainer = [str(TRAINERS / "torch_ddp.py"), "--style", style, "--record", str(record)]
-    port = str(free_port())
+    trainer = [str(TRAINERS / "torch_ddp.py"), "--style", style]
     if torchrun:
         # 1: standard output. (This torch's 0 and 3 do not work with Python 3.11.)
         launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--redirects", "1", "--tee", "1"]
-        command = [torch.python, *launcher, "--master_port", port, *trainer]
-        gang = [(command, torch.environment(TMPDIR=str(tmp_path)))]
-    else:
-        shape = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TMPDIR": str(tmp_path)}
-        gang = [([torch.python, *trainer], torch.environment(RANK=str(r), **shape)) for r in range(2)]
-    summary, seen = watch(gang, log)
-    return summary, seen, json.loads(record.read_text())
+        port = ["--master_addr", "127.0.0.1", "--master_port", str(free_port())]
+        return watch(torch, [torch.python, *launcher, *port, *trainer], 1, tmp_path)
+    return watch(torch, [torch.python, *trainer], 2, tmp_path)
 
 
 def free_port() -> int:
@@ -115,104 +113,108 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def keras_run(style: str, tmp_path: Path, terminal: bool = False) -> tuple[RunSummary, list[float], dict[str, Any]]:
+def keras_run(style: str, tmp_path: Path, terminal: bool = False) -> Watched:
     tensorflow = frameworks.or_skip(frameworks.with_tensorflow)
-    record, log = tmp_path / "record.json", tmp_path / "train.log"
-    command = [tensorflow.python, str(TRAINERS / "keras_fit.py"), "--style", style, "--record", str(record)]
-    env = tensorflow.environment(TMPDIR=str(tmp_path), TERM="xterm", COLUMNS="120")
-    summary, seen = watch([(command, env)], log, terminal)
-    return summary, seen, json.loads(record.read_text())
+    trainer = [tensorflow.python, str(TRAINERS / "keras_fit.py"), "--style", style]
+    if terminal:  # as in a shell: bars are redrawn
+        trainer = [sys.executable, "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) != 0)", *trainer]
+    return watch(tensorflow, trainer, 1, tmp_path)
 
 
-def agrees(summary: RunSummary, recorded: dict[str, Any]) -> None:
+def agrees(found: Watched) -> None:
     """Steps against the median step; where the log has means over epochs only, against those."""
-    assert summary.iteration_time is not None
+    recorded = found.recorded
     if recorded.get("epochs"):
         steps = len(recorded["seconds"]) / len(recorded["epochs"])
         truth = median([seconds / steps for seconds, _ in recorded["epochs"][1:]])
     else:
         truth = median(recorded["seconds"])
-    assert summary.iteration_time.median == pytest.approx(truth, rel=WITHIN)
+    assert found.summary.iteration_time is not None
+    assert found.summary.iteration_time.median == pytest.approx(truth, rel=WITHIN)
+    ((rate,),) = [list(table.values()) for table in found.measured.rates.values()]
+    if "epochs, not iterations" not in " ".join(found.measured.notes):
+        assert 1 / rate == pytest.approx(truth, rel=2 * WITHIN)
 
 
-def grew(seen: list[float]) -> None:
+def grew(found: Watched) -> None:
     """It was read while it ran: the position moved more than once."""
-    assert len(set(seen)) >= 3
+    assert len(set(found.seen)) >= 3
 
 
 def test_imagenet_meters(tmp_path: Path) -> None:
-    summary, seen, recorded = torch_run("imagenet", tmp_path)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.iterations is not None and summary.loss is not None
-    assert (summary.iterations.last, summary.iterations.total, summary.iterations.scope) == (35, 40, "epoch")
-    assert summary.loss.last[1] == pytest.approx(recorded["losses"][-1][1], rel=1e-3)
-    assert summary.loss.n == len(recorded["losses"])
-    assert summary.warm_up is not None
+    found = torch_run("imagenet", tmp_path)
+    agrees(found)
+    grew(found)
+    iterations, loss, losses = found.summary.iterations, found.summary.loss, found.recorded["losses"]
+    assert iterations is not None and loss is not None
+    assert (iterations.last, iterations.total, iterations.scope) == (35, 40, "epoch")
+    assert loss.last[1] == pytest.approx(losses[-1][1], rel=1e-3)
+    assert loss.n == len(losses)
+    assert found.summary.warm_up is not None
+    assert found.measured.done == 75
 
 
 def test_a_log_with_timestamps_only(tmp_path: Path) -> None:
-    summary, seen, recorded = torch_run("logged", tmp_path)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.iteration_time is not None and summary.iterations is not None
-    assert summary.iteration_time.source == "timestamps"
-    assert (summary.iterations.last, summary.iterations.total) == (75, 80)
+    found = torch_run("logged", tmp_path)
+    agrees(found)
+    grew(found)
+    iterations, seconds = found.summary.iterations, found.summary.iteration_time
+    assert iterations is not None and seconds is not None
+    assert seconds.source == "timestamps"
+    assert (iterations.last, iterations.total) == (75, 80)
 
 
 def test_word_lm_by_two_ranks_with_prefixes(tmp_path: Path) -> None:
-    summary, seen, recorded = torch_run("word-lm", tmp_path, torchrun=True)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.ranks == recorded["world"] == 2
-    assert summary.loss is not None
-    assert summary.loss.n == len(recorded["losses"])
+    found = torch_run("word-lm", tmp_path, torchrun=True)
+    agrees(found)
+    grew(found)
+    assert found.summary.ranks == found.recorded["world"] == 2
+    assert found.summary.loss is not None
+    assert found.summary.loss.n == len(found.recorded["losses"])
 
 
 def test_mnist_shows_positions_and_losses_but_no_time(tmp_path: Path) -> None:
-    summary, seen, recorded = torch_run("mnist", tmp_path)
-    grew(seen)
-    assert summary.iteration_time is None
-    assert summary.iterations is not None and summary.loss is not None
-    assert (summary.iterations.unit, summary.iterations.last) == ("sample", 35 * 64)
-    assert summary.loss.last[1] == pytest.approx(recorded["losses"][-1][1], abs=1e-5)
+    found = torch_run("mnist", tmp_path)
+    grew(found)
+    iterations, loss = found.summary.iterations, found.summary.loss
+    assert found.summary.iteration_time is None
+    assert iterations is not None and loss is not None
+    assert (iterations.unit, iterations.last) == ("sample", 35 * 64)
+    assert loss.last[1] == pytest.approx(found.recorded["losses"][-1][1], abs=1e-5)
+    assert any("shows no speed" in note for note in found.measured.notes)
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["to a file", "to a terminal"])
 def test_keras_bars(tmp_path: Path, terminal: bool) -> None:
-    summary, seen, recorded = keras_run("bar", tmp_path, terminal)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.epochs is not None and summary.loss is not None
-    assert (summary.epochs.last, summary.epochs.total, summary.epochs.iterations_per_epoch) == (3, 3, 30)
-    assert summary.loss.last[1] == pytest.approx(recorded["epochs"][-1][1], abs=1e-3)
-    assert summary.validation_loss is not None
-    assert summary.validation_loss.n == 3
+    found = keras_run("bar", tmp_path, terminal)
+    agrees(found)
+    grew(found)
+    epochs, loss, held_out = found.summary.epochs, found.summary.loss, found.summary.validation_loss
+    assert epochs is not None and loss is not None and held_out is not None
+    assert (epochs.last, epochs.total, epochs.iterations_per_epoch) == (3, 3, 30)
+    assert loss.last[1] == pytest.approx(found.recorded["epochs"][-1][1], abs=1e-3)
+    assert held_out.n == 3
 
 
 def test_keras_lines(tmp_path: Path) -> None:
-    summary, _, recorded = keras_run("lines", tmp_path)
-    agrees(summary, recorded)
-    assert summary.loss is not None
-    assert summary.loss.n == 3
-    assert summary.loss.last[1] == pytest.approx(recorded["epochs"][-1][1], abs=1e-3)
+    found = keras_run("lines", tmp_path)
+    agrees(found)
+    assert found.summary.loss is not None
+    assert found.summary.loss.n == 3
+    assert found.summary.loss.last[1] == pytest.approx(found.recorded["epochs"][-1][1], abs=1e-3)
 
 
 def test_tf_estimator(tmp_path: Path) -> None:
-    summary, seen, recorded = keras_run("estimator", tmp_path)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.iterations is not None
-    assert summary.iterations.last in (80, 90)  # the last line, or the final checkpoint's step
+    found = keras_run("estimator", tmp_path)
+    agrees(found)
+    grew(found)
+    assert found.summary.iterations is not None
+    assert found.summary.iterations.last in (80, 90)  # the last line, or the final checkpoint's step
 
 
 def test_the_line_of_tensorflow_1_tutorials(tmp_path: Path) -> None:
-    summary, seen, recorded = keras_run("loop", tmp_path)
-    agrees(summary, recorded)
-    grew(seen)
-    assert summary.iterations is not None
-    assert summary.iterations.last == 80
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main([__file__, "-v"]))
+    found = keras_run("loop", tmp_path)
+    agrees(found)
+    grew(found)
+    assert found.summary.iterations is not None
+    assert found.summary.iterations.last == 80

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,6 +103,27 @@ def test_interrupted_it_leaves_nothing_behind(home: Path, how: signal.Signals) -
     assert process.returncode == 130, err
     assert "jobs completed" in out
     assert "Traceback" not in err
+    nothing_left(home)
+
+
+@pytest.mark.timeout(200)
+def test_a_closed_terminal_leaves_nothing_behind(home: Path) -> None:
+    """The live picture in a real terminal, which then goes away."""
+    ours_end, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TMPDIR": str(home), "TERM": "xterm-256color"}
+    setup = (
+        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "from horae.cli import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", setup, "demo", "--seconds", "60"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while b"mlp-128" not in shown or not any("demo.trainers" in " ".join(p.cmdline()) for p in ours(home)):
+            shown = (shown + os.read(ours_end, 65536))[-200_000:]
+        os.close(ours_end)
+        process.wait(timeout=120)
     nothing_left(home)
 
 
