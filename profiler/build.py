@@ -96,7 +96,7 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
 
 def _one_bar(s: Series) -> bool:
     """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
-    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > 3 and s.last_epoch is None
+    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > s.loss_positions and s.last_epoch is None
 
 
 def _positions(main: Series | None) -> int:

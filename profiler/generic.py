@@ -36,7 +36,7 @@ _EPOCH_HEAD = re.compile(
 )
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
-_BAR = re.compile(rf"%\s*\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
+_BAR = re.compile(rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
 
 
 def assemble(
@@ -90,6 +90,9 @@ def _opening(marks: list[Mark], canonical: str, start: int) -> str:
 def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
     named = {m.what for m in marks if m.meaning is not None}
+    if bar and any(m.what == "unnamed" and m.total is not None for m in marks):
+        _bar_counts(marks)
+        named = {m.what for m in marks if m.meaning is not None}
     loose = [m for m in marks if m.what in ("unnamed", "bracket", "pair") and m.kind == INT and m.unit in ("", "s")]
     counters = [m for m in loose if m.total is not None]
     heads = [m for m in marks if m.what == "" and m.kind == INT and m.key and not words_left(m.key)]
@@ -130,6 +133,25 @@ def _leads(body: str) -> bool:
     return re.match(rf"\s*{INT}(?:\s*[:|,-]|\t)", body) is not None
 
 
+_EPOCHS = re.compile(r"(?i)(?:train(?:ing)?\s+)?epochs?(?:\s+progress)?\s*")
+
+
+def _bar_counts(marks: list[Mark]) -> None:
+    """A bar's own counter is the one that counts; a bar that is called Epochs, without a number, counts epochs."""
+    percent = next((m for m in marks if m.unit == "%"), None)
+    for m in marks:
+        if m.what == "iteration" and m.total is None:
+            m.what, m.meaning = "", None
+    if percent is not None and percent is marks[0] and _EPOCHS.fullmatch(percent.key):
+        for m in marks:
+            if m.what == "unnamed" and m.total is not None:
+                m.what = "epoch"
+            elif m.what in ("step_time", "step_rate") and m.meaning is not None:
+                m.what = "epoch_time" if m.what == "step_time" else ""
+            elif m.kind == DUR:
+                m.what = "skip"
+
+
 def words_left(key: str) -> list[str]:
     """The words of a key that are not merely the side (train, test) of a line."""
     return [w for w in words_of(key) if not side_of(w)]
@@ -143,8 +165,8 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     what = m.what
     if what == "unnamed" and m.kind == DUR and bar:
         return [Field("elapsed", m.token, more=m.more)]
-    if what == "unnamed" and bar and m.unit in TIME_UNITS and m.kind != DUR:
-        return [Field("epoch_time", m.token, scale=TIME_UNITS[m.unit])]
+    if what == "unnamed" and m.unit in TIME_UNITS and m.kind != DUR and m.token >= 0:
+        return [Field("epoch_time" if bar else "window_time", m.token, scale=TIME_UNITS[m.unit], more=m.more)]
     if what in ("", "skip", "unnamed", "bracket", "pair", "total", "average", "uncertainty", "rank"):
         return []
     if what in ("iteration", "epoch", "iterations", "epochs") and (m.kind == DUR or m.negative):
@@ -156,7 +178,8 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
     made = Field(
         what,
         source.token,
-        scale=m.scale * (meaning.scale if meaning and m.kind != DUR else 1.0),
+        scale=(m.scale if what.startswith("throughput") else 1.0)
+        * (meaning.scale if meaning and m.kind != DUR else 1.0),
         negative=source.negative,
         name=m.key if what in ("loss", "part", "accuracy", "validation_loss", "validation_accuracy") else "",
         kind=_loss_kind(m),

@@ -19,10 +19,13 @@ _UNIT = re.compile(
     r"\s?([A-Za-z_µμ]+(?:\s?/\s?|\s+per\s+|-per-)[A-Za-z]+(?:\s?(?:/|\bper\b)\s?[A-Za-z]+)?|[A-Za-zµμ]+|%|/\s?s(?:ec)?\b)"
     r"(?![A-Za-z_]|\s*[:=])"
 )
-_MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|$|\))")
+_MAGNITUDE = re.compile(r"([kKMG])(?=\s|/|,|;|\||$|\))")
 _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
-_CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+")
+_CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
+_NAMED_BEHIND = re.compile(
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*[:=\d])", re.IGNORECASE
+)
 _MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
 #: Words that show that a number is told in a sentence, not printed beside its name.
 _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
@@ -111,7 +114,7 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
         key = key_of(left)
         if not key and mark.separated and pending:
             key, pending = pending, ""
-        _name(mark, key, left, words)
+        _name(mark, key, left, words, right[used:])
         if mark.what in _MEASURES and not mark.separated and _PROSE.search(key):
             promised, mark.what, mark.meaning = key, "", None
         elif mark.what == "" and mark.separated and promised:
@@ -128,7 +131,7 @@ def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:
     """Set the unit that stands behind a number; how many characters it takes."""
     used = 0
     m = _MAGNITUDE.match(right)
-    if m and _UNIT.match(right[1:]) and rate_of(_UNIT.match(right[1:]).group(1)):  # type: ignore[union-attr]
+    if m:
         mark.scale = _MAGNITUDES[m.group(1)]
         right, used = right[1:], 1
     m = _UNIT.match(right)
@@ -164,6 +167,8 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
         previous.token, previous.at = mark.token, mark.at  # a range is at its end
         mark.what = "skip"
         return True
+    if mark.unit in TIME_UNITS and bare == "(":
+        return False  # a duration in brackets is no average of what stands before
     if bare == "(" and left[:2].lstrip()[:1] == "(" and (right[:1] in (")", ",", "%") or mark.unit):
         mark.what = "skip" if mark.unit == "%" else "average"
         if previous.average is None and mark.what == "average":
@@ -197,7 +202,7 @@ def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonic
     return False
 
 
-def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning]) -> None:
+def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind: str = "") -> None:
     """Set what the number is from its key and unit."""
     mark.key = key
     found = words.get(key.lower())
@@ -205,6 +210,11 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning]) -> None
         found = words.get(key.lower().rsplit(None, 1)[-1])
     if found is None:
         found = _meaning(key, mark)
+    if found is not None and found.what in ("iteration", "epoch", "iterations", "epochs"):
+        if mark.unit == "%":
+            found = Meaning("skip")
+        elif mark.unit in TIME_UNITS and mark.unit != "s" and found.what == "iteration":
+            found = Meaning("step_time", scale=TIME_UNITS[mark.unit])
     mark.meaning = found
     if found is not None:
         mark.what = found.what
@@ -212,6 +222,11 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning]) -> None
         mark.what = "skip"
     else:
         opened = left.rstrip()[-1:]
+        if not key and _NAMED_BEHIND.match(behind):
+            mark.key = _NAMED_BEHIND.match(behind).group(1)  # type: ignore[union-attr]
+            mark.meaning = meaning(mark.key)
+            mark.what = mark.meaning.what if mark.meaning is not None else ""
+            return
         mark.what = "bracket" if opened in ("[", "(") and mark.kind == INT and not key else "unnamed" if not key else ""
 
 

@@ -47,7 +47,7 @@ _LEVELS = (
     re.compile(rf"(?:\w+\.)+\w+(?::[\w<>]+)?:{_N}\s+-\s+"),
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
-    re.compile(r"\[[A-Za-z_]+\]\s+"),
+    re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")
 _OPEN = re.compile(r"[\s\u3000]*[\[(<]?")

@@ -20,6 +20,9 @@ from profiler.tokens import INT, PRIVATE, tokenise, without_bar
 _DIGITS = b"0123456789"
 #: Texts of which a rule's literals hold one: a line without them needs no look at those rules. Rare ones first.
 _GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
+#: A line that a program printed while its bar stood there.
+_BEHIND_BAR = re.compile(r"%\|[^\[\]|]*\|?[^\[\]|]*\[[^\[\]]*\](?=[A-Za-z])")
+_TOLD = ("train", "epoch", "validation")
 #: How a line begins that may carry a rank's tag.
 _TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
 
@@ -82,7 +85,10 @@ class RuleBook:
     ) -> Plan | None:
         """The plan for the shape of `text` (with its canonical form and numbers); None when nothing reads it."""
         prefix: ranks.Prefix | None = None
+        behind = _BEHIND_BAR.search(canonical) if "%|" in canonical else None
         for rule in candidates:
+            if behind is not None and rule.late:
+                break
             if rule.kind == "auto" and prefix is None:
                 prefix = ranks.strip(canonical, numbers)
             plan = rule.plan(canonical, prefix.start if prefix is not None else 0)
@@ -98,10 +104,18 @@ class RuleBook:
                 return _placed(
                     Plan(rule.full_name, "setup", canonical), prefix, text
                 )  # a rank wrote it: there are ranks
-        if not (self.generic and generic_too) or not numbers:
-            return None
-        if prefix is None:
+        if prefix is None and (behind is not None or (self.generic and generic_too and numbers)):
             prefix = ranks.strip(canonical, numbers)
+        if behind is not None and prefix is not None:
+            plan = generic.assemble(canonical, behind.end(), "generic/pairs") if self.generic else None
+            if plan is not None and not plan.bar and plan.kind in _TOLD:
+                return _placed(plan, prefix, text)
+            for rule in candidates:
+                plan = rule.plan(canonical, prefix.start) if rule.late else None
+                if plan is not None:
+                    return None if rule.kind == "ignore" else _placed(plan, prefix, text)
+        if not (self.generic and generic_too) or not numbers or prefix is None:
+            return None
         plan = generic.assemble(canonical, prefix.start, "generic/pairs")
         return None if plan is None else _placed(plan, prefix, text)
 

@@ -99,6 +99,9 @@ def head(line: str) -> Table | None:
     if len(line) > LONGEST_HEAD or "=" in line:
         return None
     line = line.strip()
+    canonical, numbers = tokenise(line)
+    if DEC in canonical or DUR in canonical or len(numbers) > 2:
+        return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)
         if len(names) < 2 or not all(_NAME.match(n) for n in names):

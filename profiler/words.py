@@ -84,6 +84,7 @@ _MAXIMUM = _set("maximum")
 _INDEX_SUFFIX = _set("index_suffix")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
+_IN_UNIT = re.compile(r"[ _]in[ _]([A-Za-zµμ]+)$")
 _PER = re.compile(
     r"^([A-Za-zµμ_]+?)\s*(?:/|_per_|\bper\b|Per|-per-)\s*([A-Za-z_]+?)(?:\s*(?:/|\bper\b|_per_)\s*([A-Za-z_]+))?$"
 )
@@ -151,6 +152,10 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
         if inner.lower() in TIME_UNITS or rate_of(inner):
             unit = unit or inner
         key = key[: bracket.start()].rstrip()
+    told = _IN_UNIT.search(key)
+    if told and told.group(1).lower() in TIME_UNITS:
+        unit = unit or told.group(1)
+        key = key[: told.start()]
     words = words_of(key)
     validation = any(w in _VALIDATION for w in words)
     found = _meaning(key, words, unit)
@@ -179,7 +184,7 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
             return replace(rate, what=rate.what + "_average")
         return rate
     if not plain:
-        return None
+        return Meaning("window_time", scale=TIME_UNITS[unit.lower()]) if words and unit.lower() in TIME_UNITS else None
     last = plain[-1]
     if unit.lower() in TIME_UNITS and last in _DONE and not present & _NOT_TIME:
         return Meaning("window_time", scale=TIME_UNITS[unit.lower()])
