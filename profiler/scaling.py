@@ -129,7 +129,7 @@ def _fit(points: Mapping[int, float]) -> tuple[tuple[float, float, float] | None
     solution, _ = nnls(matrix, np.ones(len(counts)))
     a, b, c = (*[float(x) for x in solution], 0.0)[:3]
     made = matrix @ solution
-    if not (made > 0).all():
+    if not (made > 0).all() or a + b <= 0:  # a fit of overheads alone says that one GPU takes no time
         return None, 0.0
     return (a, b, c), float(np.sqrt(np.mean((1 / made - 1) ** 2)))
 
