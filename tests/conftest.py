@@ -4,14 +4,20 @@
 * A test marked `real` needs a daemon, a browser or a framework. Where it is missing the test is skipped; under
   CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure.
 * A test marked `soak` runs only when soak tests are asked for.
+* Ctrl-C means what it means in a terminal: a run in the background of a shell inherits an ignored SIGINT, and would
+  hand it on to every program that a test starts and interrupts.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
 

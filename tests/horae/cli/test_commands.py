@@ -166,9 +166,7 @@ def test_history_tells_a_jobs_life(site: Client, horae: Horae) -> None:
 
 
 def test_history_follows_until_interrupted(site: Client, tmp_path: Path) -> None:
-    # A test run in the background of a shell inherits an ignored SIGINT, which Python then leaves ignored.
-    as_in_a_terminal = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    run = as_in_a_terminal + "from horae.cli import main; sys.exit(main())"
+    run = "import sys; from horae.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", run, "history", "-f", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
         assert process.stdout is not None
