@@ -79,10 +79,10 @@ class LogReader:
         bare = self.bare
         quick: re.Pattern[str] | None = None  # the shape of the line before
         quick_plan: Plan | None = None
-        barred = False  # the line before was a bar
+        strip = False  # that shape is one without its bar
         for number, raw, redrawn in states:
             if quick is not None:
-                if barred:
+                if strip:
                     raw = without_bar(raw)  # noqa: PLW2901
                 m = quick.fullmatch(raw.decode("utf-8", "replace"))
                 if m is not None:
@@ -90,12 +90,18 @@ class LogReader:
                         take(quick_plan, m.groups(), number, redrawn)
                     continue
             bare_line = without_bar(raw)
+            shape = shapes.of(bare_line)
+            if shape is None and self.table is None and not bare.alive:
+                continue
             text = bare_line.decode("utf-8", "replace")
             if bare.alive:
                 self._bare(number, text)
-            shape = shapes.of(bare_line)
-            if self.table is not None and self._row(number, text, redrawn):
-                continue
+            if self.table is not None:
+                row = self._row(number, text, redrawn)
+                if row is not None:
+                    quick, quick_plan = row
+                    strip = bare_line is not raw or strip
+                    continue
             if shape is None:
                 continue
             for regex, plan in shape.hits:
@@ -104,7 +110,9 @@ class LogReader:
                     if plan is not None:
                         take(plan, m.groups(), number, redrawn)
                     if self.table is None:
-                        quick, quick_plan, barred = regex, plan, bare_line is not raw or barred
+                        quick, quick_plan, strip = regex, plan, bare_line is not raw or strip
+                        if strip and (drawn := shapes.with_bar(regex)) is not None:
+                            quick, strip = drawn, False
                     break
             else:
                 self._slow(shape, text, number, redrawn)
@@ -134,25 +142,28 @@ class LogReader:
             if plan is not None and m is not None:
                 self.runs_read.row(plan, m.groups(), at, False)
 
-    def _row(self, number: int, text: str, redrawn: bool) -> bool:
-        """Read a row of the table whose head came before; False when the line is none."""
+    def _row(self, number: int, text: str, redrawn: bool) -> tuple[re.Pattern[str], Plan] | None:
+        """Read a row of the table whose head came before: how it was read, or None when the line is none."""
         for regex, plan in self._rows:
             m = regex.fullmatch(text)
             if m is not None:
                 self.runs_read.row(plan, m.groups(), number, redrawn)
-                return True
+                return regex, plan
         table = self.table
         if table is None or len(text) > tables.LONGEST_HEAD or len(table.cells(text)) != len(table.columns):
-            return False
+            return None
         text = text.translate(_SCRUB)
         row = table.plan(text)
-        m = row.regex().fullmatch(text) if row is not None else None
-        if row is None or m is None:
-            return False
+        if row is None:
+            return None
+        made = row.regex()
+        m = made.fullmatch(text)
+        if m is None:
+            return None
         if len(self._rows) < _ROWS:
-            self._rows.append((row.regex(), row))
+            self._rows.append((made, row))
         self.runs_read.row(row, m.groups(), number, redrawn)
-        return True
+        return made, row
 
     def _trusted(self, raw: bytes) -> bytes:
         """An unfinished line without a number at its end that was cut in half.

@@ -128,9 +128,17 @@ class Series:
         ):
             return False
         if self.whole:
-            self._replaced(limit)
+            if self.pending is None:
+                self.replace_last(limit)
+            elif (self.state_count + 1) % self.state_stride:
+                self.state_count += 1
+            else:
+                self._state(self.pending, limit)
         elif redrawn:
-            self._state((plan, groups, line, redrawn, iteration, order, time_s), limit)
+            if (self.state_count + 1) % self.state_stride:
+                self.state_count += 1
+            else:
+                self._state((plan, groups, line, redrawn, iteration, order, time_s), limit)
         else:
             self.ordinal += 1
             key = (self.last_epoch if self.last_epoch is not None else self.passes, iteration)
@@ -180,13 +188,6 @@ class Series:
         row.epoch, row.epochs = self.last_epoch, self.epochs
         row.ordinal = self.ordinal
         return row
-
-    def _replaced(self, limit: int) -> None:
-        """The newest state of a bar is drawn again."""
-        if self.pending is not None:
-            self._state(self.pending, limit)
-        else:
-            self.replace_last(limit)
 
     # --- the long way -------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from profiler import failures, generic, tables
 from profiler.plan import Plan
 from profiler.rule import Rule
 from profiler.rules import RuleBook
-from profiler.tokens import PRIVATE, matcher, tokenise
+from profiler.tokens import PRIVATE, matcher, tokenise, with_bar
 
 LONGEST = 16384  #: bytes of a line that are read; a training line is shorter
 _DIGITS = b"0123456789"
@@ -60,6 +60,7 @@ class Shapes:
         self._triggers: tuple[str, ...] = generic.TRIGGERS
         self._heads = True
         self._narrowed = False
+        self._drawn: dict[re.Pattern[str], re.Pattern[str] | None] = {}
         self._block: bytes | None = None
         self._new = 0  #: new shapes in this block
 
@@ -131,6 +132,15 @@ class Shapes:
         if count + 1 >= _OFTEN and len(shape.hits) < _HITS:
             self._compile(shape, canonical, plan)
         return None if plan is None else (plan, plan.pick(numbers))
+
+    def with_bar(self, regex: re.Pattern[str]) -> re.Pattern[str] | None:
+        """The expression for the same lines with their bar still in them (see `without_bar`); None where it is
+        not known where the bar stood."""
+        if regex not in self._drawn:
+            if len(self._drawn) >= _COMPILED:
+                self._drawn.clear()
+            self._drawn[regex] = with_bar(regex)
+        return self._drawn[regex]
 
     def _compile(self, shape: Shape, canonical: str, plan: Plan | None) -> None:
         if plan is None and (shape.fails or shape.heads):

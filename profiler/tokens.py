@@ -131,3 +131,22 @@ def without_bar(raw: bytes) -> bytes:
     if b"[=" in raw or b"[." in raw or b"[>" in raw:
         raw = _BRACKETS.sub(b"[]", raw)
     return raw
+
+
+_BAR_PLACES = (
+    (re.escape("%||"), r"%\|[\u2000-\u2fff#=>.\- 0-9]{0,380}+\|"),
+    (re.escape("[]"), r"\[(?:[=>.]{8,}+)?+\]"),
+)
+
+
+def with_bar(regex: re.Pattern[str]) -> re.Pattern[str] | None:
+    """From an expression for lines without their bar, one for the same lines with it.
+
+    It matches no line that would not match without its bar; None where the place of the bar is not in the
+    expression.
+    """
+    for empty, filled in _BAR_PLACES:
+        at = regex.pattern.find(empty)
+        if at >= 0 and regex.pattern.find(r"%\|") in (-1, at):
+            return re.compile(regex.pattern.replace(empty, filled, 1))
+    return None
