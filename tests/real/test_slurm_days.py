@@ -284,11 +284,38 @@ def test_a_stop_that_was_asked_for_survives_the_arbiter(cluster: Driver) -> None
     cluster.wait(job, JobState.STOPPED)
 
 
+def _until_saved(cluster: Private, partition: str) -> None:
+    """slurmctld writes its state with a delay: until the test's partition, and jobs after it, are on disk."""
+    folder, since = cluster.lab.folder, time.time()
+
+    def saved() -> bool:
+        files = {path.name: path for path in folder.rglob("*_state")}
+        if not {"part_state", "job_state"} <= set(files):
+            return False
+        there = partition.encode() in files["part_state"].read_bytes()
+        # the partition may have been written before the test asked; the job is in whatever was written from now on
+        return there and (
+            files["job_state"].stat().st_mtime > since or partition.encode() in files["job_state"].read_bytes()
+        )
+
+    wait_for("slurmctld has saved its state", saved, 60)
+
+
+def _until_nodes_are_back(cluster: Private) -> None:
+    """A restarted slurmctld knows its nodes only once each slurmd has answered it."""
+
+    def back() -> bool:
+        done = cluster.lab.run(["sinfo", "-hN", "-o", "%T"], check=False)
+        return done.returncode == 0 and set(done.stdout.split()) <= {"idle", "mixed", "allocated"}
+
+    wait_for("nodes are back", back, 120)
+
+
 def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Driver) -> None:
     h = harness(private)
     assert isinstance(h.cluster, Private)
     job = private.running("steady")
-    time.sleep(6)  # slurmctld writes its state with a delay
+    _until_saved(h.cluster, h.partition)
     h.cluster.lab.kill("slurmctld")
     try:
         with pytest.raises(TryLater):
@@ -298,6 +325,7 @@ def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Drive
         private.port.checkpoint_and_stop(job, 20.0)  # needs no slurmctld: the stop file
     finally:
         h.cluster.lab.start_controller()
+        _until_nodes_are_back(h.cluster)
     seen = private.wait(job, JobState.STOPPED)
     assert seen.exit_code == 86
 
