@@ -16,9 +16,10 @@ from profiler.plan import Plan, Row
 from profiler.points import Failure, FailureKind, Run
 from profiler.series import Series
 
-MAX_POINTS = 8192  #: rows kept of one series before thinning
+MAX_POINTS = 4096  #: rows kept of one series before thinning
+SHARES = 4  #: series of a run that may keep so many; when there are more, they share
 MAX_RUNS = 2000
-CLOSED_POINTS = 20000  #: points kept of all runs that ended
+CLOSED_POINTS = 12000  #: points kept of all runs that ended
 _FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
 
 
@@ -26,7 +27,8 @@ class Boundaries:
     """The runs so far, and whose the text since the last point is."""
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
-        self.limit = limit
+        self.most = limit
+        self.limit = limit  #: rows kept of each series of the open run
         self.closed: list[Run] = []
         self.open = Open(1)
         self.starts: list[Start] = []
@@ -34,6 +36,15 @@ class Boundaries:
         self.order = 0
         self.hot: dict[str, Series] = {}  #: series whose next line may only go on
         self.late = 0  #: failures seen after the last point and mended by going on
+
+    def _new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
+        made = self.open.new_series(plan, name, kind)
+        self.share()
+        return made
+
+    def share(self) -> None:
+        """Divide the room for rows among the series of the open run."""
+        self.limit = max(self.most * SHARES // max(len(self.open.series), SHARES), 16)
 
     def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
         """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
@@ -161,6 +172,7 @@ class Boundaries:
             if s.failure is not None and s.banner:
                 self._close_dead(s)
         run = self.open = Open(own.line if own else line)
+        self.share()
         if tail is not None and own is None:
             run.facts.merge(tail.facts)
         if own is not None:
@@ -192,7 +204,7 @@ class Boundaries:
 
     def _close(self) -> None:
         if len(self.closed) < MAX_RUNS:
-            self.closed.append(build(self.open, self.limit))
+            self.closed.append(build(self.open))
             while sum(len(r.points) for r in self.closed) > CLOSED_POINTS:
                 largest = max(range(len(self.closed)), key=lambda i: len(self.closed[i].points))
                 self.closed[largest] = thin(self.closed[largest])
@@ -214,7 +226,7 @@ class Boundaries:
             run.failure = tail.failure
             if tail.epoch is not None:
                 self._header(run, tail)
-        built = build(run, self.limit)
+        built = build(run)
         run.facts, run.context, run.failure, run.last_line = held
         run.header_line, run.header_time, run.header_rule = header
         if built.points or built.failure is not None:

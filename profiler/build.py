@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from profiler.opening import Open
 
 
-def build(run: Open, limit: int) -> Run:
+def build(run: Open) -> Run:
     """The run as far as it was read. Changes nothing."""
     training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
     losing = [s for s in training if s.has_loss]

@@ -27,7 +27,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from profiler.curves import Positions
+from profiler.curves import Positions, quantile
 from profiler.points import (
     EpochTime,
     IterationTime,
@@ -91,9 +91,9 @@ def timing(run: Run) -> Timing:
     kept = without_pauses(steady)
     values = [s.seconds for s in kept]
     time = IterationTime(
-        median=float(np.median(values)),
+        median=quantile(values, 0.5),
         mean=float(np.average(values, weights=[s.steps for s in kept])),
-        p95=float(np.quantile(values, 0.95)),
+        p95=quantile(values, 0.95),
         n=len(values),
         source=source,
     )
@@ -367,7 +367,7 @@ def _level(samples: Sequence[Sample]) -> float:
 def _spread(samples: Sequence[Sample]) -> tuple[float, float]:
     """Fast and slow end (5th and 95th percentile) of the samples after the warm-up."""
     values = [s.seconds for s in _without_warm_up(samples)[0]]
-    return float(np.quantile(values, 0.05)), float(np.quantile(values, 0.95))
+    return quantile(values, 0.05), quantile(values, 0.95)
 
 
 def _without_warm_up(samples: Sequence[Sample]) -> tuple[list[Sample], WarmUp | None]:

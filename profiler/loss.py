@@ -26,7 +26,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from profiler.curves import Curve
+from profiler.curves import Curve, quantile
 from profiler.laws import LAWS, Array, Fitted, fit
 from profiler.points import Fit
 
@@ -151,7 +151,7 @@ def forecast(points: Sequence[tuple[float, float]]) -> tuple[Forecast | None, st
     if len(at) < FEWEST:
         return None, f"{len(at)} positions with a loss are too few for a forecast (at least {FEWEST})"
     k, y, w = binned(at, values)
-    step = float(np.median(np.diff(k)))
+    step = quantile(np.diff(k), 0.5)
     floor = 0.0 if float(values.min()) >= 0 else None
     origin = float(k[0]) - step
     errors, reaches = _held_out(k, y, w, origin, floor)
@@ -230,7 +230,7 @@ def _held_out(
 def _noise(y: Array) -> float:
     """Standard deviation of a bin's mean, from differences of neighbours (the trend drops out)."""
     steps = np.diff(y)
-    return float(1.4826 * np.median(np.abs(steps - np.median(steps))) / np.sqrt(2))
+    return float(1.4826 * quantile(np.abs(steps - quantile(steps, 0.5)), 0.5) / np.sqrt(2))
 
 
 # --- what a run's summary says ----------------------------------------------------------------------------
@@ -304,4 +304,4 @@ def _trend(k: Array, y: Array) -> tuple[float, float]:
     n = len(k)
     clear = abs(float(np.sign(rises).sum()))
     z = max(clear - 1, 0.0) / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    return float(np.median(rises / (k[j] - k[i]))), math.erfc(z / math.sqrt(2))
+    return quantile(rises / (k[j] - k[i]), 0.5), math.erfc(z / math.sqrt(2))

@@ -94,7 +94,7 @@ class Runs(Boundaries):
             row.epochs = run.context[1]
         row.epoch = epoch
         if series is None:
-            series = run.new_series(plan)
+            series = self._new_series(plan)
         if verdict == "pass":
             series.passes += 1
         self._advance(run, series, row, groups, plan, epoch, iteration, late=verdict == "late")
@@ -205,7 +205,7 @@ class Runs(Boundaries):
             run = self._begin(verdict == "new", line, row.rank, progress=kind == "epoch")
             series = run.series.get(plan.series)
         if series is None:
-            series = run.new_series(plan, kind=kind)
+            series = self._new_series(plan, kind=kind)
         if kind == "validation":
             self._validation(run, series, row, plan, groups, own)
             return
@@ -274,7 +274,7 @@ class Runs(Boundaries):
         name = plan.series + ":evaluation"
         series = run.series.get(name)
         if series is None:
-            series = run.new_series(plan, name, "validation")
+            series = self._new_series(plan, name, "validation")
         row.epoch, row.iteration = run.position
         run.last_line = line
         if series.tail and series.tail[-1].line == line:
@@ -305,7 +305,7 @@ class Runs(Boundaries):
             run = self._begin(verdict == "new", line, row.rank)
             series = run.series.get(name)
         if series is None:
-            series = run.new_series(plan, name, "train")
+            series = self._new_series(plan, name, "train")
         self._advance(run, series, row, groups, plan, epoch, iteration)
         if run.announced is None:
             run.position_line = line
@@ -361,7 +361,7 @@ class Runs(Boundaries):
 
     def copy(self) -> Runs:
         """A copy that may be read on without changing this one."""
-        new = Runs(self.limit)
+        new = Runs(self.most)
         new.closed = list(self.closed)
         new.days = Days(self.days.day, self.days.last)
         new.order, new.late = self.order, self.late
@@ -372,6 +372,7 @@ class Runs(Boundaries):
         run.series = {name: s.copy() for name, s in old.series.items()}
         run.facts = old.facts.copy()
         new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
+        new.limit = self.limit
         return new
 
 

@@ -238,7 +238,7 @@ class Series:
             row.redrawn = True
             row.ordinal = self.state_count
             self.states.append(row)
-            if len(self.states) > limit:
+            if len(self.states) > limit // 4:
                 self.state_stride *= 2
                 self.states = [r for r in self.states if r.ordinal % self.state_stride == 0]
 

@@ -119,7 +119,7 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
 
     run = runs.open
     return {
-        "limit": runs.limit,
+        "limit": runs.most,
         "order": runs.order,
         "days": [runs.days.day, runs.days.last],
         "closed": [_closed(r) for r in runs.closed],
@@ -154,6 +154,7 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     run = runs.open = Open(saved["first_line"])
     run.last_line = saved["last_line"]
     run.series = {name: _load_series(name, s, rows, plans) for name, s in saved["series"].items()}
+    runs.share()
     run.facts = _load_facts(saved["facts"])
     run.failure = _load_failure(saved["failure"])
     run.context = None if saved["context"] is None else (saved["context"][0], saved["context"][1])

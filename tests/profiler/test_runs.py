@@ -217,6 +217,17 @@ def test_too_long_a_run_is_thinned() -> None:
     assert (kept[0], kept[-1]) == (1, 5000)
 
 
+def test_many_sorts_of_lines_share_the_room() -> None:
+    """A log of forty counters keeps no more rows than one of four."""
+    reader = LogReader(BOOK, limit=200)
+    names = [f"{a}{b}" for a in "abcdefg" for b in "vwxyz"]
+    for i in range(1, 600):
+        reader.feed("".join(f"{name} part: step {i} loss {1 / i:.4f}\n" for name in names).encode())
+    held = reader.runs_read.open.series.values()
+    assert len(held) > 20
+    assert sum(len(s.rows) for s in held) <= 4 * 200 + len(held)
+
+
 def test_midnight_without_a_date() -> None:
     """Stamps of the day alone go on over midnight, also twice."""
     log = "".join(f"[{h:02d}:00:00] step {i} loss 1.5\n" for i, h in enumerate([22, 23, 0, 1, 12, 23, 0, 2]))

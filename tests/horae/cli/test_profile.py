@@ -154,3 +154,28 @@ def test_follow(log: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def peak_kib(log: Path) -> int:
+    """Peak memory of a process of its own that profiles the log."""
+    command = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())", "profile", str(log)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
+def test_memory_does_not_grow_with_the_log(log: Path, tmp_path: Path) -> None:
+    """Twenty megabytes of bars and steps take little more than fifty lines."""
+    long = tmp_path / "long.log"
+    with long.open("w") as file:
+        for epoch in range(1, 300):
+            file.write(f"Epoch {epoch}/300\n")
+            for i in range(1, 501):
+                file.write(f"\r{i:3d}/500 [{'=' * (i // 25)}>{'.' * (20 - i // 25)}] - ETA: 3s - loss: {1 / i:.4f} ")
+                file.write("- accuracy: 0.5000 - a_part_loss: 0.1234 - other_part_loss: 0.4321")
+            file.write("\n")
+    assert long.stat().st_size > 18e6
+    assert peak_kib(long) - peak_kib(log) < 14 * 1024
