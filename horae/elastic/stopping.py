@@ -4,7 +4,8 @@ import json
 import signal
 import threading
 import time
-from typing import Optional
+from contextlib import contextmanager
+from typing import Iterator, Optional
 
 from .files import read_bytes
 
@@ -32,6 +33,17 @@ class StopRequest:
             self._next_look = time.monotonic() + _LOOK_S
             self._asked = stop_asked(self._file, self._epoch) is not None
         return self._asked
+
+
+@contextmanager
+def held() -> "Iterator[None]":
+    """A request that comes meanwhile is delivered afterwards. For calls that take an interrupted system call for an
+    error, as PyTorch's rendezvous does: a gang asked to leave while it forms would die of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_asked(path: str, epoch: int) -> Optional[float]:

@@ -13,7 +13,7 @@ from typing import Any
 from policy.contract import Context
 from policy.model import Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.placement import Placer
-from policy.reasons import gpus, waiting_code, waits
+from policy.reasons import gpus, waits
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -40,11 +40,12 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             placer.take(job, place)
             continue
         placer.drop(job)
-        code = waiting_code(job, placer) if head is None else Code.WAITS_TURN
-        if head is None and code is Code.WAITS_TURN:  # its smallest gang fits, what it requested does not
-            code = placer.why_not(job, job.gpus.requested)
-        if head is not None and not _could_ever(job, placer):
+        if not placer.possible(job, job.gpus.requested):
             code = Code.INFEASIBLE if placer.speeds.types(job) or not job.throughput else Code.UNKNOWN_SPEED
+        elif head is not None:
+            code = Code.WAITS_TURN
+        else:
+            code = placer.why_not(job, job.gpus.requested)
         if code in (Code.INFEASIBLE, Code.UNKNOWN_SPEED, Code.WAITS_CAP):
             reasons[job.name] = waits(job, code, job.gpus.requested, placer)
         elif head is None:
@@ -58,7 +59,3 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
                 f"{head.name} starting, or a policy that lets jobs overtake (fifo-backfill)",
             )
     return Proposal(allocation=placer.taken, reasons=reasons)
-
-
-def _could_ever(job: Job, placer: Placer) -> bool:
-    return placer.possible(job, job.gpus.requested)

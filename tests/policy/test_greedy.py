@@ -49,6 +49,14 @@ def test_jobs_that_can_never_run_and_capped_ones_stop_nobody() -> None:
     assert counts(decide(s, "fifo")) == {"a": 0, "b": 0, "c": 1}
 
 
+def test_who_could_run_smaller_but_never_as_requested_stops_nobody() -> None:
+    a, b, c = job("a", 3), job("b", (2, 9)), job("c", 1)
+    b = replace(b, gpus=replace(b.gpus, requested=5))
+    decision = decide(world(cluster("n v 4"), a, b, c), "fifo")
+    assert counts(decision) == {"a": 3, "b": 0, "c": 1}
+    assert decision.reasons["b"].code is Code.INFEASIBLE
+
+
 def test_elastic_jobs_get_what_they_requested() -> None:
     a = job("a", (1, 8))
     a = replace(a, gpus=replace(a.gpus, requested=3))

@@ -13,6 +13,7 @@ import os
 from typing import Any
 
 from ..environment import Environment
+from ..stopping import held
 
 _FILE = "jax.npz"
 
@@ -23,12 +24,13 @@ def initialize(environment: Environment) -> None:
         return
     import jax
 
-    jax.distributed.initialize(
-        coordinator_address="%s:%s" % (environment.address, os.environ.get("MASTER_PORT", "29500")),
-        num_processes=environment.world,
-        process_id=environment.rank,
-        local_device_ids=[environment.local_rank] if os.environ.get("CUDA_VISIBLE_DEVICES") else None,
-    )
+    with held():
+        jax.distributed.initialize(
+            coordinator_address="%s:%s" % (environment.address, os.environ.get("MASTER_PORT", "29500")),
+            num_processes=environment.world,
+            process_id=environment.rank,
+            local_device_ids=[environment.local_rank] if os.environ.get("CUDA_VISIBLE_DEVICES") else None,
+        )
 
 
 class Tree:

@@ -21,6 +21,7 @@ from typing import Any, Iterator, Optional
 
 from ..batches import MicroBatch, derived_seed
 from ..environment import Environment
+from ..stopping import held
 from ..training import Step, Training
 
 _FILE = "torch.pt"
@@ -72,9 +73,11 @@ class TorchTraining(Training):
     def _distributed(self, backend: Optional[str]) -> Any:
         distributed = self._torch.distributed
         if not distributed.is_initialized():
-            distributed.init_process_group(backend or ("nccl" if self.device.type == "cuda" else "gloo"))
+            with held():
+                distributed.init_process_group(backend or ("nccl" if self.device.type == "cuda" else "gloo"))
         wrapper = self._torch.nn.parallel.DistributedDataParallel
-        return wrapper(self.bare_model, device_ids=[self.device] if self.device.type == "cuda" else None)
+        with held():
+            return wrapper(self.bare_model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def _write_state(self, folder: str) -> None:
         state = {"model": self.bare_model.state_dict(), "optimizer": self.optimizer.state_dict()}

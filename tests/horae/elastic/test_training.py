@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from horae.elastic import Environment, Stopped, Training
+from horae.elastic.stopping import held
 from tests.horae.elastic.exec_job import ROOT
 
 
@@ -88,6 +92,21 @@ def test_a_request_during_the_last_step_lets_it_finish(tmp_path: Path) -> None:
     for step in training(Model(), tmp_path, steps=2):
         if step.number == 1:
             os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def test_a_request_while_the_gang_forms_interrupts_no_system_call(tmp_path: Path) -> None:
+    """`poll` of the C library fails at once when a handler runs; PyTorch's rendezvous then gives up."""
+    poll = ctypes.CDLL(None, use_errno=True).poll
+    loop = training(Model(), tmp_path, steps=2)
+    for hold, interrupted in ((contextlib.nullcontext(), True), (held(), False)):
+        asker = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+        with hold:
+            asker.start()
+            code = poll(None, 0, 300)
+        asker.join()
+        assert (code == -1 and ctypes.get_errno() == errno.EINTR) is interrupted
+    with pytest.raises(Stopped):
+        next(iter(loop))
 
 
 def test_a_loop_left_by_the_trainer_itself_writes_nothing(tmp_path: Path) -> None:
