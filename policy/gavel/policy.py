@@ -44,8 +44,9 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     jobs = [j for j in active(snapshot) if placer.possible(j, j.gpus.requested)]
+    able = {j.name for j in jobs}
     for job in snapshot.jobs:
-        if job not in jobs:
+        if job.name not in able:
             placer.drop(job)
     model = Jobs(
         np.array([[_rate(j, t, context) for t in types] for j in jobs], dtype=np.float64).reshape(

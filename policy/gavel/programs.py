@@ -8,6 +8,7 @@ help somebody.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,42 +68,67 @@ def makespan(jobs: Jobs, left: Matrix, how: Solving) -> Fractions:
 
 
 def finish_time(jobs: Jobs, left: Matrix, elapsed: Matrix, isolated: Matrix, how: Solving) -> Fractions:
-    """The smallest largest rho = (elapsed + left / throughput) / isolated (§4.2, after Themis), by bisection.
+    """The smallest largest rho = (elapsed + left / throughput) / isolated (§4.2, after Themis), between two bounds.
 
     rho is feasible iff all jobs reach left / (rho x isolated - elapsed) together: one program whose needs change, so
-    each solve starts from the last one's basis. `level` is 1 / rho.
+    each solve starts from the last one's basis. Its prices are a bound for every other rho too: needs that cost more
+    than the capacity is worth cannot be met. So a solve at a rho just above the bound either meets it, and the search
+    ends, or raises the bound (Newton's method; bisection where a bound is too weak). `level` is 1 / rho.
     """
+    if not len(jobs.rate):
+        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0))
     model = _Model(jobs)
-    low = float((elapsed / isolated).max(initial=0.0))
-    alone = jobs.rate.max(axis=1, initial=0.0)
+    able = jobs.rate.max(axis=1, initial=0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = max(low, float(np.where(alone > 0, (elapsed + left / alone) / isolated, 0.0).max(initial=0.0)))
+        least = np.where(able > 0, (elapsed + left / able) / isolated, elapsed / isolated)
+    low = float(least.max(initial=0.0))
+
+    def need(rho: float) -> Matrix:
+        room = rho * isolated - elapsed
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.minimum(np.where(room > 0, left / room, np.inf), 1e12))
+
     high, seconds = max(2 * low, 1.0), 0.0
     best: Matrix | None = None
-    step = 0
-    while high - low > RHO * high and step < 200:
-        step += 1
-        middle = high if best is None else (low + high) / 2
-        room = middle * isolated - elapsed
-        with np.errstate(divide="ignore", invalid="ignore"):
-            need = np.where(room > 0, left / room, np.inf)
-        result = model.solve(np.minimum(need, 1e12), how)
+    middle = high
+    for step in range(200):
+        result = model.solve(need(middle), how)
         seconds += result.seconds
         if not result.has_solution:
             break
         if result[model.level] >= 1 - 1e-9:
-            high, best = middle, need
-        elif best is None:
-            low, high = high, 4 * high
+            high, best = middle, need(middle)
         else:
-            low = middle
+            low = max(low, middle)
+        price = model.prices(result)
+        if price is not None:
+            low = min(max(low, _bound(price, need, float(price @ need(middle)) * result[model.level], low, high)), high)
+        if best is None:
+            high = max(high, 4 * low)
+            middle = high
+        elif high - low <= RHO * high or high <= RHO * RHO:
+            break
+        else:
+            close = low * (1 + RHO / 2)
+            middle = close if step % 4 and 0 < close < high else (low + high) / 2
     if best is None:
-        if len(jobs.rate):
-            return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.NUMERICAL, None, seconds))
-        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.OPTIMAL, 0.0, seconds))
+        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.NUMERICAL, None, seconds))
     filled = model.fill(best, 1.0, how)
     summary = replace(filled.summary(), seconds=seconds + filled.seconds)
     return Fractions(model.values(filled), summary, 1 / high)
+
+
+def _bound(price: Matrix, need: Callable[[float], Matrix], worth: float, low: float, high: float) -> float:
+    """The largest rho (a little less) at which the needs still cost more than the capacity is worth."""
+    if float(price @ need(low)) <= worth:
+        return low
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(price @ need(middle)) > worth * (1 + 1e-9):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def fifo(jobs: Jobs, how: Solving) -> Fractions:
@@ -159,6 +185,10 @@ class _Model:
     def solve(self, need: Matrix, how: Solving) -> Result:
         self._needs(need)
         return self.program.solve(time_limit_s=how.time_limit_s, seed=how.seed, backend=how.backend)
+
+    def prices(self, result: Result) -> Matrix | None:
+        """What a unit of each job's need costs; None where the solver gave no prices."""
+        return np.abs(np.array([result.prices[row] for row in self._reach])) if result.prices else None
 
     def fill(self, need: Matrix, level: float, how: Solving) -> Result:
         """The largest total normalised throughput at which every job keeps `level`."""
