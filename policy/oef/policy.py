@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ from policy.oef.shares import Shares, Users, cooperative, non_cooperative
 from policy.placement import Placer
 from policy.rounding import Account, opened, whole
 from policy.solver import Backend
+
+#: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
+MOST = 1e6
 
 
 def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -66,6 +69,10 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
     answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
+    beyond = sum(max(k.row) > MOST for k in kinds)
+    if beyond:
+        note = f"{beyond} job types have speed-ups above {MOST:g}, which count as {MOST:g}"
+        answer = replace(answer, notes=(*answer.notes, note))
     if not answer.found:
         return _stand(snapshot, placer, answer)
     shares = _job_shares(kinds, answer, types)
@@ -115,7 +122,9 @@ def _users(snapshot: Snapshot, kinds: Sequence[_Kind], gpus: Mapping[GpuType, in
             most = min(most, tenant.cap)
         cap.append(most if capped and most < sum(gpus.values()) else math.inf)
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
-    return Users(speed, np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64))
+    return Users(
+        np.minimum(speed, MOST), np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64)
+    )
 
 
 def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:
