@@ -64,7 +64,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
-    jobs = [j for j in snapshot.jobs if j.work_left != 0 and placer.possible(j, j.gpus.above(0) or 1)]
+    jobs = [j for j in snapshot.jobs if j.work_left != 0 and _could_run(j, placer)]
     kinds = _kinds(jobs, types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
@@ -97,6 +97,12 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         solver=answer.solver,
         notes=answer.notes,
     )
+
+
+def _could_run(job: Job, placer: Placer) -> bool:
+    """False where a share would be lost: its smallest gang fits no nodes, or not into its tenant's limit."""
+    least, room = job.gpus.above(0) or 1, placer.room(job.tenant)
+    return placer.possible(job, least) and (room is None or room >= least or job.held > 0)
 
 
 def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:
