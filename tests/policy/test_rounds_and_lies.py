@@ -136,3 +136,26 @@ def test_an_unknown_tenant_is_named() -> None:
     for name in ("nobody", "ended"):
         with pytest.raises(BadInput, match=f"no tenant '{name}' has work"):
             perturb(s, name, "fifo")
+
+
+def test_lies_at_a_themis_auction_are_judged_by_the_truth() -> None:
+    """Two elastic jobs compete for four GPUs; asked under several seeds, because the hidden payment is drawn.
+
+    Nobody gains by claiming to be faster. Who says that it is slower, or has more to do, gains: neither holds anything
+    yet, and the cap of such an app grows with the rho it states (Theorem 3.3 is about bids, not about what a waiting
+    app is taken to be worth). Two apps wait for more than one: splitting pays.
+    """
+    curve = {"v": {1: 1.0, 2: 1.9, 4: 3.4}}
+    jobs = [job(n, (1, 4), throughput=curve, work=Work(1000.0), submitted_s=i) for i, n in enumerate("xy")]
+    s = world(cluster("a v 4"), *jobs, now_s=100.0)
+    judged = perturb(s, "x", "themis", {"fairness_knob": 0.0}, seeds=6)
+    assert {lie.kind for lie in judged.lies} == {"throughput", "work", "range", "split"}
+    most = Throughput(s.cluster).normalised(jobs[0], {"a": 4})
+    assert 0 < judged.value <= most
+    gain = {lie.what: lie.gain for lie in judged.lies}
+    assert max(gain[f"throughput on v times {factor}"] for factor in ("1.1", "2", "10")) <= 0
+    assert max(gain[f"work left times {factor}"] for factor in ("0.5", "0.9")) <= 0
+    assert gain["throughput on v times 0.5"] > 0
+    assert gain["work left times 10"] > 0
+    assert judged.best is not None
+    assert judged.best.kind == "split"

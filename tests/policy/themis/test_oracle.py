@@ -185,3 +185,47 @@ def test_the_knapsack_and_the_whole_program_agree_on_crowded_clusters(seed: int,
     for app in quick.rows.keys() & whole.rows.keys():
         if quick.rows[app] == whole.rows[app]:
             assert quick.kept_fraction[app] == pytest.approx(whole.kept_fraction[app], rel=1e-4)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> Snapshot:
+    """Apps of two or three jobs beside an app of one."""
+    nodes = [node(f"n{i}", draw(st.integers(1, 3)), "v100", draw(st.sampled_from("rs"))) for i in range(2)]
+    jobs = []
+    for app, count in (("a", 2), ("b", draw(st.integers(2, 3))), ("c", 1)):
+        for i in range(count):
+            low = draw(st.integers(1, 2))
+            jobs.append(
+                job(
+                    f"{app}{i}",
+                    draw(st.sampled_from([low, (low, low + 2), (1, 4)])),
+                    app=app,
+                    total=draw(st.sampled_from([100.0, 400.0])),
+                    rate={"v100": {1: 1.0, 4: draw(st.floats(1.0, 4.0))}},
+                    submitted=draw(st.sampled_from([0.0, 300.0])),
+                )
+            )
+    return world(nodes, jobs, now=600.0)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sweeps())
+def test_apps_of_several_jobs_win_the_best_there_is_for_them(snapshot: Snapshot) -> None:
+    """What a bundle is worth is the app's own schedule's answer (see `test_schedule`); the rest is brute force."""
+    this = rounds(snapshot)
+    outcome = this.outcome
+    assert outcome is not None
+    free = oracle.free_vector(snapshot)
+    names = [n.name for n in snapshot.cluster.nodes]
+    bids = []
+    for app, standing in this.standings.items():
+        worth = {
+            v: standing.agent.rho({n: g for n, g in zip(names, v, strict=True) if g}) if any(v) else inf
+            for v in oracle.vectors(free)
+        }
+        bids.append(oracle.Bidder(app, tuple(0 for _ in free), outcome.log_null[app], worth))
+    assert outcome.objective == pytest.approx(oracle.optimum(free, bids), abs=1e-6)
+    for app, row in outcome.rows.items():
+        own = outcome.log_null[app] - log(row.rho)
+        expected = oracle.fraction(free, bids, app, outcome.objective, own)
+        assert outcome.kept_fraction[app] == pytest.approx(expected, rel=1e-5)
