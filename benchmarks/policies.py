@@ -1,6 +1,6 @@
 """How long does one round of every policy take, and how does that grow?
 
-    python benchmarks/policies.py [--sizes 100,300,1000,3000,10000] [--policies fifo,themis] [--most 10]
+    python benchmarks/policies.py [--sizes 100,300,1000,3000] [--policies fifo,themis] [--most 3]
 
 n jobs of 1 to 32 GPUs on n GPUs of two types (the `mixed` snapshot of round_greedy.py: half of the jobs rigid, half
 elastic, a third of the GPUs held). A round is `policy.decide.decide`: the policy, the check of its proposal, a reason a
@@ -8,8 +8,8 @@ job and the whole certificate. The floor, in the same run, is a bare sort of the
 round each after one that imports. A policy that took more than --most seconds is not asked for the next size. The
 exponent is the slope of log seconds over log n, fitted over the three largest sizes it was asked for.
 
-Writes results/policies.json, and with matplotlib the curves to docs/images/growth.svg and the table to
-docs/policies/growth-table.md.
+Writes results/policies.json; without --policies also the curves (docs/images/growth.svg) and the table in
+docs/policies/growth.md, between its two marks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from policy.decide import decide
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+MARKS = ("<!-- table: benchmarks/policies.py -->", "<!-- end of table -->")
 
 
 def seconds(policy: str, many: int) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="100,300,1000,3000,10000")
+    parser.add_argument("--sizes", default="100,300,1000,3000")
     parser.add_argument("--policies", default="", help="comma-separated; default: all")
     parser.add_argument("--most", type=float, default=3.0, help="seconds beyond which larger sizes are left out")
     given = parser.parse_args()
@@ -107,7 +108,10 @@ def main() -> None:
         print(name, found[name]["exponent"], [r["round_s"] for r in rows], flush=True)
     record(Path(__file__), {"question": "CPU seconds of one round", "policies": found}, ("highspy", "pulp", "numpy"))
     if not given.policies:
-        (DOCS / "policies" / "growth-table.md").write_text(table(found, sizes))
+        page = DOCS / "policies" / "growth.md"
+        before, _, rest = page.read_text().partition(MARKS[0])
+        _, _, after = rest.partition(MARKS[1])
+        page.write_text(f"{before}{MARKS[0]}\n\n{table(found, sizes)}\n{MARKS[1]}{after}")
         draw(found, DOCS / "images" / "growth.svg")
 
 
