@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import subprocess
 import tarfile
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,16 +63,29 @@ def jars(cache: Path, release: str, say: Callable[[str], None]) -> Path:
     return folder
 
 
-def framework(cache: Path, release: str, folder: Path) -> Path:
-    """The archive that `yarn.service.framework.path` names: all jars, flat."""
-    archive = cache / f"service-dep-{release}.tar.gz"
-    if not archive.exists():
-        part = archive.with_suffix(f".{os.getpid()}")
-        with tarfile.open(part, "w:gz", compresslevel=1) as tar:
-            for jar in sorted(folder.glob("*.jar")):
-                tar.add(jar, jar.name)
-        part.rename(archive)
-    return archive
+def framework(folder: Path) -> bytes:
+    """The archive that `yarn.service.framework.path` names: every jar, flat, as a site uploads it."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz", compresslevel=1) as tar:
+        for jar in sorted(folder.glob("*.jar")):
+            tar.add(jar, jar.name)
+    return made.getvalue()
+
+
+def local_framework(folder: Path) -> bytes:
+    """The same where every node sees `folder`: one jar that only names the others, so that nothing is copied."""
+    names = " ".join(jar.as_uri() for jar in sorted(folder.glob("*.jar")))
+    line = f"Class-Path: {names}"
+    folded = [line[:72], *(f" {line[at : at + 71]}" for at in range(72, len(line), 71))]
+    jar = io.BytesIO()
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "\r\n".join(["Manifest-Version: 1.0", *folded, ""]))
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        member = tarfile.TarInfo("classpath.jar")
+        member.size = len(jar.getvalue())
+        tar.addfile(member, io.BytesIO(jar.getvalue()))
+    return made.getvalue()
 
 
 def _fetch(cache: Path, folder: Path, release: str, say: Callable[[str], None]) -> None:

@@ -26,7 +26,7 @@ import requests
 from horae.lab import LabRequest, LabState
 from policy.model import BadInput
 from yarn_bridge.lab import settings
-from yarn_bridge.lab.jars import jars
+from yarn_bridge.lab.jars import jars, local_framework
 
 _YARN = "org.apache.hadoop.yarn.server"
 _HDFS = "org.apache.hadoop.hdfs.server"
@@ -196,9 +196,7 @@ class PrivateHadoop:
             hosts.append(f"{address} {name}")
             folder = self.folder / "etc" / name
             daemon = settings.Daemon(name, address, kind, str(folder))
-            # Everything is on this host: the application masters take their classes from where they are.
-            more = {"yarn.application.classpath": f"{folder},{lab['jars']}/*"}
-            settings.write_conf(folder, site, daemon, {**lab["yarn"], **more})
+            settings.write_conf(folder, site, daemon, lab["yarn"])
         (self.folder / "hosts").write_text("\n".join(hosts) + "\n")
 
     def _start_all(self) -> None:
@@ -223,6 +221,7 @@ class PrivateHadoop:
         for path, mode in (("/tmp", "1777"), ("/user", "755"), ("/yarn-services", "755"), ("/user/horae", "755")):
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
+        self._put(settings.FRAMEWORK, local_framework(Path(lab["jars"])))
         self._hdfs("PUT", "/user/horae", "SETOWNER", owner="horae")
         self.wait_manager()
 
@@ -242,6 +241,12 @@ class PrivateHadoop:
         return requests.request(
             method, f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}", params=query, timeout=10
         )
+
+    def _put(self, path: str, data: bytes) -> None:
+        query = {"op": "CREATE", "user.name": _me(), "overwrite": "true", "permission": "644"}
+        url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}"
+        found = requests.put(url, params=query, allow_redirects=False, timeout=10)
+        requests.put(found.headers["Location"], data=data, timeout=60).raise_for_status()
 
     def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
         """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""

@@ -126,6 +126,9 @@ def _hdfs(site: Site) -> dict[str, str]:
         "dfs.datanode.http.address": f"{site.datanode}:{DN_PORT}",
         "dfs.datanode.ipc.address": f"{site.datanode}:9867",
         "dfs.datanode.hostname": site.datanode,
+        # The NameNode knows the DataNode by the address it calls from, which on loopback is not the one it serves at.
+        "dfs.client.use.datanode.hostname": "true",
+        "dfs.datanode.use.datanode.hostname": "true",
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": "0",
     }
