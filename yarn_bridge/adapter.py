@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from horae.port import (
     BlockKind,
@@ -32,7 +31,7 @@ from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.jobfiles import JobFiles, Seen
 from yarn_bridge.memory import Phase, Record
-from yarn_bridge.options import Options, parse_options
+from yarn_bridge.options import Options
 from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
@@ -385,24 +384,26 @@ class YarnCluster:
         elif action.verb is Verb.SWEEP:
             self.files.sweep(record)
         elif action.verb is Verb.DESTROY:
-            self.services.destroy(record.service, record.owner)
+            self._end(record)
         elif action.verb is Verb.FLEX:
             self.services.flex(record.service, record.owner, action.counts)
         else:
             self._make(seen)
+
+    def _end(self, record: Record) -> None:
+        """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
+        service = self.services.get(record.service, record.owner)
+        if service is None:
+            return
+        if service.app and not service.ended and not self.manager.kill(service.app, "ended by Horae", record.owner):
+            return  # the next round goes on
+        self.services.destroy(record.service, record.owner)
 
     def _make(self, seen: Seen) -> None:
         """A new service in the record's shape, in place of one that has ended or has other components."""
         record = seen.record
         if not self._sdk:
             self._sdk = self.files.carry(*shapes.sdk())
-        there = self.services.get(record.service, record.owner)
-        if there is not None:
-            self.services.destroy(record.service, record.owner)
+        self._end(record)
         body = shapes.service_spec(record, seen.spec, self._options, self.files.folder(record.job), self._sdk)
         self.services.create(body, record.owner)
-
-
-def connect(options: Mapping[str, Any]) -> YarnCluster:
-    """Entry point `horae.clusters: yarn`. Raises BadInput for options."""
-    return YarnCluster(parse_options(options))

@@ -1,7 +1,7 @@
 """What a job needs next. Pure: a record and what was just read of its job in, a record and actions out.
 
-    IDLE --start--> FORMING --the gang stands--> OPEN --stop, or a part of it ended--> LEAVING --all have told--> CLEARING
-                       '--not in time, stopped--> CLEARING <--lost--'                     '--reshape--> FORMING
+    IDLE --start--> FORMING --its gang stands--> OPEN --stop, a part ended--> LEAVING --all have told--> CLEARING
+                       '--not in time, stop--> CLEARING <--lost--'               '--reshape--> FORMING
     CLEARING --its containers are gone--> IDLE
 
 Every action brings the cluster nearer to what the record says and may be taken twice. A service's stored counts are

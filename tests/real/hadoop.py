@@ -20,12 +20,13 @@ from pathlib import Path
 import pytest
 
 from horae.lab import LabRequest, default_folder
-from horae.port import ClusterPort, JobId, JobState
+from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
 from policy.model import BadInput, GpuRange
 from tests.contract.harness import Behaviour
-from yarn_bridge.adapter import YarnCluster, connect
+from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
+from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
@@ -86,7 +87,7 @@ class YarnHarness:
         return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
 
     def pause(self) -> None:
-        time.sleep(0.05)
+        time.sleep(0.2)  # each look at a job on the move costs the ResourceManager a question to its service
 
     def spec(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobSpec:
         url = str(self.lab.facts()["webhdfs"]).replace("http:", "webhdfs:")
@@ -108,7 +109,7 @@ class YarnHarness:
         return name
 
     def other_arbiter(self) -> ClusterPort:
-        self._ports.append(connect(self.options))
+        self._ports.append(YarnCluster(parse_options(self.options)))
         return self._ports[-1]
 
     def restart_arbiter(self) -> ClusterPort:
@@ -123,16 +124,13 @@ class YarnHarness:
 
     def end(self) -> None:
         """End every service of the test, released ones too, and wait until all nodes are back and free."""
-        port = connect(self.options)
+        port = YarnCluster(parse_options(self.options))
         self._ports.append(port)
         port.claim("the end")
         for job in port.observe().jobs:
             port.cancel(job.id)
-        for name in {each.name for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED"))}:
-            port.services.destroy(name, "horae")
-        wait_for(
-            "jobs end", lambda: all(job.state is JobState.CANCELLED or job.state.ended for job in port.observe().jobs)
-        )
+        for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")):
+            port.manager.kill(each.id, owner=each.user)
         wait_for("services end", lambda: not port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")))
         wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
         for each in self._ports:

@@ -208,16 +208,11 @@ class PrivateHadoop:
     def _start_all(self) -> None:
         lab = self._lab()
         conf = self.folder / "etc/master"
-        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts",
-                 "-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]  # fmt: skip
+        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        words += ["-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
+        env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
         with (self.folder / "log/format.log").open("ab") as log:
-            formatting = subprocess.Popen(
-                words,
-                env={**os.environ, "HADOOP_CONF_DIR": str(conf)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.start("zookeeper")
         if formatting.wait() != 0:
             raise BadInput(

@@ -30,7 +30,8 @@ echo '<nvidia_smi_log><driver_version>535.0</driver_version>'
 i=0
 while [ "$i" -lt "${FAKE_GPUS:-4}" ]; do
 cat <<X
-<gpu id="0000:0$i:00.0"><product_name>${FAKE_GPU_KIND:-v100}</product_name><uuid>GPU-$i</uuid><minor_number>$i</minor_number>
+<gpu id="0000:0$i:00.0"><product_name>${FAKE_GPU_KIND:-v100}</product_name>
+<uuid>GPU-$i</uuid><minor_number>$i</minor_number>
 <fb_memory_usage><total>16000 MiB</total><used>0 MiB</used><free>16000 MiB</free></fb_memory_usage>
 <utilization><gpu_util>0 %</gpu_util></utilization><temperature><gpu_temp>30 C</gpu_temp></temperature></gpu>
 X
