@@ -114,7 +114,7 @@ class HttpClient:
     def __init__(self, access: Access, name: str, pace: Pace | None = None) -> None:
         self.access, self.name = access, name
         self._pace = pace or Pace(access.requests_s)
-        self._session = session(access)
+        self._session = prepare(requests.Session(), access)
         self._urls = [url.rstrip("/") for url in access.urls]
         self._preferred = 0
         self.calls = 0  #: requests sent so far
@@ -226,7 +226,7 @@ class HttpClient:
                 headers=headers,
                 timeout=(self.access.connect_s, self.access.read_s),
                 allow_redirects=False,
-                auth=_nobody if anonymous else None,
+                auth=nobody if anonymous else None,
             )
         except requests.exceptions.SSLError as error:
             raise _tls(url, error) from None
@@ -248,17 +248,16 @@ class HttpClient:
         return answer_of(got)
 
 
-def session(access: Access) -> requests.Session:
-    """A session with the right identity and no memory of cookies; proxies of the environment are not for daemons."""
-    made = requests.Session()
-    made.trust_env = False
-    made.verify = access.verify
-    made.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+def prepare(session: requests.Session, access: Access) -> requests.Session:
+    """The right identity and no memory of cookies; proxies of the environment are not for daemons."""
+    session.trust_env = False
+    session.verify = access.verify
+    session.cookies.set_policy(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     if access.auth == KERBEROS:
-        made.auth = Spnego(access.principal, access.keytab)
+        session.auth = Spnego(access.principal, access.keytab)
     elif access.auth == TOKEN:
-        made.headers[TOKEN_HEADER] = access.token
-    return made
+        session.headers[TOKEN_HEADER] = access.token
+    return session
 
 
 def identity(access: Access, owner: str, doas: str = "doAs") -> dict[str, str]:
@@ -284,7 +283,8 @@ def answer_of(got: requests.Response) -> Answer:
     return Answer(got.status_code, data, got.headers, said)
 
 
-def _nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def nobody(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """An identity for requests that shall have none: a redirect that carries its own token, a probe."""
     request.headers.pop(TOKEN_HEADER, None)
     return request
 
