@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from policy.model import BadInput
@@ -75,7 +75,3 @@ class Wanted:
 
     def __iter__(self) -> Iterator[Given]:
         return iter(self.items)
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

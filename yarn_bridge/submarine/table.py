@@ -1,5 +1,5 @@
-"""Every option of `submarine job run`, and what becomes of it here: the one list that the parser obeys, that `--dry-run`
-prints and that the guide shows.
+"""Every option of `submarine job run`, and what becomes of it here: the one list that the parser obeys, that
+`--dry-run` prints and that the guide shows.
 
 The options are those of Hadoop 3.2's hadoop-yarn-submarine (called 0.2 here) and of apache/submarine 0.3 to 0.6. Ours
 are marked with `ADDED`; they are options of the same command, so that a script changes by a word.

@@ -1,8 +1,9 @@
 """A Submarine command -> one job of Horae. Pure: reads the file of `-f`, asks nothing of any cluster.
 
 Workers are the job's gang, one GPU each; what a worker runs, its memory and its vcores carry over. Without
-`--min_workers` or `--max_workers` the job is what it was: started once at its size, never stopped by us. With them it is
-elastic, and its command must checkpoint when asked (the SDK does). With parameter servers or a scheduler it is rigid.
+`--min_workers` or `--max_workers` the job is what it was: started once at its size, never stopped by us. With them it
+is elastic, and its command must checkpoint when asked (the SDK does). With parameter servers or a scheduler it is
+rigid.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ class _Job:
             raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
         command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
         image = self.wanted.text(f"{name}_docker_image")
-        env = {**self.role_env.get(name, {}), FRAMEWORK: self.framework}
+        shared = values.environment(self.wanted.all("env"))
+        env = {**shared, **self.role_env.get(name, {}), FRAMEWORK: self.framework}
         return Role(name, count, found, command, image, env)
 
     def _check_roles(self) -> None:
