@@ -9,8 +9,8 @@ It travels in `JobSpec.extra` and the adapter merges it into the service that it
                     gang's members beside the workers. They hold no GPU, stand and end with the gang, and are named
                     at the gate with their role (`horae.elastic.gate`)
 
-Field names are those of the YARN Services API. The Docker parts follow what Submarine's own code made, and never ran on a
-cluster: they need YARN's native container executor.
+Field names are those of the YARN Services API. The Docker parts follow what Submarine's own code made, and never ran
+on a cluster: they need YARN's native container executor.
 """
 
 from __future__ import annotations

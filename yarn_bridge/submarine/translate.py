@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
+from horae.elastic.tasks import FRAMEWORK
 from policy.model import BadInput
 from yarn_bridge.submarine import resources, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted
@@ -20,7 +21,6 @@ from yarn_bridge.submarine.resources import Resources
 from yarn_bridge.submarine.service import Role
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 
-FRAMEWORK = "HORAE_FRAMEWORK"
 _SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 _PATHS = ("input_path", "checkpoint_path", "saved_model_path")
 _LEAVABLE = ("tensorboard", "quicklink")
