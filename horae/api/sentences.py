@@ -57,8 +57,11 @@ def _decided(data: Data) -> str:
     if data.get("fallback"):
         return f"the previous allocation stands: {data['fallback']}"
     moved = [f"{job}: {sum(target.values())}" for job, target in data.get("targets", {}).items()]
-    what = f"GPUs by job {', '.join(moved)}" if moved else "nothing is to change"
-    return f"{data.get('policy', 'the policy')} decided in {data.get('took_s', 0.0) * 1e3:.0f} ms: {what}"
+    what = [f"GPUs by job {', '.join(moved)}"] if moved else []
+    if data.get("cancel"):
+        what.append(f"jobs {', '.join(data['cancel'])} have lost in their app and end")
+    took = f"{data.get('policy', 'the policy')} decided in {data.get('took_s', 0.0) * 1e3:.0f} ms"
+    return f"{took}: {'; '.join(what) or 'nothing is to change'}"
 
 
 def _intent(data: Data) -> str:

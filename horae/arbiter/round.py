@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from horae.arbiter import guards, record
 from horae.arbiter.guards import Change, Speed, Veto
 from horae.arbiter.judge import Answer, Question
+from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
 from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, picture
-from horae.config import Pool
+from horae.config import Mode, Pool
 from horae.journal import Draft, Ledger, events
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Snapshot
 
@@ -108,9 +109,12 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         now_s=view.now_s,
     )
     cancels = [
-        events.cancel_asked(job, f"policy {asked.policy}", _why(decision.reasons.get(job)))
+        events.cancel_asked(job, f"the scheduler of app {r.app}", _why(decision.reasons.get(job)))
         for job in decision.cancel
-        if (r := ledger.jobs.get(job)) is not None and r.live and r.cancel_why is None
+        if mode_of(ledger, pool) is Mode.ENFORCE  # else it is advice, and stands in the decision
+        and (r := ledger.jobs.get(job)) is not None
+        and r.live
+        and r.cancel_why is None
     ]
     drafts = (*((draft,) if draft else ()), *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
     return Ruling(fit.targets, vetoes, drafts)

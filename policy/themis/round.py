@@ -44,7 +44,6 @@ from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
 from policy.themis.rows import Bid, Rows, need
-from policy.themis.sweeps import losers
 from policy.themis.valuation import cap, valuations
 
 
@@ -87,14 +86,11 @@ class Round:
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One round. Deterministic in snapshot (its state included), options and seed."""
-    lost = losers(snapshot)
-    left = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in lost)) if lost else snapshot
-    this = run(left, options, context)
+    this = run(snapshot, options, context)
     return Proposal(
         allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
         leases=this.leases,
-        cancel=tuple(lost),
-        reasons={**lost, **explain.reasons(this, context.speeds)},
+        reasons=explain.reasons(this, context.speeds),
         state=_state(this),
         solver=_summary(this.outcome, context),
         notes=tuple(this.notes),
