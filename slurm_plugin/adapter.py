@@ -41,6 +41,7 @@ from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.spool import Account, Spool
 from slurm_plugin.transport import LocalTransport, Transport
+from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
 
 RESTART_GAP_S = 1.0
 ACCOUNT_AGE_S = 5.0
@@ -229,15 +230,15 @@ class SlurmCluster:
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            lines = shapes.start_lines(row, memo, grant)
+            writes = shapes.start_writes(row, memo, grant)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
             wait_s = self._gap(memo, nodes)
             if wait_s > 0:
-                self._later(job, wait_s, lines)
+                self._later(job, wait_s, writes)
             else:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         raise Never("Slurm cannot change a running job's GPUs; stop it and start it in the new shape")
@@ -249,7 +250,7 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if memo.outstanding and row.state == "PENDING":
-                self._client.write((f"hold {row.id}",), f"taking back the grant of {job}")
+                self._client.write((hold(row.id),), f"taking back the grant of {job}")
                 # If it began to run before the hold came, the next observation asks it to leave.
                 stop = Stop(time.time(), grace_s, row.restarts)
                 self._memories.put(replace(memo.with_last(withdrawn=True, recalled=True), stop=stop))
@@ -281,12 +282,12 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if not seen.state.ended:
-                lines = [f"release {row.id}"]
+                writes = [release(row.id)]
                 if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    lines.insert(0, shapes.original(row))
+                    writes.insert(0, shapes.original(row))
                 if memo.ordered:
-                    lines.insert(0, f"update jobid={row.id} SiteFactor=0")
-                self._client.write(lines, f"handing {job} back to Slurm")
+                    writes.insert(0, update(row.id, Change(site_factor=0)))
+                self._client.write(writes, f"handing {job} back to Slurm")
             self._memories.put(replace(memo, released=True))
             self._spool.forget(job)
 
@@ -300,13 +301,13 @@ class SlurmCluster:
             own = [self._rows[job].priority - self._memories.get(job).ordered for job in pending]
             # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
             step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
-            lines, memos = [], []
+            writes, memos = [], []
             for rank, job in enumerate(reversed(pending), start=1):
                 memo, factor = self._memories.get(job), rank * step
                 if memo.ordered != factor:
-                    lines.append(f"update jobid={self._rows[job].id} SiteFactor={factor}")
+                    writes.append(update(self._rows[job].id, Change(site_factor=factor)))
                     memos.append(replace(memo, ordered=factor))
-            self._client.write(lines, "ordering the pending jobs")
+            self._client.write(writes, "ordering the pending jobs")
             for memo in memos:
                 self._memories.put(memo)
 
@@ -336,14 +337,14 @@ class SlurmCluster:
             return 0.0
         return max(memo.left[1] + RESTART_GAP_S - time.time(), 0.0)
 
-    def _later(self, job: JobId, wait_s: float, lines: tuple[str, ...]) -> None:
+    def _later(self, job: JobId, wait_s: float, writes: tuple[Write, ...]) -> None:
         self._cancel_timer(job)
-        timer = threading.Timer(wait_s, self._deferred, (job, lines))
+        timer = threading.Timer(wait_s, self._deferred, (job, writes))
         timer.daemon = True
         self._timers[job] = timer
         timer.start()
 
-    def _deferred(self, job: JobId, lines: tuple[str, ...]) -> None:
+    def _deferred(self, job: JobId, writes: tuple[Write, ...]) -> None:
         with self._lock:
             if self._timers.pop(job, None) is None:
                 return
@@ -351,7 +352,7 @@ class SlurmCluster:
                 self._late.append(f"{job}: not started, another arbiter claimed the cluster")
                 return
             try:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
             except PortError as error:
                 self._late.append(f"{job}: {error.text}")
                 self._memories.put(self._memories.get(job).with_last(withdrawn=True))
@@ -381,7 +382,7 @@ class SlurmCluster:
             return
         self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s)))
         if self._options.stop == "requeuehold":
-            self._client.write((f"requeuehold {row.id}",), doing)
+            self._client.write((requeue_hold(row.id),), doing)
         elif account.epoch != epoch or account.direct:
             self._client.signal(row.id, "USR1", doing)
 
@@ -395,7 +396,7 @@ class SlurmCluster:
                 if step.ask:
                     self._ask_to_leave(row, f"{row.id}: {step.why}")
                 else:
-                    self._client.write(step.lines, f"{row.id}: {step.why}")
+                    self._client.write(step.writes, f"{row.id}: {step.why}")
             except PortError as error:
                 notes.append(error.text)
         return notes

@@ -22,6 +22,7 @@ from slurm_plugin.records import (
     NodeRow,
     duration,
     expand,
+    fold,
     gpu_count,
     gpus,
     number,
@@ -31,6 +32,7 @@ from slurm_plugin.records import (
     word,
 )  # fmt: skip
 from slurm_plugin.transport import Conversation, Transport
+from slurm_plugin.writes import Write
 
 FIELD, RECORD = "\x1f", "\x1e"
 #: squeue's fields, in order
@@ -96,19 +98,6 @@ class CommandClient:
             racks=_racks(topology),
         )
 
-    def split(self, job: str) -> Mapping[str, int]:
-        """GPUs a node of one running job, for requests that squeue does not split (totals, --exclusive)."""
-        done = self._transport.run([self._path + "scontrol", "-d", "-o", "show", "job", job], self._timeout_s)
-        if done.rc != 0:
-            raise port_error(done.err, f"reading job {job}")
-        text = done.out
-        found: dict[str, int] = {}
-        for match in re.finditer(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", text):
-            count = gpu_count(match.group(2))
-            for node in expand(match.group(1)) if count else ():
-                found[node] = count or 0
-        return found
-
     def admin_level(self, user: str) -> str:
         """A user's AdminLevel as slurmctld has it now; empty where it knows none."""
         text = self.ask(f"show assoc_mgr users={user} flags=users")
@@ -142,10 +131,10 @@ class CommandClient:
 
     # --- writes ---
 
-    def write(self, lines: Sequence[str], doing: str) -> None:
+    def write(self, writes: Sequence[Write], doing: str) -> None:
         """scontrol commands in order, in one process; the first that fails ends it and is the error."""
-        for line in lines:
-            self.ask(line, doing)
+        for write in writes:
+            self.ask(scontrol(write), doing)
 
     def signal(self, slurm_id: str, name: str, doing: str) -> None:
         """A signal to the batch shell. With pending siblings in an array scancel delivers it and then hangs."""
@@ -218,6 +207,30 @@ class CommandClient:
         if self._scontrol is not None:
             self._scontrol.close()
             self._scontrol = None
+
+
+def scontrol(write: Write) -> str:
+    """A write as scontrol takes it."""
+    if write.change is None:
+        return f"{write.verb} {write.job}"
+    change, words = write.change, [f"jobid={write.job}"]
+    if change.start_now:
+        words.append("StartTime=now")
+    if change.nodes is not None:
+        words.append(f"NumNodes={change.nodes}-{change.nodes}")
+    for name, value in (
+        ("NumTasks", change.tasks),
+        ("CpusPerTask", change.cpus_per_task),
+        ("NumCPUs", change.cpus),
+        ("ReqNodeList", None if change.node_list is None else fold(change.node_list) if change.node_list else ""),
+        ("Gres", None if change.gpus_per_node is None else f"gpu:{change.gpus_per_node}"),
+        ("MinMemoryNode", change.memory_mb),
+        ("TimeLimit", change.limit_min),
+        ("SiteFactor", change.site_factor),
+    ):
+        if value is not None:
+            words.append(f"{name}={value}")
+    return f"{write.verb} {' '.join(words)}"
 
 
 def job_row(fields: Mapping[str, str]) -> JobRow:
