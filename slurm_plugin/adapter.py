@@ -34,7 +34,9 @@ from horae.port import (
 from horae.spec import JobSpec
 from policy.model import Allocation, Limits, Pinning
 from slurm_plugin import history, reading, shapes
+from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
@@ -54,7 +56,7 @@ _FACTS_AGE_S = 300.0
 class SlurmCluster:
     """`ClusterPort` of one Slurm. Thread-safe: one lock around what is remembered."""
 
-    def __init__(self, options: Options, transport: Transport, client: CommandClient) -> None:
+    def __init__(self, options: Options, transport: Transport, client: Routes) -> None:
         self._options, self._transport, self._client = options, transport, client
         self._spool = Spool(transport.files, options.spool)
         folder = Path(options.state or f"{options.spool}/state")
@@ -81,6 +83,8 @@ class SlurmCluster:
     def facts(self) -> Facts:
         if self._facts is None or time.monotonic() - self._facts_s > _FACTS_AGE_S:
             self._facts, self._facts_s = self._client.facts(), time.monotonic()
+            if self._facts.requests is not None:
+                self._client.pace.bound(*self._facts.requests)
         return self._facts
 
     def capabilities(self) -> Capabilities:
@@ -104,7 +108,7 @@ class SlurmCluster:
             node_rows = self._client.nodes(partitions)
             now_s = time.time()
             claim = self._spool.claimed()
-            notes = [*self._late, *self._memories.notes]
+            notes = [*self._late, *self._memories.notes, *self._client.notes()]
             self._late.clear()
             self._memories.notes.clear()
             self._rows = {reading.port_id(row): row for row in rows}
@@ -177,21 +181,26 @@ class SlurmCluster:
     # --- for the doctor ---
 
     @property
-    def client(self) -> CommandClient:
+    def client(self) -> Routes:
         return self._client
+
+    @property
+    def command(self) -> CommandClient:
+        """The command line, for what only it can do."""
+        return next(client for client in self._client.clients if isinstance(client, CommandClient))
 
     @property
     def spool(self) -> Spool:
         return self._spool
 
     def account(self) -> str:
-        return self._client.account()
+        return self.command.account()
 
     def admin_level(self, user: str) -> str:
-        return self._client.admin_level(user)
+        return self.command.admin_level(user)
 
     def clock_offset_s(self) -> float:
-        return self._client.clock() - time.time()
+        return self.command.clock() - time.time()
 
     # --- who we are ---
 
@@ -440,5 +449,4 @@ def connect(options: Mapping[str, Any]) -> SlurmCluster:
         transport = SshTransport(checked)
     else:
         transport = LocalTransport(checked.prefix, checked.environment)
-    client = CommandClient(transport, checked.path, checked.timeout_s)
-    return SlurmCluster(checked, transport, client)
+    return SlurmCluster(checked, transport, choose(checked, transport))

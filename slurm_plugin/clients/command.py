@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from horae.port import FixConfiguration, PortError, TryLater
+from slurm_plugin.clients.base import Operation
+from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import (
     Facts,
@@ -44,19 +46,31 @@ JOB_FIELDS = tuple(
 #: sinfo's
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 _SCONTROL_AGE_S = 300.0
+#: requests to slurmctld that a command makes, as sdiag counts them
+_COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 1}
 
 
 class CommandClient:
     name = "command"
 
-    def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0) -> None:
+    def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0, pace: Pace | None = None) -> None:
         self._transport, self._path, self._timeout_s = transport, path, timeout_s
+        self._pace = pace or Pace()
         self._scontrol: Conversation | None = None
         self._opened_s = 0.0
         self._marks = 0
         self._lock = threading.Lock()
         self._parsed: dict[str, JobRow] = {}
-        self.calls = 0  #: requests made so far, for the rate that is bounded and measured
+
+    def lacks(self, operation: Operation) -> str:
+        return ""
+
+    def fits(self, write: Write) -> bool:
+        return True
+
+    def describe(self) -> str:
+        done = self._transport.run([self._path + "scontrol", "--version"], self._timeout_s)
+        return f"{done.out.strip() or done.err.strip()} on {self._transport.where}"
 
     # --- reads ---
 
@@ -96,7 +110,13 @@ class CommandClient:
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=_racks(topology),
+            requests=self._limit(settings),
         )
+
+    def _limit(self, settings: Mapping[str, str]) -> tuple[float, float] | None:
+        limit = site_limit(settings.get("SlurmctldParameters", ""))
+        exempt = {"root", settings.get("SlurmUser", "").partition("(")[0]}
+        return None if limit is None or self.account() in exempt else limit
 
     def admin_level(self, user: str) -> str:
         """A user's AdminLevel as slurmctld has it now; empty where it knows none."""
@@ -138,7 +158,7 @@ class CommandClient:
 
     def signal(self, slurm_id: str, name: str, doing: str) -> None:
         """A signal to the batch shell. With pending siblings in an array scancel delivers it and then hangs."""
-        self.calls += 1
+        self._pace.spend(_COST["scancel"])
         try:
             done = self._transport.run([self._path + "scancel", "-b", "-s", name, slurm_id], timeout_s=3.0)
         except TryLater:
@@ -149,7 +169,7 @@ class CommandClient:
                 raise error
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
-        self.calls += 1
+        self._pace.spend(_COST["scancel"] * len(ids))
         done = self._transport.run([self._path + "scancel", *ids], self._timeout_s)
         if done.rc != 0 and "Invalid job id" not in done.err:
             raise port_error(done.err, doing)
@@ -171,7 +191,7 @@ class CommandClient:
     # --- how ---
 
     def _read(self, command: str, args: Sequence[str]) -> str:
-        self.calls += 1
+        self._pace.spend(_COST[command])
         done = self._transport.run([self._path + command, *args], self._timeout_s)
         if done.rc != 0:
             raise port_error(done.err, f"reading the cluster with {command}")
@@ -184,7 +204,7 @@ class CommandClient:
         if self._scontrol is None:
             self._scontrol, self._opened_s = self._transport.open([self._path + "scontrol"]), now
         self._marks += 1
-        self.calls += 1
+        self._pace.spend(_COST["scontrol"])
         mark = f"horaemark{self._marks}"
         end = re.compile(rf"^{mark}\r?$", re.MULTILINE)
         out, err, deadline = "", "", now + self._timeout_s
