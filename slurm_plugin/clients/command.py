@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin.clients.base import Operation
@@ -77,19 +78,14 @@ class CommandClient:
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
         """Every job of `partitions`, each pending array task on its own, finished ones while Slurm knows them."""
         where = ["-p", ",".join(partitions)] if partitions else []
-        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", _format(JOB_FIELDS)])
-        seen: dict[str, JobRow] = {}
-        for record in out.split(RECORD + "\n"):
-            if record:  # most of a queue reads as it did last time
-                seen[record] = self._parsed.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue"))
-        self._parsed = seen
-        return list(seen.values())
+        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", format_of(JOB_FIELDS)])
+        rows = job_rows_of(out, self._parsed)
+        self._parsed = dict(zip(records_of(out), rows, strict=True))
+        return rows
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
-        out = self._read("sinfo", ["-h", "-N", *where, "-O", _format(NODE_FIELDS)])
-        rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in out.split(RECORD + "\n") if record)
-        return list({row.name: row for row in rows}.values())
+        return node_rows_of(self._read("sinfo", ["-h", "-N", *where, "-O", format_of(NODE_FIELDS)]))
 
     def facts(self) -> Facts:
         settings = settings_of(self.ask("show config"))
@@ -253,6 +249,21 @@ def scontrol(write: Write) -> str:
     return f"{write.verb} {' '.join(words)}"
 
 
+def job_rows_of(text: str, known: Mapping[str, JobRow] = MappingProxyType({})) -> list[JobRow]:
+    """squeue's answer as rows. `known`: rows of an earlier answer by their text, for most of a queue stays as it is."""
+    return [known.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue")) for record in records_of(text)]
+
+
+def node_rows_of(text: str) -> list[NodeRow]:
+    """sinfo's answer as rows, each node once however many partitions it is in."""
+    rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in records_of(text))
+    return list({row.name: row for row in rows}.values())
+
+
+def records_of(text: str) -> list[str]:
+    return list(dict.fromkeys(record for record in text.split(RECORD + "\n") if record))
+
+
 def job_row(fields: Mapping[str, str]) -> JobRow:
 
     def get(name: str) -> str | None:
@@ -313,7 +324,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
     )
 
 
-def _format(names: Iterable[str]) -> str:
+def format_of(names: Iterable[str]) -> str:
     *head, last = names
     return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
 

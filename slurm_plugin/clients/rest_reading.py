@@ -18,6 +18,9 @@ _FLAGS = (
     "COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
     "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING",
 )  # fmt: skip
+_ENDED = frozenset(
+    """COMPLETED COMPLETING CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY""".split()
+)
 _NO_VALUE = {0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF}
 
 
@@ -52,7 +55,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
     alloc = tres(job.get("tres_alloc_str") or "")
     end_s, limit = _time(job.get("end_time")), value(job.get("time_limit"))
     limit_s = None if limit is None else limit * 60.0
-    if limit_s is None and state in {"PENDING", "RUNNING", "CONFIGURING", "SUSPENDED"}:
+    if limit_s is None and state not in _ENDED:
         end_s = None  # a year ahead: slurmctld's stand-in for no limit
     reason = word(job.get("state_description") or "") or word(job.get("state_reason") or "")
     return JobRow(
