@@ -38,6 +38,7 @@ class Stop:
     restarts: int
     signalled_s: float = 0.0  #: 0: not yet
     forced: bool = False
+    stay: bool = False  #: its supervisor stays after the checkpoint, until we requeue it
     seen_s: float = 0.0  #: when the job was first seen out of RUNNING
 
 

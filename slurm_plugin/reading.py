@@ -247,6 +247,30 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
     return state, memo, (Step(why, (f"requeuehold {row.id}",)),)
 
 
+def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
+    found: set[int] = set()
+    for row in rows:
+        if row.dependency and "afternotok" in row.dependency:
+            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
+                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    return frozenset(found)
+
+
+def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
+    array = re.match(r"\d+", row.id)
+    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:
+    """A job that has checkpointed and stays: requeued held, which starts no dependent. Again while it is lost."""
+    stop = memo.stop
+    if row.state != "RUNNING" or stop is None or (stop.forced and now_s < stop.signalled_s + 5.0):
+        return None
+    step = Step("it has checkpointed", (f"requeuehold {row.id}",))
+    return replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), step
+
+
 def block_kind(reason: str) -> BlockKind:
     if _LIMIT.match(reason):
         return BlockKind.LIMIT

@@ -71,7 +71,7 @@ class Spool:
             self._files.mkdir(self.path("reasons"), 0o755)
         except OSError as error:
             raise FixConfiguration(
-                f"cannot write the spool {self._folder}: {error.strerror}",
+                f"cannot write the spool {self._folder}: {error.strerror or error}",
                 "make it, owned by Horae's account, or set `spool`",
             ) from error
 
@@ -115,18 +115,23 @@ class Spool:
     def grant(self, job: str, uid: int, epoch: int, restarts: int) -> None:
         """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for."""
         folder = self.folder(job)
-        fresh = self._files.stat(folder) is None
-        self._files.mkdir(folder, 0o755)
-        if fresh and not self._files.chown(folder, uid):
-            self._files.chmod(folder, 0o1777)
-        for name in ("stop", "cancel", "slurm.exec"):
-            self._files.remove(f"{folder}/{name}")
+        try:
+            fresh = self._files.stat(folder) is None
+            self._files.mkdir(folder, 0o755)
+            if fresh and not self._files.chown(folder, uid):
+                self._files.chmod(folder, 0o1777)
+            for name in ("stop", "cancel", "slurm.exec"):
+                self._files.remove(f"{folder}/{name}")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
         self._write(f"{folder}/epoch", f"{epoch}\n".encode())
 
-    def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float) -> None:
-        """The stop file: polled by the supervisor and the SDK."""
-        request = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
+    def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float, stay: bool = False) -> None:
+        """The stop file: polled by the supervisor and the SDK. `stay`: do not end the batch job, we requeue it."""
+        request: dict[str, Any] = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
+        if stay:
+            request["stay"] = True
         self._ask(job, "stop", json.dumps(request).encode() + b"\n")
 
     def ask_to_end(self, job: str) -> None:
@@ -180,7 +185,10 @@ class Spool:
                 self._write(f"{self.folder(job)}/{what}", data)
 
     def reason(self, job: str, text: str) -> None:
-        self._files.mkdir(self.path("reasons"))
+        try:
+            self._files.mkdir(self.path("reasons"))
+        except OSError as error:
+            raise _unwritable(self.path("reasons"), error) from error
         self._write(self.path("reasons", job), (text.strip() + "\n").encode())
 
     def forget(self, job: str) -> None:
@@ -196,6 +204,9 @@ class Spool:
         try:
             self._files.replace(path, data)
         except OSError as error:
-            raise FixConfiguration(
-                f"cannot write {path}: {error.strerror}", "free space there, or give it to Horae's account"
-            ) from error
+            raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> FixConfiguration:
+    why = error.strerror or str(error)  # SFTP has no word for a full disk
+    return FixConfiguration(f"cannot write {path}: {why}", "free space there, or give it to Horae's account")
