@@ -132,6 +132,8 @@ class SlurmCluster:
             except PortError as error:
                 notes.append(error.text)
             ours = frozenset(jobs)
+            if held := reading.unseen(node_rows, rows, ours):  # their partition was edited away under them
+                node_rows += reading.out_of_bounds(self._client.nodes(()), held)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
             self._node_gpus = {node.name: node.gpus for node in nodes}
             jobs = reading.without_promises(jobs, self._rows, nodes)
@@ -167,10 +169,10 @@ class SlurmCluster:
                 return LogChunk(b"", offset)
             identity = f"{found.st_dev}:{found.st_ino}"
             start = 0 if offset > found.st_size else offset
-            data = self._transport.files.read(path, start, limit) or b""
+            data = self._transport.files.read(path, start, limit, owner=row.uid) or b""
         except OSError as error:
             raise FixConfiguration(
-                f"cannot read the log of {job}, {path}: {error.strerror}",
+                f"cannot read the log of {job}, {path}: {error.strerror or error}",
                 "run the trainer under horae-exec, or open the log",
             ) from error
         if offset > found.st_size:

@@ -104,7 +104,8 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
         cluster.wait_progress(job)
     finally:
         node.unpause()
-    site(cluster).run("scontrol", "update", f"nodename={first}", "state=resume")
+    # Refused when Slurm took it back by itself: what counts is that it is back.
+    site(cluster).lab.exec("ctl", ["scontrol", "update", f"nodename={first}", "state=resume"])
     cluster.wait_progress(job, steps=10)  # long enough for the old run to have checkpointed, were it let
     cluster.port.checkpoint_and_stop(job, 30.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
@@ -151,13 +152,20 @@ def edited(driver: Driver, old: str, new: str) -> Iterator[None]:
     finally:
         conf.write_text(before)
         site(driver).run("scontrol", "reconfigure")
-        wait_for(
-            "nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes), 60
-        )
+        wait_for("nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes), 60)
 
 
-def test_slurm_conf_loses_the_exit_code_under_us(cluster: Driver) -> None:
+@pytest.fixture
+def lasting(slurm_2411: Containers, tmp_path: Path) -> Iterator[Driver]:  # noqa: F811
+    """With a partition that slurm.conf has: those that tests make are gone when it is read again."""
+    made = SlurmHarness(slurm_2411, tmp_path / "memory", partition="dl")
+    yield Driver(made)
+    made.end()
+
+
+def test_slurm_conf_loses_the_exit_code_under_us(lasting: Driver) -> None:
     """First by what the arbiter still believes, then by what a new one reads: the job is never lost."""
+    cluster = lasting
     job = cluster.running("edited")
     with edited(cluster, "RequeueExitHold=86\n", ""):
         cluster.port.checkpoint_and_stop(job, 30.0)
@@ -167,6 +175,26 @@ def test_slurm_conf_loses_the_exit_code_under_us(cluster: Driver) -> None:
         finishes_another_cycle(cluster, job, 2)
         assert "ExitCode=0:0" in shown(cluster, job), "requeued by us after its word, it never failed"
     finishes_another_cycle(cluster, job, 3)
+
+
+def test_a_partition_that_is_gone_from_slurm_conf_does_not_take_its_jobs_along(cluster: Driver) -> None:
+    """Slurm forgets partitions that scontrol made; ours has a running job, whose node must not vanish with it."""
+    job = cluster.running("orphaned")
+    at = next(iter(cluster.job(job).allocation))
+    site(cluster).run("scontrol", "reconfigure")
+    partitions = "sinfo", "-h", "-p", harness(cluster).partition
+    wait_for("the partition is gone", lambda: at not in site(cluster).run(*partitions), 60)
+    for _ in range(5):  # Slurm ends the job with its partition; we see its node all the same, and put nothing there
+        seen = cluster.observe()
+        held = {node for each in seen.jobs for node in each.allocation}
+        assert held <= {node.name for node in seen.nodes}
+        assert all(node.health.value != "up" for node in seen.nodes)
+    name = harness(cluster).partition
+    site(cluster).run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    cluster.until("it is not lost", lambda: cluster.job(job).state in {JobState.LOST, JobState.STOPPED})
+    cluster.start(job, cluster.other(), 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.until("it went on", lambda: any(start.epoch == 2 for start in cluster.starts(job)))
 
 
 def test_a_managed_partition_goes_down_and_comes_back(cluster: Driver) -> None:
@@ -242,13 +270,21 @@ def test_what_another_user_writes_about_a_job_is_not_believed(cluster: Driver) -
     cluster.wait(job, JobState.RUNNING)
     there = f"/shared/horae/spool/jobs/{job}"
     forged = '{"epoch": 1, "state": "stopped", "exit_code": 0, "checkpoint": {"epoch": 9, "step": 1e9, "time_s": 1}}'
-    as_user(cluster, "bob", "sh", "-c", f"rm -f {there}/state.json; echo '{forged}' > {there}/state.json")
-    as_user(cluster, "bob", "sh", "-c", f"echo 99 > {there}/epoch; mv {there}/epoch {there}/old")
+    for words in (f"rm -f {there}/state.json; echo '{forged}' > {there}/state.json", f"echo 99 > {there}/epoch",
+                  f"mv {there}/epoch {there}/old", f"cat {there}/output.log"):  # fmt: skip
+        code, text = as_user(cluster, "bob", "sh", "-c", words)
+        assert code != 0, text
     cluster.wait_progress(job)
     cluster.port.checkpoint_and_stop(job, 30.0)
     seen = cluster.wait(job, JobState.STOPPED)
     assert seen.exit_code == 86
-    assert seen.checkpoint is None or seen.checkpoint.epoch == 1
+    assert seen.checkpoint is not None
+    assert seen.checkpoint.epoch == 1
+    own = folder(cluster, job) / "state.json"  # where there are no ACLs others can write: it is not believed
+    os.chown(own, 2002, 2002)
+    own.write_text(forged)
+    assert cluster.harness.restart_arbiter() is cluster.port
+    assert cluster.job(job).checkpoint is None
     assert (folder(cluster, job) / "epoch").read_text().strip() == "1"
 
 
@@ -277,9 +313,7 @@ def test_a_log_that_we_may_not_read_is_said_and_costs_nothing_else(cluster: Driv
     private = site(cluster).shared()[0] / f"private-{harness(cluster).partition}"
     private.mkdir(mode=0o700)
     os.chown(private, 2001, 2001)
-    job = harness(cluster).submit_script(
-        PLAIN, "--gres=gpu:1", ELASTIC, f"--output=/shared/{private.name}/out.txt"
-    )
+    job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC, f"--output=/shared/{private.name}/out.txt")
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.RUNNING)
     wait_for("its output", (private / "out.txt").exists)
