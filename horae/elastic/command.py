@@ -3,6 +3,7 @@
 import argparse
 import os
 import pwd
+import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
@@ -135,13 +136,17 @@ def _run_slurm(options: argparse.Namespace) -> int:
     supervisor = Supervisor(run, folder, spool)
     if lock is None:
         supervisor.say("an older run of this job still holds its lock; it may not write any more")
-    return supervisor.run()
+    code = supervisor.run()
+    if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
+        slurm.stay(folder, epoch)
+    return code
 
 
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
     from .gate import Gate, comes_back
     from .mirror import Mirror, Together
+    from .tasks import RANK
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")
@@ -153,7 +158,7 @@ def _run_gate(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
-    gate = Gate(options.gate, options.member, options.gpus or 1, say)
+    gate = Gate(options.gate, options.member, 1 if options.gpus is None else options.gpus, say)
     gate.register()
     epoch = 0
     while True:
@@ -170,9 +175,11 @@ def _run_gate(options: argparse.Namespace) -> int:
         run.allocation = opening.allocation
         watch = gate.watch(epoch, folder)
         mirror = None
-        if options.log and opening.position == 0:
+        if options.log and opening.position == 0 and opening.role == RANK:
             mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
         run.watch = watch if mirror is None else Together.of(watch, mirror)
+        if opening.role != RANK:
+            _serve(run)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
         if mirror is not None:
@@ -180,6 +187,13 @@ def _run_gate(options: argparse.Namespace) -> int:
         gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code
+
+
+def _serve(run: Run) -> None:
+    """A member that serves the ranks (a parameter server): it ends by TERM, and has nothing to save."""
+    run.stop_signal = signal.SIGTERM
+    run.self_checkpointing = True
+    run.translate = lambda code: protocol.EXIT_STOPPED if code == 128 + signal.SIGTERM else code
 
 
 def _at(
