@@ -1,9 +1,8 @@
 """The queue tree of the capacity and of the fair scheduler, and what it says about tenants.
 
-A tenant is a queue or a user, as the site chooses. With queues, the leaf queues below Horae's are the tenants: their
-weight is what the scheduler guarantees them, their cap what it lets them hold at most. With users, the leaf queue is one for all and every user weighs the same.
-
-The capacity scheduler's shares are of the parent; GPUs are counted in the partitions a queue can use.
+A tenant is a queue or a user, as the site chooses. With queues, the leaf queues below Horae's are the tenants: they
+weigh what the scheduler guarantees them, and may hold what it lets them hold at most. With users, all share one leaf
+queue and weigh the same. The capacity scheduler's shares are of the parent; GPUs are counted in all partitions.
 """
 
 from __future__ import annotations
