@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gate", metavar="URL", help="stay, and train whenever this gate opens (YARN)")
     parser.add_argument("--member", help="this worker's name at the gate")
+    parser.add_argument("--log", metavar="URL", help="with --gate: rank 0's output is copied there, a file an epoch")
     parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
     parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
     parser.add_argument("--daemon", action="store_true", help="with --job: return at once and outlive the caller")
@@ -141,6 +142,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
     from .gate import Gate, comes_back
+    from .mirror import Mirror, Together
     from .tasks import RANK
 
     if not options.member:
@@ -168,11 +170,17 @@ def _run_gate(options: argparse.Namespace) -> int:
         run = _run_of(options, epoch, _at(opening.members, options, env))
         run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
         run.allocation = opening.allocation
-        run.watch = gate.watch(epoch)
         if opening.role != RANK:
             _serve(run)
+        watch = gate.watch(epoch, folder)
+        mirror = None
+        if options.log and opening.role == RANK and opening.position == 0:
+            mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
+        run.watch = watch if mirror is None else Together.of(watch, mirror)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
+        if mirror is not None:
+            mirror.finish()
         gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code

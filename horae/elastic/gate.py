@@ -5,10 +5,12 @@ A gate is a folder or URL with small JSON documents:
 
     gate             the arbiter   {epoch, state, members: [{name, gpus, host, role}, ...], port}
     epoch            the arbiter   the fence, written before the gate opens
-    members/NAME     the worker    {host, gpus, pid, time_s}: it is here and waits
+    members/NAME     the worker    {host, port, gpus, pid, time_s}: it is here and waits; two free ports from `port`
     acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended
+    news             the worker    replaced after each of these, so that one listing of many gates tells which changed
 
-`state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back) or `closed` (for good). Ranks
+`state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back, at most `grace_s` seconds after)
+or `closed` (for good). Ranks
 are given by position: a worker's ranks follow those of the members before it. Rank 0's host is the first member's.
 Completed work is acknowledged and ends the worker with 0; everything else comes back to the gate.
 
@@ -27,8 +29,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from . import documents, protocol, tasks
 from .gang import Member
+from .jobfolder import JobFolder
 from .protocol import State
-from .shape import Place, rank_environment
+from .shape import Place, free_ports, rank_environment
 
 _POLL_S = 0.5
 
@@ -111,11 +114,15 @@ class Gate:
         return self._url + "/" + protocol.EPOCH_FILE
 
     def register(self) -> None:
-        self._put("members/" + self._name, {"host": socket.getfqdn(), "gpus": self._gpus, "pid": os.getpid()})
+        host = os.environ.get(protocol.ENV_HOST) or socket.getfqdn()
+        value = {"host": host, "port": free_ports(), "gpus": self._gpus, "pid": os.getpid()}
+        self._put("members/" + self._name, value)
+        self._put("news", {"member": self._name})
 
     def acknowledge(self, epoch: int, state: str, code: int, mark: Optional[Dict[str, Any]], text: str) -> None:
         value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": text}
         self._put("acks/" + self._name, value)
+        self._put("news", {"member": self._name})
 
     def read(self) -> Dict[str, Any]:
         """What the arbiter says now; {} when that cannot be seen."""
@@ -148,8 +155,8 @@ class Gate:
                         self._say(str(error))
             time.sleep(_POLL_S)
 
-    def watch(self, epoch: int) -> "Callable[[], Watch]":
-        return lambda: Watch(self, epoch)
+    def watch(self, epoch: int, folder: JobFolder) -> "Callable[[], Watch]":
+        return lambda: Watch(self, epoch, folder)
 
     def _put(self, name: str, value: Dict[str, Any]) -> None:
         data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
@@ -173,10 +180,11 @@ class Watch(threading.Thread):
     A thread, because a gate may be a round trip away and the supervisor's loop must not wait for it.
     """
 
-    def __init__(self, gate: Gate, epoch: int) -> None:
+    def __init__(self, gate: Gate, epoch: int, folder: JobFolder) -> None:
         super().__init__(daemon=True)
         self._gate = gate
         self._epoch = epoch
+        self._folder = folder
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -184,7 +192,16 @@ class Watch(threading.Thread):
             value = self._gate.read()
             state, epoch = value.get("state"), value.get("epoch")
             if state in ("stop", "closed") or (isinstance(epoch, int) and epoch > self._epoch):
+                self._pass_grace(value.get("grace_s"))
                 os.kill(os.getpid(), signal.SIGUSR1)
+                return
+
+    def _pass_grace(self, grace_s: Any) -> None:
+        """The time to leave goes by the stop file, which the supervisor reads when the signal wakes it."""
+        if isinstance(grace_s, (int, float)):
+            try:
+                self._folder.request_stop(self._epoch, float(grace_s))
+            except OSError:  # no room on the disk: the job's own grace holds
                 return
 
     def end(self) -> None:
