@@ -17,7 +17,7 @@ import pytest
 from horae.elastic import documents
 from horae.elastic.gate import Opening
 from horae.elastic.shape import free_ports
-from tests.horae.elastic.exec_job import ELASTIC, ROOT, counter, until
+from tests.horae.elastic.exec_job import ELASTIC, PATIENCE_S, ROOT, counter, until
 
 
 class Yard:
@@ -29,23 +29,22 @@ class Yard:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
     def worker(self, name: str, source: str, gpus: int = 1, **env: str) -> None:
+        path = self.path / f"{name}.py"
+        path.write_text(textwrap.dedent(source))
+        self.supervise(name, [sys.executable, str(path)], gpus, PYTHONPATH=str(ROOT), **env)
+
+    def supervise(self, name: str, command: list[str], gpus: int = 1, **env: str) -> None:
         home = self.path / name
         home.mkdir()
-        (home / "train.py").write_text(textwrap.dedent(source))
-        argv = [
-            sys.executable,
-            str(ELASTIC),
-            "--gate",
-            f"file://{self.gate}",
-            "--member",
-            name,
-            "--gpus",
-            str(gpus),
-        ]
-        argv += ["--checkpoint", str(self.path / "ckpt"), "--", sys.executable, str(home / "train.py")]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+        argv = [sys.executable, str(ELASTIC), "--gate", f"file://{self.gate}", "--member", name, "--gpus", str(gpus)]
+        argv += ["--checkpoint", str(self.path / "ckpt"), "--", *command]
         self.workers[name] = subprocess.Popen(
-            argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            argv,
+            cwd=home,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until(f"{name} waits", (self.gate / "members" / name).exists)
 
@@ -57,14 +56,14 @@ class Yard:
     def say(self, value: dict[str, Any]) -> None:
         documents.put(str(self.gate / "gate"), json.dumps(value).encode())
 
-    def ack(self, name: str, epoch: int) -> dict[str, Any]:
+    def ack(self, name: str, epoch: int, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         path = self.gate / "acks" / name
 
         def found() -> Any:
             value = json.loads(path.read_text()) if path.exists() else {}
             return value if value.get("epoch") == epoch else None
 
-        return dict(until(f"{name} acknowledges epoch {epoch}", found))
+        return dict(until(f"{name} acknowledges epoch {epoch}", found, patience_s))
 
     def log(self, name: str) -> str:
         path = self.path / name / ".horae" / "output.log"
