@@ -75,6 +75,7 @@ class SlurmCluster:
         self._verdicts: dict[JobId, tuple[JobRow, reading.Judgement]] = {}
         self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
         self._timers: dict[JobId, threading.Timer] = {}
+        self._awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._late: list[str] = []  #: what deferred writes said, for the next observation's notes
         self._lock = threading.RLock()
 
@@ -112,6 +113,7 @@ class SlurmCluster:
             self._late.clear()
             self._memories.notes.clear()
             self._rows = {reading.port_id(row): row for row in rows}
+            self._awaited = reading.awaited(rows)
             self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self._rows}
             jobs: dict[JobId, ObservedJob] = {}
             due: list[tuple[JobRow, reading.Step]] = []
@@ -126,6 +128,8 @@ class SlurmCluster:
                     else:
                         self._memories.keep(verdict.memo)
                 due += [(row, step) for step in verdict.steps]
+                if verdict.memo.stop is not None and verdict.memo.stop.stay:
+                    due += self._let_go(job, row, verdict.memo, now_s)
             ask = self._client.ended if facts.accounting else None
             try:
                 gone = history.vanished(self._memories, frozenset(self._rows), ask, now_s, self._spool.forget)
@@ -133,6 +137,8 @@ class SlurmCluster:
             except PortError as error:
                 notes.append(error.text)
             ours = frozenset(jobs)
+            if held := reading.unseen(node_rows, rows, ours):  # their partition was edited away under them
+                node_rows += reading.out_of_bounds(self._client.nodes(()), held)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
             self._node_gpus = {node.name: node.gpus for node in nodes}
             jobs = reading.without_promises(jobs, self._rows, nodes)
@@ -168,10 +174,10 @@ class SlurmCluster:
                 return LogChunk(b"", offset)
             identity = f"{found.st_dev}:{found.st_ino}"
             start = 0 if offset > found.st_size else offset
-            data = self._transport.files.read(path, start, limit) or b""
+            data = self._transport.files.read(path, start, limit, owner=row.uid) or b""
         except OSError as error:
             raise FixConfiguration(
-                f"cannot read the log of {job}, {path}: {error.strerror}",
+                f"cannot read the log of {job}, {path}: {error.strerror or error}",
                 "run the trainer under horae-exec, or open the log",
             ) from error
         if offset > found.st_size:
@@ -384,16 +390,36 @@ class SlurmCluster:
             return
         now_s = time.time()
         epoch = grant.epoch if grant else row.restarts + 1
-        self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s)
+        stay = self._stays(row)
+        self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stay)
         account = self._spool.account(job, row.uid)
         young = row.start_s is not None and now_s - row.start_s < YOUNG_S
         if account.epoch != epoch and young and now_s < stop.at_s + stop.grace_s:
             return
-        self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s)))
-        if self._options.stop == "requeuehold":
+        self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s, stay=stay)))
+        if self._options.stop == "requeuehold" and account.epoch != epoch:  # a script of its own: TERM is its request
             self._client.write((requeue_hold(row.id),), doing)
         elif account.epoch != epoch or account.direct:
             self._client.signal(row.id, "USR1", doing)
+
+    def _stays(self, row: JobRow) -> bool:
+        """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
+        if self._options.stop != "auto":
+            return self._options.stop == "requeuehold"
+        held = self._facts is None or reading.CHECKPOINTED in self._facts.exit_hold
+        return not held or reading.is_awaited(row, self._awaited)
+
+    def _let_go(self, job: JobId, row: JobRow, memo: Memo, now_s: float) -> list[tuple[JobRow, reading.Step]]:
+        """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
+        account, grant = self._spool.account(job, row.uid), memo.of(row.restarts)
+        epoch = grant.epoch if grant else row.restarts + 1
+        if (account.ended, account.exit_code) != (epoch, reading.CHECKPOINTED):
+            return []
+        found = reading.let_go(row, memo, now_s)
+        if found is None:
+            return []
+        self._memories.put(found[0])
+        return [(row, found[1])]
 
     def _follow_up(self, due: Sequence[tuple[JobRow, reading.Step]]) -> list[str]:
         """Take the steps; an error of one is a note and hinders no other, for the next round sees it again."""

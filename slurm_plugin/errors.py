@@ -52,7 +52,7 @@ def port_error(text: str, doing: str) -> PortError:
     if _AUTH.search(sentence):
         return FixConfiguration(said, "check munge (or the token) and the clocks of this host and slurmctld's")
     if _DISABLED.search(sentence):
-        return FixConfiguration(said, "the job has Requeue=0; the Lua module sets Requeue=1 at submission")
+        return FixConfiguration(said, "the job has Requeue=0, or its partition is gone from slurm.conf")
     return TryLater(said)
 
 

@@ -127,10 +127,10 @@ def _running(
     row: JobRow, memo: Memo, options: Options, ours: bool, now_s: float
 ) -> tuple[JobState, Memo, tuple[Step, ...]]:
     grant = memo.of(row.restarts)
+    if row.state == "COMPLETING":  # a requeue may be counted already: neither the stop nor the epoch is a new one's
+        return JobState.STOPPING, memo, ()
     if memo.stop and memo.stop.restarts != row.restarts:
         memo = replace(memo, stop=None)
-    if row.state == "COMPLETING":
-        return JobState.STOPPING, memo, ()
     if row.state == "CONFIGURING" or row.reason == "Prolog":
         return JobState.STARTING, memo, ()
     if grant is not None and grant is memo.grant and not grant.started:
@@ -248,6 +248,30 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
     return state, memo, (Step(why, (requeue_hold(row.id),)),)
 
 
+def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
+    found: set[int] = set()
+    for row in rows:
+        if row.dependency and "afternotok" in row.dependency:
+            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
+                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    return frozenset(found)
+
+
+def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
+    array = re.match(r"\d+", row.id)
+    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:
+    """A job that has checkpointed and stays: requeued held, which starts no dependent. Again while it is lost."""
+    stop = memo.stop
+    if row.state != "RUNNING" or stop is None or (stop.forced and now_s < stop.signalled_s + 5.0):
+        return None
+    step = Step("it has checkpointed", (requeue_hold(row.id),))
+    return replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), step
+
+
 def block_kind(reason: str) -> BlockKind:
     if _LIMIT.match(reason):
         return BlockKind.LIMIT
@@ -261,6 +285,8 @@ def block_kind(reason: str) -> BlockKind:
 def _epoch(row: JobRow, memo: Memo) -> int:
     """Starts that Slurm has seen, in the journal's numbers; Slurm's own count where those are lost."""
     seen = max((grant.epoch for grant in memo.grants if grant.started), default=0)
+    if row.state == "COMPLETING" and memo.of(row.restarts) is None and memo.of(row.restarts - 1) is not None:
+        return seen
     ran = row.state in _HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
     if memo.of(row.restarts) is None and ran:
         return max(seen, row.restarts + 1)
@@ -356,6 +382,17 @@ def _rigid(
         time_limit_s=memo.limit_s,
         extra={"slurm_job": row.id, "partition": row.partition},
     )
+
+
+def unseen(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str]) -> frozenset[str]:
+    """Nodes that our jobs hold and that are in no managed partition (any more)."""
+    held = {node for row in jobs if row.state in _HOLDING and port_id(row) in ours for node in row.nodes}
+    return frozenset(held - {row.name for row in rows})
+
+
+def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRow]:
+    """Those of `rows`, as nodes on which nothing more is put."""
+    return [replace(row, state=row.state + "+drain") for row in rows if row.name in names]
 
 
 def nodes_of(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str], facts: Facts) -> tuple[Node, ...]:
