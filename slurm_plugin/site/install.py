@@ -80,7 +80,10 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         commands.append(f"call {epilog} from your own {own}, as its last line (jobs' ends then wake the arbiter)")
     if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
         commands.append(f"sacctmgr -i add user {said['user']} account=root adminlevel=Operator")
-    commands += ["scontrol reconfigure", "systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
+    commands.append("scontrol reconfigure")
+    if own is None:  # Slurm takes up a first EpilogSlurmctld only when it starts; jobs run on meanwhile
+        commands.append("systemctl restart slurmctld")
+    commands += ["systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
     return changes, commands
 
 

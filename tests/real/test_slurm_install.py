@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ def bare(tmp_path: Path) -> Iterator[PrivateSlurm]:
     (lab.folder / "etc/job_submit.lua").write_text(SITE_LUA)
     lab.run(["scontrol", "reconfigure"])
     yield lab
-    lab.run(["scancel", f"--user={getpass.getuser()}"], check=False)
+    lab.run(["scancel", "--signal=KILL", "--full", f"--user={getpass.getuser()}"], check=False)
     lab.down()
 
 
@@ -95,7 +96,12 @@ def state(lab: PrivateSlurm, job: str) -> str:
 def run_what_it_says(lab: PrivateSlurm, commands: Sequence[str]) -> None:
     """The commands that installing ends with, as the administrator runs them (systemd and the doctor apart)."""
     for command in commands:
-        if not command.startswith(("systemctl", "horae doctor")):
+        if command == "systemctl restart slurmctld":
+            lab.kill("slurmctld", signal.SIGTERM)
+            lab.start_controller()
+            wait_for("nodes are back", lambda: lab.run(["sinfo", "-hN", "-p", "dl", "-o", "%T"]).stdout.split()
+                     == ["idle", "idle"], 120)  # fmt: skip
+        elif not command.startswith(("systemctl", "horae doctor")):
             lab.run(["sh", "-c", command])
 
 
