@@ -34,13 +34,16 @@ from horae.port import (
 from horae.spec import JobSpec
 from policy.model import Allocation, Limits, Pinning
 from slurm_plugin import history, reading, shapes
+from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.spool import Account, Spool
 from slurm_plugin.transport import LocalTransport, Transport
+from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
 
 RESTART_GAP_S = 1.0
 ACCOUNT_AGE_S = 5.0
@@ -53,7 +56,7 @@ _FACTS_AGE_S = 300.0
 class SlurmCluster:
     """`ClusterPort` of one Slurm. Thread-safe: one lock around what is remembered."""
 
-    def __init__(self, options: Options, transport: Transport, client: CommandClient) -> None:
+    def __init__(self, options: Options, transport: Transport, client: Routes) -> None:
         self._options, self._transport, self._client = options, transport, client
         self._spool = Spool(transport.files, options.spool)
         folder = Path(options.state or f"{options.spool}/state")
@@ -81,6 +84,8 @@ class SlurmCluster:
     def facts(self) -> Facts:
         if self._facts is None or time.monotonic() - self._facts_s > _FACTS_AGE_S:
             self._facts, self._facts_s = self._client.facts(), time.monotonic()
+            if self._facts.requests is not None:
+                self._client.pace.bound(*self._facts.requests)
         return self._facts
 
     def capabilities(self) -> Capabilities:
@@ -104,7 +109,7 @@ class SlurmCluster:
             node_rows = self._client.nodes(partitions)
             now_s = time.time()
             claim = self._spool.claimed()
-            notes = [*self._late, *self._memories.notes]
+            notes = [*self._late, *self._memories.notes, *self._client.notes()]
             self._late.clear()
             self._memories.notes.clear()
             self._rows = {reading.port_id(row): row for row in rows}
@@ -186,21 +191,26 @@ class SlurmCluster:
     # --- for the doctor ---
 
     @property
-    def client(self) -> CommandClient:
+    def client(self) -> Routes:
         return self._client
+
+    @property
+    def command(self) -> CommandClient:
+        """The command line, for what only it can do."""
+        return next(client for client in self._client.clients if isinstance(client, CommandClient))
 
     @property
     def spool(self) -> Spool:
         return self._spool
 
     def account(self) -> str:
-        return self._client.account()
+        return self.command.account()
 
     def admin_level(self, user: str) -> str:
-        return self._client.admin_level(user)
+        return self.command.admin_level(user)
 
     def clock_offset_s(self) -> float:
-        return self._client.clock() - time.time()
+        return self.command.clock() - time.time()
 
     # --- who we are ---
 
@@ -239,15 +249,15 @@ class SlurmCluster:
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            lines = shapes.start_lines(row, memo, grant)
+            writes = shapes.start_writes(row, memo, grant)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
             wait_s = self._gap(memo, nodes)
             if wait_s > 0:
-                self._later(job, wait_s, lines)
+                self._later(job, wait_s, writes)
             else:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         raise Never("Slurm cannot change a running job's GPUs; stop it and start it in the new shape")
@@ -259,7 +269,7 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if memo.outstanding and row.state == "PENDING":
-                self._client.write((f"hold {row.id}",), f"taking back the grant of {job}")
+                self._client.write((hold(row.id),), f"taking back the grant of {job}")
                 # If it began to run before the hold came, the next observation asks it to leave.
                 stop = Stop(time.time(), grace_s, row.restarts)
                 self._memories.put(replace(memo.with_last(withdrawn=True, recalled=True), stop=stop))
@@ -291,12 +301,12 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if not seen.state.ended:
-                lines = [f"release {row.id}"]
+                writes = [release(row.id)]
                 if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    lines.insert(0, shapes.original(row))
+                    writes.insert(0, shapes.original(row))
                 if memo.ordered:
-                    lines.insert(0, f"update jobid={row.id} SiteFactor=0")
-                self._client.write(lines, f"handing {job} back to Slurm")
+                    writes.insert(0, update(row.id, Change(site_factor=0)))
+                self._client.write(writes, f"handing {job} back to Slurm")
             self._memories.put(replace(memo, released=True))
             self._spool.forget(job)
 
@@ -310,13 +320,13 @@ class SlurmCluster:
             own = [self._rows[job].priority - self._memories.get(job).ordered for job in pending]
             # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
             step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
-            lines, memos = [], []
+            writes, memos = [], []
             for rank, job in enumerate(reversed(pending), start=1):
                 memo, factor = self._memories.get(job), rank * step
                 if memo.ordered != factor:
-                    lines.append(f"update jobid={self._rows[job].id} SiteFactor={factor}")
+                    writes.append(update(self._rows[job].id, Change(site_factor=factor)))
                     memos.append(replace(memo, ordered=factor))
-            self._client.write(lines, "ordering the pending jobs")
+            self._client.write(writes, "ordering the pending jobs")
             for memo in memos:
                 self._memories.put(memo)
 
@@ -346,14 +356,14 @@ class SlurmCluster:
             return 0.0
         return max(memo.left[1] + RESTART_GAP_S - time.time(), 0.0)
 
-    def _later(self, job: JobId, wait_s: float, lines: tuple[str, ...]) -> None:
+    def _later(self, job: JobId, wait_s: float, writes: tuple[Write, ...]) -> None:
         self._cancel_timer(job)
-        timer = threading.Timer(wait_s, self._deferred, (job, lines))
+        timer = threading.Timer(wait_s, self._deferred, (job, writes))
         timer.daemon = True
         self._timers[job] = timer
         timer.start()
 
-    def _deferred(self, job: JobId, lines: tuple[str, ...]) -> None:
+    def _deferred(self, job: JobId, writes: tuple[Write, ...]) -> None:
         with self._lock:
             if self._timers.pop(job, None) is None:
                 return
@@ -361,7 +371,7 @@ class SlurmCluster:
                 self._late.append(f"{job}: not started, another arbiter claimed the cluster")
                 return
             try:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
             except PortError as error:
                 self._late.append(f"{job}: {error.text}")
                 self._memories.put(self._memories.get(job).with_last(withdrawn=True))
@@ -392,7 +402,7 @@ class SlurmCluster:
             return
         self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s, stay=stay)))
         if self._options.stop == "requeuehold" and account.epoch != epoch:  # a script of its own: TERM is its request
-            self._client.write((f"requeuehold {row.id}",), doing)
+            self._client.write((requeue_hold(row.id),), doing)
         elif account.epoch != epoch or account.direct:
             self._client.signal(row.id, "USR1", doing)
 
@@ -425,7 +435,7 @@ class SlurmCluster:
                 if step.ask:
                     self._ask_to_leave(row, f"{row.id}: {step.why}")
                 else:
-                    self._client.write(step.lines, f"{row.id}: {step.why}")
+                    self._client.write(step.writes, f"{row.id}: {step.why}")
             except PortError as error:
                 notes.append(error.text)
         return notes
@@ -469,5 +479,4 @@ def connect(options: Mapping[str, Any]) -> SlurmCluster:
         transport = SshTransport(checked)
     else:
         transport = LocalTransport(checked.prefix, checked.environment)
-    client = CommandClient(transport, checked.path, checked.timeout_s)
-    return SlurmCluster(checked, transport, client)
+    return SlurmCluster(checked, transport, choose(checked, transport))
