@@ -1,1 +1,1 @@
-"""The room of the Hadoop YARN adapter. It is empty: no `horae.clusters` entry point leads here yet."""
+"""Hadoop YARN: the cluster's REST interfaces as typed clients, and the adapter that is made of them."""

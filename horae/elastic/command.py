@@ -3,6 +3,7 @@
 import argparse
 import os
 import pwd
+import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
@@ -134,12 +135,16 @@ def _run_slurm(options: argparse.Namespace) -> int:
     supervisor = Supervisor(run, folder, spool)
     if lock is None:
         supervisor.say("an older run of this job still holds its lock; it may not write any more")
-    return supervisor.run()
+    code = supervisor.run()
+    if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
+        slurm.stay(folder, epoch)
+    return code
 
 
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
     from .gate import Gate, comes_back
+    from .tasks import RANK
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")
@@ -151,7 +156,7 @@ def _run_gate(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
-    gate = Gate(options.gate, options.member, options.gpus or 1, say)
+    gate = Gate(options.gate, options.member, 1 if options.gpus is None else options.gpus, say)
     gate.register()
     epoch = 0
     while True:
@@ -167,11 +172,20 @@ def _run_gate(options: argparse.Namespace) -> int:
         run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
         run.allocation = opening.allocation
         run.watch = gate.watch(epoch)
+        if opening.role != RANK:
+            _serve(run)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
         gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code
+
+
+def _serve(run: Run) -> None:
+    """A member that serves the ranks (a parameter server): it ends by TERM, and has nothing to save."""
+    run.stop_signal = signal.SIGTERM
+    run.self_checkpointing = True
+    run.translate = lambda code: protocol.EXIT_STOPPED if code == 128 + signal.SIGTERM else code
 
 
 def _at(

@@ -3,7 +3,7 @@ replaced by a new one).
 
 A gate is a folder or URL with small JSON documents:
 
-    gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}
+    gate             the arbiter   {epoch, state, members: [{name, gpus, host, role}, ...], port}
     epoch            the arbiter   the fence, written before the gate opens
     members/NAME     the worker    {host, gpus, pid, time_s}: it is here and waits
     acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended
@@ -11,6 +11,10 @@ A gate is a folder or URL with small JSON documents:
 `state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back) or `closed` (for good). Ranks
 are given by position: a worker's ranks follow those of the members before it. Rank 0's host is the first member's.
 Completed work is acknowledged and ends the worker with 0; everything else comes back to the gate.
+
+`role` is `worker` where it is left out. A member of another role (`ps`, `scheduler`) has no GPU and no rank: it runs
+its own command once in every shape, is told of the gang in its framework's words (`tasks`), and is asked to end by
+TERM, for it has nothing to save. Such members serve for ever: a job is complete when its workers are.
 """
 
 import json
@@ -19,14 +23,31 @@ import signal
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from . import documents, protocol
+from . import documents, protocol, tasks
 from .gang import Member
 from .protocol import State
 from .shape import Place, rank_environment
 
 _POLL_S = 0.5
+
+
+class _Entry(NamedTuple):
+    """One member in the gate's list."""
+
+    name: str
+    gpus: int
+    host: str
+    role: str
+
+    @classmethod
+    def of(cls, value: Dict[str, Any]) -> "_Entry":
+        role = str(value.get("role") or tasks.RANK)
+        gpus = int(value["gpus"])
+        if (gpus > 0) != (role == tasks.RANK):
+            raise ValueError("a %s with %d GPUs" % (role, gpus))
+        return cls(str(value["name"]), gpus, str(value.get("host") or ""), role)
 
 
 class Opening:
@@ -36,30 +57,40 @@ class Opening:
         """Raises ValueError for a gate that is not well-formed, or that is not open to `name`."""
         try:
             self.epoch = int(value["epoch"])
-            listed = [(str(each["name"]), int(each["gpus"]), str(each.get("host") or "")) for each in value["members"]]
+            listed = [_Entry.of(each) for each in value["members"]]
             self.port = int(value.get("port") or 0)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError("the gate cannot be read: %r" % error) from None
-        names = [each[0] for each in listed]
-        if name not in names:
+        workers = [each for each in listed if each.role == tasks.RANK]
+        others = [each for each in listed if each.role != tasks.RANK]
+        mine = next((each for each in listed if each.name == name), None)
+        if mine is None or not workers:
             raise ValueError("the gate of epoch %d is not open to %s" % (self.epoch, name))
+        self.role = mine.role
         self.allocation: Dict[str, int] = {}
-        for each, gpus, _host in listed:
-            self.allocation[each] = self.allocation.get(each, 0) + gpus
-        self.position = names.index(name)
-        self.gpus = listed[self.position][1]
-        self.first_rank = sum(gpus for _, gpus, _ in listed[: self.position])
-        self.world = sum(gpus for _, gpus, _ in listed)
-        self.first_host = listed[0][2]
+        for each in workers:
+            self.allocation[each.name] = self.allocation.get(each.name, 0) + each.gpus
+        hosts = [each.host for each in workers for _ in range(each.gpus)]
+        self.tasks = tasks.tasks(hosts, [(each.role, each.host) for each in others])
+        self.world = len(hosts)
+        self.position = (others if mine in others else workers).index(mine)
+        self.gpus = mine.gpus
+        self.first_rank = sum(each.gpus for each in workers[: self.position])
+        self.first_host = workers[0].host
 
     def members(self, command: Sequence[str], env: Dict[str, str], cwd: str, name: str) -> List[Member]:
-        """This worker's ranks."""
+        """This worker's ranks, or the one process of a member of another role."""
+        if self.role != tasks.RANK:
+            words = dict(env)
+            tasks.fit(words, self.tasks, self.world + self.position, self.port)
+            return [Member(command, words, cwd, 0)]
         found = []
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(str(i) for i in range(self.gpus))
         for i in range(self.gpus):
             place = Place(self.first_rank + i, name, i, self.gpus, devices, node_rank=self.position)
             words = dict(env)
             words.update(rank_environment(place, self.allocation, self.world, self.first_host, self.port))
+            tasks.fit(words, self.tasks, place.rank, self.port)
             label = b"%d: " % place.rank if self.gpus > 1 else None
             found.append(Member(command, words, cwd, place.rank, label))
         return found

@@ -28,10 +28,10 @@ class Yard:
         self.gate = path / "gate"
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
-    def worker(self, name: str, source: str, gpus: int = 1) -> None:
+    def worker(self, name: str, source: str, gpus: int = 1, **env: str) -> None:
         home = self.path / name
         home.mkdir()
-        (self.path / "train.py").write_text(textwrap.dedent(source))
+        (home / "train.py").write_text(textwrap.dedent(source))
         argv = [
             sys.executable,
             str(ELASTIC),
@@ -42,8 +42,8 @@ class Yard:
             "--gpus",
             str(gpus),
         ]
-        argv += ["--checkpoint", str(self.path / "ckpt"), "--", sys.executable, str(self.path / "train.py")]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        argv += ["--checkpoint", str(self.path / "ckpt"), "--", sys.executable, str(home / "train.py")]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
         self.workers[name] = subprocess.Popen(
             argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -138,9 +138,61 @@ def test_a_newer_opening_supersedes_a_running_one(yard: Yard) -> None:
     until("it waits again", lambda: "not open to w-a" in yard.log("w-a"))
 
 
+TELLS = """
+    import json, os, time
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    task = cluster.get("task", {})
+    print("told", len(cluster.get("cluster", {}).get("worker", ())), task.get("type"), task.get("index"), flush=True)
+"""
+
+
+def test_each_shape_has_its_own_tf_config_and_servers_serve_all_of_them(yard: Yard) -> None:
+    """Workers come and go; the parameter server is told of every shape, and ends without a word of failure."""
+    for name in ("w-a", "w-b", "w-c"):
+        yard.worker(name, TELLS + counter(), HORAE_FRAMEWORK="tensorflow", TF_CONFIG="left by another")
+    yard.worker("ps-0", TELLS + "    time.sleep(3600)\n", gpus=0, HORAE_FRAMEWORK="tensorflow")
+    workers = [{"name": name, "gpus": 1, "host": "127.0.0.1"} for name in ("w-b", "w-a", "w-c")]
+    server = {"name": "ps-0", "gpus": 0, "host": "127.0.0.1", "role": "ps"}
+    documents.put(str(yard.gate / "epoch"), b"1")
+    yard.say({"epoch": 1, "state": "open", "members": [server, *workers[:2]], "port": free_ports()})
+    until("progress", lambda: "step=8/" in yard.log("w-b"))
+    until("the server is up", lambda: "told 1 ps 0" in yard.log("ps-0"))
+    until("the chief is told", lambda: "told 1 chief 0" in yard.log("w-b"))
+    until("the worker is told", lambda: "told 1 worker 0" in yard.log("w-a"))
+    yard.say({"epoch": 1, "state": "stop", "members": []})
+    assert [yard.ack(name, 1)["state"] for name in ("w-a", "w-b", "ps-0")] == ["stopped"] * 3
+    documents.put(str(yard.gate / "epoch"), b"2")
+    yard.say({"epoch": 2, "state": "open", "members": [*workers, server], "port": free_ports()})
+    until("the server is told", lambda: "told 2 ps 0" in yard.log("ps-0"))
+    until("the new worker is told", lambda: "told 2 worker 1" in yard.log("w-c"))
+    yard.say({"epoch": 2, "state": "closed"})
+    assert [yard.workers[name].wait(30) for name in ("ps-0", "w-c")] == [0, 0]
+
+
+def test_a_server_that_fails_is_told(yard: Yard) -> None:
+    yard.worker("w-a", counter())
+    yard.worker("ps-0", "raise SystemExit(3)", gpus=0)
+    members = [
+        {"name": "w-a", "gpus": 1, "host": "127.0.0.1"},
+        {"name": "ps-0", "gpus": 0, "host": "127.0.0.1", "role": "ps"},
+    ]
+    yard.say({"epoch": 1, "state": "open", "members": members, "port": free_ports()})
+    ack = yard.ack("ps-0", 1)
+    assert (ack["state"], ack["exit_code"]) == ("failed", 3)
+
+
 @pytest.mark.parametrize(
     "value",
-    [{}, {"epoch": 1}, {"epoch": "x", "members": []}, {"epoch": 1, "members": [{"name": "w"}]}, {"members": 3}],
+    [
+        {},
+        {"epoch": 1},
+        {"epoch": "x", "members": []},
+        {"epoch": 1, "members": [{"name": "w"}]},
+        {"members": 3},
+        {"epoch": 1, "members": [{"name": "w", "gpus": 0}]},
+        {"epoch": 1, "members": [{"name": "w", "gpus": 1, "role": "ps"}]},
+        {"epoch": 1, "members": [{"name": "w", "gpus": 0, "role": "ps"}]},
+    ],
 )
 def test_a_gate_that_is_not_well_formed_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="gate"):
