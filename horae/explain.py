@@ -18,7 +18,7 @@ from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.views import state_word
-from horae.port import JobId
+from horae.port import JobId, JobState
 from policy.model import EMPTY, Allocation, Gpus, Seconds
 
 
@@ -81,7 +81,9 @@ def explain(
 
 def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
-        return [Cause("end", record.end_text or f"it is {record.ended}")]
+        asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
+        why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
+        return [*why, Cause("end", record.end_text or f"it is {record.ended}")]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
