@@ -31,7 +31,8 @@ _VALUES = {
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
-    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in|(?:going )?into|entering)\s*:?\s+)?"
+    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now"
+    rf"|in|(?:going )?into|entering)\s*:?\s+)?"
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )

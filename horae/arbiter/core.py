@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
-from horae.arbiter import evidence, feedback, outcomes, recovery, round
+from horae.arbiter import evidence, feedback, outcomes, probes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
 from horae.arbiter.judge import Answer, Question
@@ -288,6 +288,7 @@ class Core:
         times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
         times.append(self._vetoes_end_s.get(pool, 0.0))
         for record in self.ledger.live(pool):
+            times += probes.due_s(record, self.config.probes)
             for node_times in record.leases.values():
                 times += node_times
             if record.state is JobState.LOST:
