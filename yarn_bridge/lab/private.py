@@ -92,6 +92,10 @@ class PrivateHadoop:
                 _kill(pid, signal.SIGKILL)
             time.sleep(0.05)
         (self.folder / "lab.json").unlink(missing_ok=True)
+        for path in (self.folder / "data").glob("*"):
+            if (path / "logs").is_dir():  # what its containers said, by application
+                shutil.rmtree(self.folder / "log" / f"containers-{path.name}", ignore_errors=True)
+                (path / "logs").rename(self.folder / "log" / f"containers-{path.name}")
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         return LabState(self.folder.name, False, f"down; its logs are in {self.folder / 'log'}")
 
