@@ -22,7 +22,7 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
-from policy.model import BadInput, GpuRange
+from policy.model import BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
@@ -72,8 +72,7 @@ def hadoop_336(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHado
 
 
 class YarnHarness:
-    patience_s = 90.0
-    can_lose_nodes = True
+    patience_s = 120.0
 
     def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
         self.lab, self.shared = lab, shared
@@ -81,6 +80,11 @@ class YarnHarness:
         self._ports: list[YarnCluster] = []
         shutil.copy(_TRAINER, shared / "trainer.py")
         self.port: ClusterPort = self._connect()
+
+    @property
+    def can_lose_nodes(self) -> bool:
+        """Only where a job can be pinned to the node that will be lost."""
+        return self.port.capabilities().limits.pinning is Pinning.EXACT
 
     @property
     def options(self) -> dict[str, object]:
