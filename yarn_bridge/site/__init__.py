@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horae.sites import Change
+from yarn_bridge.site.doctor import checks
 from yarn_bridge.site.install import opened, planned
 from yarn_bridge.site.scheduler_conf import SchedulerConf
 
-__all__ = ["YarnSite"]
+__all__ = ["YarnSite", "checks"]
 
 
 class YarnSite:
