@@ -13,7 +13,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
+_CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
 
 
@@ -48,27 +49,31 @@ def reap_orphans() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def cluster_of(release: str, folder: Path) -> Iterator[PrivateHadoop]:
-    reap_orphans()
-    lab = PrivateHadoop(folder, default_folder() / "hadoop")
-    try:
-        lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
-    except BadInput as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no private Hadoop here: {error}")
-    yield lab
-    lab.down()
+def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
+    """The session's cluster of this release: every module has a fixture of its own, and they share it."""
+    made = config.stash.setdefault(_CLUSTERS, {})
+    if release not in made:
+        reap_orphans()
+        lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
+        config.add_cleanup(lab.down)
+        try:
+            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
+        except BadInput as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no private Hadoop here: {error}")
+        made[release] = lab
+    return made[release]
 
 
 @pytest.fixture(scope="session")
-def hadoop_342(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
-    yield from cluster_of("3.4.2", tmp_path_factory.mktemp("hadoop342"))
+def hadoop_342(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def hadoop_336(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
-    yield from cluster_of("3.3.6", tmp_path_factory.mktemp("hadoop336"))
+def hadoop_336(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.3.6", pytestconfig, tmp_path_factory)
 
 
 class YarnHarness:
