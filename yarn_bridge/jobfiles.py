@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.checkpoints import newest_mark
@@ -25,6 +25,9 @@ class Seen:
     stamp: float
     unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
     fresh: bool = True  #: its gate was not written by this process yet
+    members: dict[str, Worker] = field(default_factory=dict)
+    acks: dict[str, Ack] = field(default_factory=dict)
+    looked_s: float = 0.0  #: when its service was read last
 
 
 class JobFiles:

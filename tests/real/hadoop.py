@@ -140,6 +140,7 @@ class YarnHarness:
             port.cancel(job.id)
         for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")):
             port.manager.kill(each.id, owner=each.user)
+        self.lab.wait_manager()
         wait_for("services end", lambda: not port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")))
         wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
         for each in self._ports:
