@@ -95,6 +95,18 @@ class YarnHarness:
     def options(self) -> dict[str, object]:
         return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
 
+    @property
+    def facts(self) -> dict[str, str]:
+        return {key: value for key, value in self.lab.facts().items() if isinstance(value, str)}
+
+    def log(self, job: JobId) -> bytes:
+        data, offset = b"", 0
+        while True:
+            chunk = self.port.read_log(job, offset)
+            data, offset = data + chunk.data, chunk.next_offset
+            if chunk.eof:
+                return data
+
     def pause(self) -> None:
         time.sleep(0.2)  # each look at a job on the move costs the ResourceManager a question to its service
 
