@@ -29,8 +29,14 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture
-def options(hadoop_342: PrivateHadoop) -> Options:
-    return parse_options(hadoop_342.facts())
+def cluster(request: pytest.FixtureRequest) -> PrivateHadoop:
+    found: PrivateHadoop = request.getfixturevalue("hadoop_342")
+    return found
+
+
+@pytest.fixture
+def options(cluster: PrivateHadoop) -> Options:
+    return parse_options(cluster.facts())
 
 
 @pytest.fixture
@@ -40,9 +46,7 @@ def manager(options: Options) -> Iterator[ResourceManager]:
     made.close()
 
 
-def test_install_puts_a_queue_in_and_takes_it_out(
-    hadoop_342: PrivateHadoop, manager: ResourceManager, options: Options, tmp_path: Path
-) -> None:
+def test_install_puts_a_queue_in_and_takes_it_out(manager: ResourceManager, options: Options, tmp_path: Path) -> None:
     given = {
         "rm": options.resource_manager[0],
         "queue": "root.trial",
@@ -63,8 +67,8 @@ def test_install_puts_a_queue_in_and_takes_it_out(
     assert manager.scheduler_conf() == before
 
 
-def test_doctor_finds_the_lab_fit_for_horae(hadoop_342: PrivateHadoop) -> None:
-    found = checks(hadoop_342.facts())
+def test_doctor_finds_the_lab_fit_for_horae(cluster: PrivateHadoop) -> None:
+    found = checks(cluster.facts())
     failed = [f"{check.name}: {check.text}" for check in found if check.verdict is Verdict.FAIL]
     assert failed == []
     passed = {check.name for check in found if check.verdict is Verdict.OK}
