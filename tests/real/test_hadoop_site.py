@@ -11,10 +11,7 @@ import pytest
 from horae import sites
 from horae.doctor import Verdict
 from horae.port import Never, TryLater
-from tests.real.hadoop import (
-    hadoop_342,  # noqa: F401 - a fixture
-    wait_for,
-)
+from tests.real.hadoop import cluster_of, wait_for
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.lab.private import PrivateHadoop
@@ -28,10 +25,9 @@ from yarn_bridge.site import YarnSite, checks
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
-@pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> PrivateHadoop:
-    found: PrivateHadoop = request.getfixturevalue("hadoop_342")
-    return found
+@pytest.fixture(scope="module")
+def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture
