@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
+from horae.arbiter.profiles import Measurement
 from horae.arbiter.snapshot import backoff_until, occupies
 from horae.config import Config
 from horae.journal.events import Verb
@@ -24,7 +26,8 @@ from policy.model import EMPTY, Allocation, Gpus, Seconds
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
-    what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`
+    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end` or `limit`
+    what: str
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     change: str = ""  #: what would change it
@@ -50,12 +53,19 @@ class Explanation:
 
 
 def explain(
-    ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, plan: Sequence[Step] = ()
+    ledger: Ledger,
+    config: Config,
+    record: JobRecord,
+    now_s: Seconds,
+    plan: Sequence[Step] = (),
+    measured: Mapping[JobId, Measurement] = EMPTY,
 ) -> Explanation:
+    """`measured`: newer than what the ledger holds."""
     books = ledger.pool(record.pool)
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+    causes += _app(ledger, config, record, measured)
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -181,6 +191,12 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
             )
         )
     return causes
+
+
+def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[JobId, Measurement]) -> list[Cause]:
+    """How it stands in its app, where the app is more than this job."""
+    found = views.standing(ledger, config, record, measured)
+    return [] if found is None else [Cause("app", found.text, found.numbers, found.change)]
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:

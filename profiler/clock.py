@@ -25,7 +25,7 @@ _NAMED = (
     rf"|(?P<day2>{_I})[ -](?P<month2>[A-Z][a-z]{{2}})))"
 )
 _STAMP = re.compile(
-    rf"(?:{_DATE}|{_NAMED}(?:[ -,]+(?P<year>{_I}))?|(?P<compact>{_I})|\b[IWEF]\d{{4}})?"
+    rf"(?:{_DATE}|{_NAMED}(?:[ -,]+(?P<year>{_I}))?|(?P<compact>{_I})|\b[IWEF]\d{{4}}(?:\d{{4}})?)?"
     rf"(?:[T ,_-]|\s{{1,2}}|:)?(?P<clock>{_D})(?:\s?(?P<half>[AaPp][Mm])\b)?(?:\s(?P<lateyear>{_I}))?"
 )
 _HEAD = 120  #: canonical characters in which a stamp is looked for

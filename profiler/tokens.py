@@ -20,12 +20,12 @@ _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _KINDS = {
     INT: r"[1-9]\d{0,2}(?:,\d{3})+(?![\d.])|\d+",
     DEC: r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
-    DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?![\d:])",
+    DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?!\d|:\d)",
 }
 _PLAIN = {
     INT: r"\d+",
     DEC: r"\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
-    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?![\d:])",
+    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?!\d|:\d)",
 }
 _GROUP_KIND = (None, DUR, DEC, INT)
 _NUMBER = re.compile(f"({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]})")

@@ -25,6 +25,7 @@ import structlog
 
 from horae import explain as explaining
 from horae.arbiter import authority
+from horae.arbiter.agents import Agents
 from horae.arbiter.authority import Caller
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
 from horae.arbiter.desk import Desk, NoSuchJob
@@ -100,7 +101,7 @@ class Arbiter:
         })  # fmt: skip
         self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
         self._core = Core(config, self._journal, means or standard(), apps)
-        self._desk = Desk(self._core)
+        self._desk, self._agents = Desk(self._core), Agents(self._core)
         self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
         self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
             "hands": queue.SimpleQueue(),
@@ -327,6 +328,10 @@ class Arbiter:
         """The jobs that are being handed back."""
         return self._ask(lambda: self._desk.release_all(caller))
 
+    def agents(self, what: Callable[[Agents], T]) -> T:
+        """Ask the desk of apps' own agents. Raises BadInput, NotAllowed, TryLater, JournalStopped."""
+        return self._ask(lambda: what(self._agents))
+
     def wake(self) -> None:
         """Something happened in the cluster: look soon."""
         self._ask(self._core.wake)
@@ -347,7 +352,9 @@ class Arbiter:
         def look() -> Explanation:
             record = self._record(job)
             plan = self._core.plans.get(record.pool, ())
-            return explaining.explain(self._core.ledger, self.config, record, self._core.now_s(), plan)
+            return explaining.explain(
+                self._core.ledger, self.config, record, self._core.now_s(), plan, self._core.fresh
+            )
 
         return self._ask(look)
 

@@ -137,7 +137,10 @@ def _run_slurm(options: argparse.Namespace) -> int:
     supervisor = Supervisor(run, folder, spool)
     if lock is None:
         supervisor.say("an older run of this job still holds its lock; it may not write any more")
-    return supervisor.run()
+    code = supervisor.run()
+    if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
+        slurm.stay(folder, epoch)
+    return code
 
 
 def _run_gate(options: argparse.Namespace) -> int:

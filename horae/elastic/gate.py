@@ -10,9 +10,9 @@ A gate is a folder or URL with small JSON documents:
     news             the worker    replaced after each of these, so that one listing of many gates tells which changed
 
 `state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back, at most `grace_s` seconds after)
-or `closed` (for good). Ranks
-are given by position: a worker's ranks follow those of the members before it. Rank 0's host is the first member's.
-Completed work is acknowledged and ends the worker with 0; everything else comes back to the gate.
+or `closed` (for good). Ranks are given by position: a worker's ranks follow those of the members before it. Rank 0's
+host is the first member's. Completed work is acknowledged and ends the worker with 0; everything else comes back to
+the gate.
 
 A job with servers (`tasks`) ends together: a member whose ranks have finished writes `done/NAME` with the epoch, keeps
 its servers, and tells its end once all members have written theirs.

@@ -40,7 +40,7 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         facts = cluster.facts()
         took = time.monotonic() - began
         found = [Check("controller", OK, f"Slurm {facts.version} of {facts.cluster} answers in {took * 1000:.0f} ms")]
-        settings = settings_of(cluster.client.ask("show config"))
+        settings = settings_of(cluster.command.ask("show config"))
         found += _settings(facts, settings, checked.partitions)
         found += _rights(cluster, settings)
         found += _spool(cluster, checked.spool)

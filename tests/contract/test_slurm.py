@@ -1,4 +1,7 @@
-"""The contract over real, unpatched Slurm: 22.05 as private processes, 24.11 and 26.05 in containers over SSH."""
+"""The contract over real, unpatched Slurm: 22.05 as private processes, 24.11 and 26.05 in containers over SSH.
+
+24.11 is judged twice: by the command line, and by slurmrestd wherever that has a route.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,12 @@ del test_submitting_twice_is_submitting_once  # noqa: F821
 del test_another_specification_under_a_known_name_is_refused  # noqa: F821
 
 
-@pytest.fixture(params=["private_slurm", "slurm_2411", "slurm_2605"])
+@pytest.fixture(params=["private_slurm", "slurm_2411", "slurm_2411 by slurmrestd", "slurm_2605"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmHarness]:
-    made = SlurmHarness(request.getfixturevalue(request.param), tmp_path / "memory")
+    fixture, _, client = request.param.partition(" by ")
+    cluster = request.getfixturevalue(fixture)
+    more = {"client": client, "rest_url": cluster.rest_url()} if client else {}
+    made = SlurmHarness(cluster, tmp_path / "memory", more=more)
     yield made
     made.end()
 

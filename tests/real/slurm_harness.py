@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
@@ -19,8 +22,15 @@ class SlurmHarness:
     patience_s = 40.0
     can_lose_nodes = True
 
-    def __init__(self, cluster: RealSlurm, memory: Path, partition: str | None = None) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        cluster: RealSlurm,
+        memory: Path,
+        partition: str | None = None,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`more`: options of the adapter beyond those that reach the cluster."""
+        self.cluster, self._more = cluster, more
         self.partition = partition or fresh_partition(cluster)
         self._memory = memory
         self._ports: list[ClusterPort] = []
@@ -50,7 +60,7 @@ class SlurmHarness:
         return next(job.id for job in self.port.observe().jobs if job.id.split(".")[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
-        port = connect({**self.cluster.options(self.partition), "state": str(self._memory)})
+        port = connect({**self.cluster.options(self.partition), "state": str(self._memory), **self._more})
         self._ports.append(port)
         return port
 
