@@ -76,11 +76,11 @@ class YarnHarness:
     can_lose_nodes = True
 
     def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
-        self.lab, self._shared = lab, shared
+        self.lab, self.shared = lab, shared
         self._mark = f"t{os.getpid()}-{next(_numbers)}"
         self._ports: list[YarnCluster] = []
         shutil.copy(_TRAINER, shared / "trainer.py")
-        self.port = self._connect()
+        self.port: ClusterPort = self._connect()
 
     @property
     def options(self) -> dict[str, object]:
@@ -93,10 +93,10 @@ class YarnHarness:
         url = str(self.lab.facts()["webhdfs"]).replace("http:", "webhdfs:")
         checkpoint = f"{url}/user/horae/{self._mark}-checkpoints/{name}"
         if behaviour is Behaviour.FAILS_ONCE:  # its trainer leaves a mark beside them, as in a folder
-            checkpoint = str(self._shared / "checkpoints" / name)
+            checkpoint = str(self.shared / "checkpoints" / name)
         return JobSpec(
             name=name,
-            command=(str(self.lab.facts()["python"]), str(self._shared / "trainer.py"), behaviour.value),
+            command=(str(self.lab.facts()["python"]), str(self.shared / "trainer.py"), behaviour.value),
             gpus=GpuRange(requested=gpus[0], min=gpus[0], max=gpus[1]),
             checkpoint=checkpoint,
             memory_per_gpu=256 << 20,

@@ -175,6 +175,20 @@ class PrivateHadoop:
         for pid in self._processes(f"{self.folder}/data/{name}/"):
             _kill(pid, signal.SIGKILL)
 
+    def admin(self, tool: str, *words: str) -> str:
+        """An administrator's command: `dfsadmin -safemode enter`. Raises BadInput with what it says."""
+        lab, conf = self._lab(), self.folder / "etc/master"
+        main = {
+            "dfsadmin": "org.apache.hadoop.hdfs.tools.DFSAdmin",
+            "rmadmin": "org.apache.hadoop.yarn.client.cli.RMAdminCLI",
+        }
+        argv = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        argv += ["-cp", f"{conf}:{lab['jars']}/*", main[tool], *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_READY_S)
+        if done.returncode != 0:
+            raise BadInput(f"{tool} {' '.join(words)} fails: {done.stderr.strip()[-400:]}", where=str(self.folder))
+        return done.stdout.strip()
+
     def wait_manager(self) -> None:
         """Until the ResourceManager answers and all nodes that live are registered."""
         names = [name for name, _, _ in self._lab()["nodes"] if self._pid(name) is not None]
