@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from horae.port import BlockKind, JobState, PortError, TryLater
-from policy.model import Health
+from policy.model import Health, Pinning
 from tests.contract.driver import Driver
 from tests.real.hadoop import (
     YarnHarness,
-    hadoop_342,  # noqa: F401 - a fixture
+    hadoop_336,  # noqa: F401 - a fixture
+    hadoop_342,  # noqa: F401
     wait_for,
 )
 from yarn_bridge.adapter import YarnCluster
@@ -158,6 +159,27 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     assert cluster.job(job).state is JobState.STOPPED
     cluster.start(job, cluster.one(), 2)
     cluster.wait(job, JobState.RUNNING)
+
+
+def test_the_older_line_resizes_without_pinning(hadoop_336: PrivateHadoop, tmp_path: Path) -> None:  # noqa: F811
+    """Hadoop 3.3 refuses node attributes: the cluster chooses the nodes, counts and checkpoints hold."""
+    harness = YarnHarness(hadoop_336, tmp_path)
+    cluster = Driver(harness)
+    try:
+        assert harness.port.capabilities().limits.pinning is Pinning.NONE
+        job = cluster.running("older", allocation=cluster.one(1))
+        harness.port.reshape(job, cluster.spread(1), 2)
+        cluster.until("two GPUs in epoch 2", lambda: cluster.job(job).epoch == 2)
+        seen = cluster.wait(job, JobState.RUNNING)
+        assert sum(seen.allocation.values()) == 2
+        cluster.wait_progress(job)
+        harness.port.checkpoint_and_stop(job, 30.0)
+        assert cluster.wait(job, JobState.STOPPED).exit_code == 86
+        first, second = cluster.starts(job)
+        assert (first.world, second.world, second.epoch) == (1, 2, 2)
+        assert second.step > first.step
+    finally:
+        harness.end()
 
 
 def trains(container: str) -> bool:

@@ -78,7 +78,6 @@ def test_what_a_front_end_asks_of_the_service_is_merged_but_not_our_part() -> No
         ("../up", {}),
         ("job", {"yarn.service": "no json"}),
         ("job", {"yarn.worker": "[]"}),
-        ("job", {"yarn.roles": "[]"}),
     ],
 )
 def test_what_yarn_can_never_run_is_refused(job: str, extra: dict[str, str]) -> None:

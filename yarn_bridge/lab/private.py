@@ -243,11 +243,13 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        for path, mode in (("/tmp", "1777"), ("/user", "755"), ("/yarn-services", "755"), ("/user/horae", "755")):
+        for path, mode in (("/tmp", "1777"), ("/user", "755"), ("/yarn-services", "755")):
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
+        for user in {"horae", _me()}:
+            self._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755")
+            self._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user)
         self._put(settings.FRAMEWORK, local_framework(Path(lab["jars"])))
-        self._hdfs("PUT", "/user/horae", "SETOWNER", owner="horae")
         self.wait_manager()
 
     def _lab(self) -> dict[str, Any]:
