@@ -205,8 +205,9 @@ def test_a_server_that_fails_fails_the_gang(yard: Yard) -> None:
 def test_a_finished_worker_goes_when_the_others_never_finish(yard: Yard) -> None:
     env = serving(yard, 1, "import time\ntime.sleep(3600)")
     yard.worker("w-a", "pass", **env)
-    yard.worker("w-b", "import time\ntime.sleep(3600)", **env)
+    yard.worker("w-b", "import time\nprint('here', flush=True)\ntime.sleep(3600)", **env)
     yard.open(1, "w-a", "w-b")
+    until("w-b runs", lambda: "here" in yard.log("w-b"))
     until("w-a has finished", (yard.gate / "done" / "w-a").exists)
     account = yard.path / "w-b" / ".horae" / "state.json"
     until("w-b has begun", lambda: account.exists() and '"running"' in account.read_text())
