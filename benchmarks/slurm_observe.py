@@ -1,8 +1,9 @@
 """What does one observation of a long queue cost by each client, for us and for slurmctld?
 
-A real slurmctld in containers, held jobs in its managed partition, and side by side, in one run: bare `squeue -O` of
-the same fields (the floor), the reads of each client (jobs and nodes as rows), and the adapter's whole observation.
-Told: seconds, slurmctld's CPU seconds, and requests to slurmctld a round as sdiag counts them.
+A real slurmctld in containers, held jobs in its managed partition (nine of ten in arrays of 500), and side by side, in
+one run: bare `squeue -O` of the same fields (the floor), the reads of each client (jobs and nodes as rows), and the
+adapter's whole observation. Told: seconds, slurmctld's CPU seconds, and requests to slurmctld a round as sdiag counts
+them.
 
     python benchmarks/slurm_observe.py [--release 26.05] [--queue 2000 10000] [--rounds 7]
 """
@@ -26,7 +27,9 @@ from horae.lab import LabRequest
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command import JOB_FIELDS, format_of
 from slurm_plugin.lab.containers import ContainerSlurm
+from slurm_plugin.lab.pyslurm import with_pyslurm
 
+CACHE = Path(__file__).parents[1] / ".cache" / "slurm"
 SCRIPT = "#!/bin/bash\nexec sleep 600\n"
 ARRAY = 500
 _COUNT = re.compile(r"^\s*(\w+)\s+\(\s*\d+\)\s+count:(\d+)", re.MULTILINE)
@@ -38,6 +41,7 @@ class Cluster:
     def __init__(self, folder: Path, release: str) -> None:
         self.lab = ContainerSlurm("bench-observe", folder, lambda text: print(text, file=sys.stderr))
         self.lab.up(LabRequest(name="bench-observe", release=release, nodes=8))
+        self.pyslurm = with_pyslurm(self.lab, CACHE) if release == "26.05" else ""
         self.have = 0
 
     def fill(self, length: int) -> None:
@@ -90,6 +94,8 @@ def observation(cluster: Cluster, length: int, rounds: int) -> dict[str, Any]:
     squeue = ["squeue", "-h", "-a", "-r", "-t", "all", "-p", "dl", "-O", format_of(JOB_FIELDS)]
     rest = {"rest_url": f"http://{cluster.lab.address('rest')}:6820"}
     ports = {"command": cluster.connect(client="command"), "slurmrestd": cluster.connect(client="slurmrestd", **rest)}
+    if cluster.pyslurm:
+        ports["pyslurm"] = cluster.connect(client="pyslurm", pyslurm=cluster.pyslurm)
     transport = ports["command"]._transport
     result: dict[str, Any] = {"bare squeue -O": measured(cluster, lambda: transport.run(squeue, 120.0), rounds)}
     result["jobs"] = len(ports["command"].client.jobs(["dl"]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -25,6 +25,7 @@ from slurm_plugin.transport import Conversation, Transport
 from slurm_plugin.writes import Write
 
 START_S = 90.0  #: libslurm itself waits a minute for a slurm.conf that is not there
+_UNCOUNTED = "pyslurm sees no GPUs in use without AccountingStorageTRES=gres/gpu"
 _GONE = frozenset({2017, 2021})
 JOB_NAMES = tuple(
     """id array_id array_task_id array_tasks_waiting state state_reason requeue_count priority allocated_nodes
@@ -41,8 +42,17 @@ NODE_NAMES = tuple(
 class PyslurmClient:
     name = "pyslurm"
 
-    def __init__(self, transport: Transport, python: str, timeout_s: float = 30.0, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        python: str,
+        timeout_s: float = 30.0,
+        pace: Pace | None = None,
+        counted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`counted`: whether slurmctld counts GPUs as trackable resources, the only place where pyslurm sees them."""
         self._transport, self._python, self._timeout_s = transport, python, timeout_s
+        self._counted, self._uncounted = counted, False
         self._pace = pace or Pace()
         self._child: Conversation | None = None
         self._version = ""
@@ -54,6 +64,8 @@ class PyslurmClient:
     # --- what it can ---
 
     def lacks(self, operation: Operation) -> str:
+        if operation is Operation.NODES and self._uncounted:
+            return _UNCOUNTED
         return versions.PYSLURM_LACKS.get(operation, "")
 
     def fits(self, write: Write) -> bool:
@@ -76,6 +88,9 @@ class PyslurmClient:
         return self._kept.again(rows)
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
+        if not self._counted():
+            self._uncounted = True
+            raise CannotSay(_UNCOUNTED)
         found = self._ask("reading the nodes", 2, op="nodes", names=NODE_NAMES)
         wanted, rows = frozenset(partitions), []
         for values in found:

@@ -98,6 +98,14 @@ def test_jobs_and_nodes_are_rows(client: PyslurmClient) -> None:
     assert again["5"] is rows["5"], "what reads the same is the same"
 
 
+def test_nodes_are_left_to_others_where_slurm_does_not_count_gpus(tmp_path: Path) -> None:
+    client = PyslurmClient(LocalTransport(), sys.executable, counted=lambda: False)
+    assert client.lacks(Operation.NODES) == "", "not known yet"
+    with pytest.raises(CannotSay, match="AccountingStorageTRES"):
+        client.nodes(["dl"])
+    assert "AccountingStorageTRES" in client.lacks(Operation.NODES)
+
+
 def test_writes_are_calls_of_the_library(client: PyslurmClient, tmp_path: Path) -> None:
     client.write([hold("7"), release("7"), requeue_hold("8")], "x")
     client.signal("7", "USR1", "x")
