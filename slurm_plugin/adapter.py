@@ -226,7 +226,7 @@ class SlurmCluster:
     # --- acting ---
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        raise Never("on Slurm, users submit with sbatch (or `horae submit`, which calls it); jobs then arrive held")
+        raise Never("on Slurm, users submit with sbatch, or `horae submit --sbatch=OPTION`; jobs then arrive held")
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:
