@@ -23,5 +23,8 @@ python=${PYTHON:-python3}
   echo "install.sh: this bundle is for another Python or another kind of machine than $("$python" -V) on $(uname -m)" >&2
   exit 4
 }
+# our own wheel again: a newer bundle may carry the same version
+"$folder/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --force-reinstall \
+  "$here"/wheels/horae-*.whl
 "$folder/bin/horae" --version
 echo "next: $folder/bin/horae install slurm --set partitions=NAME --set bin=$folder/bin"
