@@ -18,7 +18,7 @@ from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.views import state_word
-from horae.port import JobId
+from horae.port import JobId, JobState
 from policy.model import EMPTY, Allocation, Gpus, Seconds
 
 
@@ -81,7 +81,9 @@ def explain(
 
 def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
-        return [Cause("end", record.end_text or f"it is {record.ended}")]
+        asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
+        why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
+        return [*why, Cause("end", record.end_text or f"it is {record.ended}")]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
@@ -167,6 +169,13 @@ def _planned(record: JobRecord, plan: Sequence[Step], now_s: Seconds) -> list[Ca
 
 def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     causes = []
+    if record.probe is not None:
+        probe = record.probe
+        left_s = max(probe["until_s"] - now_s, 0.0)
+        where = f"{probe['gpus']} {probe['gpu_type']}"
+        numbers = {"gpu_type": probe["gpu_type"], "gpus": probe["gpus"], "at_most_s": left_s}
+        text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe['text']}"
+        causes.append(Cause("probe", text, numbers, "the measurement, or another job that needs these GPUs"))
     if record.guard is not None:
         guard = record.guard
         wanted = sum(guard.get("wanted", {}).values())

@@ -63,24 +63,27 @@ def phase_ends(app: App) -> list[float]:
     return list(accumulate(p.iterations for p in app.phases))
 
 
-def last_loss(job: Job) -> float:
-    """The newest loss; inf without one, or where it is no number."""
-    newest = job.loss[-1][1] if job.loss else inf
-    return newest if isfinite(newest) else inf
+def loss_by(curve: Sequence[Sequence[float]], end: float) -> float:
+    """The first loss at `end` iterations or after it, else the newest; inf without one, or where it is no number.
+
+    So a job that ran on past the end of the phase, because it was there first, is not the better for it.
+    """
+    found = next((point[1] for point in curve if point[0] >= end), curve[-1][1] if curve else inf)
+    return found if isfinite(found) else inf
 
 
 def _halved(app: App, jobs: Sequence[Job]) -> dict[JobName, Reason]:
-    places = None
+    places, reached = None, 0.0
     for end, after in zip(phase_ends(app), app.phases[1:], strict=False):
         if jobs and all(j.work.done >= end for j in jobs):
-            places = after.jobs
+            places, reached = after.jobs, end
     if places is None or len(jobs) <= places:
         return {}
-    ranked = sorted(jobs, key=lambda j: (last_loss(j), j.order))
-    worst_kept = last_loss(ranked[places - 1])
+    ranked = sorted(jobs, key=lambda j: (loss_by(j.loss, reached), j.order))
+    worst_kept = loss_by(ranked[places - 1].loss, reached)
     out = {}
     for job in ranked[places:]:
-        loss = last_loss(job)
+        loss = loss_by(job.loss, reached)
         numbers = {"loss": loss if loss < inf else None, "worst_kept": worst_kept if worst_kept < inf else None}
         text = f"{app.name} keeps the best {places} of {len(jobs)} jobs after this phase"
         out[job.name] = Reason(Code.LOST_SWEEP, text, {**numbers, "places": places, "jobs": len(jobs)})

@@ -26,7 +26,7 @@ from horae.api.errors import ApiError, Code
 from policy.model import Seconds
 
 #: How long one call waits for news.
-WAIT_S = 10.0
+WAIT_S = 2.0
 #: After the arbiter could not be reached.
 PAUSE_S = 1.0
 
@@ -64,6 +64,8 @@ class Call:
 
 
 Value = Callable[[Call], Sequence[Row]]
+#: Is shown the app's jobs (id, done, loss, ...) every few seconds; an app scheduler ends its losers here.
+Watch = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
 class Agent:
@@ -71,6 +73,7 @@ class Agent:
 
     def __init__(self, client: Client, app: str) -> None:
         self.client, self.app = client, app
+        self.jobs: Sequence[Mapping[str, Any]] = ()  #: of the app, as they were at the newest look
         self._newest = 0
 
     def register(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ class Agent:
     def next(self, wait_s: Seconds = WAIT_S) -> Call | None:
         """The next call for bids; None: none came within `wait_s`."""
         found = self.client.offer(self.app, after=self._newest, wait_s=wait_s)
-        offer = found["offer"]
+        offer, self.jobs = found["offer"], found["jobs"]
         if offer is None:
             return None
         self._newest = offer["number"]
@@ -95,7 +98,9 @@ class Agent:
         """What came of the call: `jobs`, `numbers` and `text` once `settled` is true."""
         return self.client.win(self.app, call.number, wait_s=wait_s)
 
-    def run(self, value: Value, stop: threading.Event | None = None) -> Iterator[dict[str, Any]]:
+    def run(
+        self, value: Value, watch: Watch | None = None, stop: threading.Event | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Bid until the app has no more jobs or `stop` is set; yields what came of each call.
 
         An arbiter that restarts is waited for. A table that is refused is the arbiter's to replace: the win says so.
@@ -107,7 +112,10 @@ class Agent:
                 if not known:
                     self.register()
                     known = True
-                if (call := self.next()) is None:
+                call = self.next()
+                if watch is not None:
+                    watch(self.jobs)
+                if call is None:
                     continue
                 rows = value(call)
                 try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from horae.apps.sweep import VARIABLE, from_text
@@ -13,10 +13,10 @@ from horae.arbiter.profiles import Measurement
 from horae.arbiter.snapshot import options_of
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
-from horae.journal.views import state_word
+from horae.journal.views import state_word, why
 from horae.port import JobId, JobState
 from policy.model import App, BadInput
-from policy.sweeps import CURVES, HALVING, phase_ends
+from policy.sweeps import CURVES, HALVING, loss_by, phase_ends
 
 Measured = Mapping[JobId, Measurement]
 
@@ -61,23 +61,26 @@ def by_app(ledger: Ledger) -> dict[str, list[JobRecord]]:
     return out
 
 
-def trials(records: Iterable[JobRecord], measured: Measured) -> list[Trial]:
-    """In the order of submission. Ranks are those of early stopping: by the newest loss, then by submission."""
+def trials(records: Iterable[JobRecord], measured: Measured, app: App | None = None) -> list[Trial]:
+    """In the order of submission. Ranks are those of early stopping: by the loss at the end of the phase, where the
+    job has been there, else by the newest; then by submission."""
     found = [(r, *_progress(r, measured)) for r in records]
+    ends = phase_ends(app) if app is not None and app.scheduler in HALVING else []
+    done = min((d for r, d, _ in found if r.live), default=inf)
+    end = next((e for e in ends if done < e), inf)
     able = [t for t in found if t[0].live or t[0].ended is JobState.COMPLETED]
-    ranked = sorted(able, key=lambda t: (t[2], t[0].submitted_s, t[0].id))
-    rank = {t[0].id: i for i, t in enumerate(ranked, 1) if t[2] < inf}
-    return [Trial(record, done, loss, rank.get(record.id)) for record, done, loss in found]
+    ranked = sorted(able, key=lambda t: (loss_by(t[2], end), t[0].submitted_s, t[0].id))
+    rank = {t[0].id: i for i, t in enumerate(ranked, 1) if loss_by(t[2], end) < inf}
+    return [Trial(record, done, loss_by(curve, inf), rank.get(record.id)) for record, done, curve in found]
 
 
-def _progress(record: JobRecord, measured: Measured) -> tuple[float, float]:
+def _progress(record: JobRecord, measured: Measured) -> tuple[float, Sequence[Sequence[float]]]:
     fresh = measured.get(record.id)
-    losses = list(fresh.loss) if fresh is not None else record.measured.get("loss", [])
+    curve = fresh.loss if fresh is not None else record.measured.get("loss", [])
     done = fresh.done if fresh is not None else record.measured.get("done", 0.0)
     if record.checkpoint is not None:
         done = max(done, record.checkpoint.step)
-    loss = float(losses[-1][1]) if losses else inf
-    return done, loss if isfinite(loss) else inf
+    return done, curve
 
 
 def phase(app: App, found: Iterable[Trial]) -> Phase | None:
@@ -107,7 +110,7 @@ def rows(ledger: Ledger, config: Config, measured: Measured) -> list[dict[str, A
         books = ledger.pool(records[0].pool)
         if app is None and len(records) == 1 and key not in books.agents:
             continue
-        found = trials(records, measured)
+        found = trials(records, measured, app)
         now = phase(app, found) if app is not None else None
         live = [r for r in records if r.live]
         weighs = weight(ledger, config, live[0]) if live else None
@@ -150,7 +153,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "rank": trial.rank,
         "loss": trial.loss if trial.loss < inf else None,
         "parameters": parameters(record),
-        "why": record.end_text if not record.live else "",
+        "why": why(record) if not record.live else "",
     }
 
 
@@ -183,14 +186,14 @@ def standing(ledger: Ledger, config: Config, record: JobRecord, measured: Measur
     agent, settled = books.agents.get(record.app_key), books.settled.get("apps", {}).get(record.app_key)
     if app is None and len(records) == 1 and agent is None:
         return None
-    found = trials(records, measured)
+    found = trials(records, measured, app)
     mine = next(t for t in found if t.record.id == record.id)
     able = sum(t.rank is not None for t in found)
     kind = f" ({app.scheduler})" if app is not None else ""
     parts = [f"one of {len(records)} jobs of app {record.app}{kind}, {sum(r.live for r in records)} of which are left"]
     numbers: dict[str, Any] = {"app": record.app_key, "jobs": len(records), "rank": mine.rank, "ranked": able}
     if mine.rank is not None:
-        parts.append(f"number {mine.rank} of {able} by its newest loss")
+        parts.append(f"number {mine.rank} of {able} by its loss")
         numbers["loss"] = mine.loss
     change = ""
     if app is not None and record.live:

@@ -32,6 +32,14 @@ def test_the_worst_half_ends_when_all_have_done_the_phase() -> None:
     assert sum(sum(a.values()) for a in decision.allocation.values()) == 4
 
 
+def test_running_on_past_the_end_of_the_phase_makes_nobody_better() -> None:
+    jobs = four((10, 30, 10, 10), (0.4, 0.5, 0.45, 0.6))
+    jobs[1] = replace(jobs[1], loss=((5.0, 0.9), (10.0, 0.5), (20.0, 0.2), (30.0, 0.1)))
+    found = losers(world(nodes(1, 4), jobs, apps=[APP]))
+    assert set(found) == {"j1", "j3"}
+    assert found["j1"].numbers["loss"] == 0.5
+
+
 def test_nobody_ends_before_the_last_is_there() -> None:
     assert not losers(world(nodes(1, 4), four((10, 10, 10, 9), (0.4, 0.1, 0.3, 0.2)), apps=[APP]))
 
