@@ -117,6 +117,18 @@ class Guards(Form):
     loss_backoff_s: Positive = 10.0  #: wait of a job that is lost again and again; doubles, up to an hour
 
 
+class Probes(Form):
+    """Short runs of a job elsewhere, where knowing its speed there would change the decision
+    (`horae/arbiter/probes.py`). Made in pools that enforce."""
+
+    an_hour: NotNegative = 2.0  #: at most so many in a pool; 0: none
+    run_s: Positive = 120.0  #: a probe runs this long at the new place
+    settle_s: NotNegative = 300.0  #: a job that was started or moved less than this ago is left alone
+    horizon_s: Positive = 4 * 3600.0  #: over which what was learnt is counted
+    price: NotNegative = 0.5  #: what an idle GPU is worth to the other jobs; 1: as much as in linear scaling
+    advise: bool = False  #: also in pools that only advise: said, and not made
+
+
 class History(Form):
     """What the journal keeps, and when it is compacted."""
 
@@ -145,6 +157,7 @@ class Config(Form):
     gpu_types: dict[str, Positive] = Field(default_factory=dict)  #: relative speeds, believed until measured
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
+    probes: Probes = Field(default_factory=Probes)
     history: History = Field(default_factory=History)
     api: Api = Field(default_factory=Api)
 

@@ -169,6 +169,13 @@ def _planned(record: JobRecord, plan: Sequence[Step], now_s: Seconds) -> list[Ca
 
 def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     causes = []
+    if record.probe is not None:
+        probe = record.probe
+        left_s = max(probe["until_s"] - now_s, 0.0)
+        where = f"{probe['gpus']} {probe['gpu_type']}"
+        numbers = {"gpu_type": probe["gpu_type"], "gpus": probe["gpus"], "at_most_s": left_s}
+        text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe['text']}"
+        causes.append(Cause("probe", text, numbers, "the measurement, or another job that needs these GPUs"))
     if record.guard is not None:
         guard = record.guard
         wanted = sum(guard.get("wanted", {}).values())

@@ -27,8 +27,9 @@ from policy.model import (
     TenantShare,
 )
 from policy.placement import Placer
+from policy.plain import not_plain, plain, surely_plain
 from policy.sweeps import losers, resting
-from policy.textform import name_of, not_plain, plain
+from policy.textform import name_of
 from policy.throughput import Throughput
 
 
@@ -125,9 +126,10 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         for node, times in nodes.items():
             if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
                 wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
-    wrong += [f"state: {name_of(place)} {why}" for place, why in not_plain(plain(proposal.state))]
-    for job, reason in proposal.reasons.items():
-        wrong += [f"reason of {job}: {name_of(place)} {why}" for place, why in not_plain(plain(reason.numbers))]
+    texts = {"state": proposal.state, **{f"reason of {j}": r.numbers for j, r in proposal.reasons.items()}}
+    for what, value in texts.items():
+        if not surely_plain(value):
+            wrong += [f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value))]
     return wrong
 
 

@@ -164,7 +164,7 @@ def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
     held = [s for s in chosen if s.kind == "validation" and not s.bar]
     formats = {s.plan.rule.split("/")[0] for s in held}
     own = main.plan.rule.split("/")[0] if main is not None else ""
-    if len(formats) > 1 and own in formats:
+    if len(formats) > 1 and any(s.plan.rule.split("/")[0] == own and not s.advances for s in held):
         return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
     return chosen
 

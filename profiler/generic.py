@@ -31,7 +31,8 @@ _VALUES = {
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
-    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in|(?:going )?into|entering)\s*:?\s+)?"
+    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now"
+    rf"|in|(?:going )?into|entering)\s*:?\s+)?"
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
@@ -152,10 +153,13 @@ def _mend(marks: list[Mark]) -> None:
             m.what, m.meaning = "step_time", Meaning("step_time")
 
 
+_WORD = re.compile(r"[^\W\d_]+")
+
+
 def _foreign(marks: list[Mark]) -> Mark | None:
     """The one counter of a line, with a total, whose word is of no language that the lexicon knows."""
-    found = [m for m in marks if m.what == "" and m.total is not None and m.kind == INT and m.key.isalpha()]
-    return found[0] if len(found) == 1 and found[0] is marks[0] else None
+    found = [m for m in marks if m.what == "" and m.total is not None and m.kind == INT and _WORD.fullmatch(m.key)]
+    return found[0] if len(found) == 1 else None
 
 
 def _leads(body: str) -> bool:

@@ -49,6 +49,7 @@ _LEVELS = (
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
     re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
+    re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")

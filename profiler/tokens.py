@@ -40,7 +40,7 @@ def _starts(text: str, at: int) -> bool:
     if at == 0:
         return True
     before = text[at - 1]
-    if before.isalnum() or before in "_@.":
+    if (before.isalnum() and before < "\u2e80") or before in "_@.":
         if before in "T_" and at > 1 and text[at - 2].isdigit():
             return True
         return _GLUED.search(text, max(at - 6, 0), at) is not None

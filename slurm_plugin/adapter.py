@@ -184,6 +184,10 @@ class SlurmCluster:
             identity += ":truncated"
         return LogChunk(data, start + len(data), identity, start + len(data) >= found.st_size)
 
+    def noticed(self) -> object:
+        """Follows what the Lua module and the epilog note; without the lock, so that a slow read delays nothing."""
+        return self._spool.noticed()
+
     # --- for the doctor ---
 
     @property

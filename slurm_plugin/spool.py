@@ -26,6 +26,8 @@ from horae.elastic.stores import Store
 from horae.port import CheckpointMark, FixConfiguration
 from slurm_plugin.transport import Files
 
+_EVENTS_LIMIT = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -69,6 +71,8 @@ class Spool:
             self._files.mkdir(str(self._folder), 0o755)
             self._files.mkdir(self.path("jobs"), 0o755)
             self._files.mkdir(self.path("reasons"), 0o755)
+            if self._files.stat(self.path("events")) is None:  # the hooks, of slurmctld's group, append to it
+                self._files.replace(self.path("events"), b"", 0o664)
         except OSError as error:
             raise FixConfiguration(
                 f"cannot write the spool {self._folder}: {error.strerror or error}",
@@ -106,6 +110,16 @@ class Spool:
             return None if raw is None else str(json.loads(raw)["token"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def noticed(self) -> tuple[float, int]:
+        """(when, how much) the hooks wrote last. What they wrote is never read."""
+        path = self.path("events")
+        found = self._files.stat(path)
+        if found is None:
+            return 0.0, 0
+        if found.st_size > _EVENTS_LIMIT:
+            self._files.remove(path)
+        return found.st_mtime, found.st_size
 
     # --- a job ---
 

@@ -3,6 +3,8 @@
 * A refused flex (the service is not running yet, or its application master has just died) is stored all the same and
   applied later. So a flex is sent only to a service that says it runs, and after a refusal the caller is told that
   the counts may be either: `FlexRefused`. Read again, and flex again when the service runs.
+* A flex that names a component's present count, while its workers are still starting, makes the application master
+  lose them: they hold GPUs and are never listed. So only counts that differ are sent.
 * A service can be refused at creation and yet be there, stopped: it is taken away again.
 * Giving back an instance that is not there lowers the count all the same: only living names are sent.
 * A start soon after a stop is refused; it is `TryLater`.
@@ -96,11 +98,10 @@ class Services:
             raise Never(
                 f"flexing {name}: it has no component {', '.join(unknown)}, and components are fixed at creation"
             )
-        body = {
-            "state": "FLEX",
-            "components": [{"name": key, "number_of_containers": value} for key, value in counts.items()],
-        }
-        self._change(name, owner, body, "flexing")
+        changed = {key: value for key, value in counts.items() if now.components[key].count != value}
+        if changed:
+            components = [{"name": key, "number_of_containers": value} for key, value in changed.items()]
+            self._change(name, owner, {"state": "FLEX", "components": components}, "flexing")
 
     def give_back(self, name: str, owner: str, instances: Iterable[str]) -> tuple[str, ...]:
         """Those of the named instances that lived and leave now; their names never return.

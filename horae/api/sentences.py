@@ -87,6 +87,12 @@ def _guarded(data: Data) -> str:
     return f"held back by a guard{_because(data)}"
 
 
+def _probed(data: Data) -> str:
+    if "over" in data:
+        return f"its probe is over: {data['over']}"
+    return f"its speed on {data['gpus']} {data['gpu_type']} is to be measured: {data['text']}"
+
+
 def _measured(data: Data) -> str:
     total = f" of {data['total']:g}" if data.get("total") else ""
     loss = data.get("loss")
@@ -141,6 +147,7 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.AVOIDED: lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now{_because(d)}",
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.PROBED: _probed,
     Kind.ADVISED: lambda d: f"{len(d['steps'])} steps would be taken",
     Kind.INTENT: _intent,
     Kind.OUTCOME: _outcome,

@@ -167,7 +167,7 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
 
 def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
     spec, now_s = record.spec, view.now_s
-    measured = view.fresh.get(record.id) or _recorded(record)
+    measured = view.fresh.get(record.id) or recorded(record)
     occupied = occupies(record, now_s, view.config.rounds.settle_s)
     allocation = {n: g for n, g in occupied.items() if n in nodes}
     throughput, provenance = _throughput(record, measured, view.config, types)
@@ -199,7 +199,7 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
     )
 
 
-def _recorded(record: JobRecord) -> Measurement:
+def recorded(record: JobRecord) -> Measurement:
     return restore(Measurement, record.measured) if record.measured else Measurement()
 
 

@@ -3,15 +3,14 @@
 import argparse
 import os
 import pwd
-import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
-from . import protocol, shape
+from . import protocol, shape, tasks
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import keep
-from .run import Run, Unusable, apply_extra, checkpoint_url, run_from_folder
+from .run import Run, Unusable, apply_extra, check_servers, checkpoint_url, run_from_folder
 from .spool import Spool
 from .supervisor import STOP_SIGNALS, Supervisor
 
@@ -66,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gate", metavar="URL", help="stay, and train whenever this gate opens (YARN)")
     parser.add_argument("--member", help="this worker's name at the gate")
+    parser.add_argument("--log", metavar="URL", help="with --gate: rank 0's output is copied there, a file an epoch")
     parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
     parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
     parser.add_argument("--daemon", action="store_true", help="with --job: return at once and outlive the caller")
@@ -119,6 +119,8 @@ def _run_slurm(options: argparse.Namespace) -> int:
     from . import slurm
 
     found = slurm.Shape(os.environ)
+    if os.environ.get(tasks.SERVERS):
+        raise Unusable("%s: servers beside the ranks are for YARN and one machine, not for Slurm" % tasks.SERVERS)
     folder = _open_folder(options.folder or slurm.job_folder(os.environ, found))
     # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
     # must not keep this one from running.
@@ -144,7 +146,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
     from .gate import Gate, comes_back
-    from .tasks import RANK
+    from .mirror import Mirror, Together
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")
@@ -156,7 +158,7 @@ def _run_gate(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
-    gate = Gate(options.gate, options.member, 1 if options.gpus is None else options.gpus, say)
+    gate = Gate(options.gate, options.member, options.gpus or 1, say)
     gate.register()
     epoch = 0
     while True:
@@ -168,24 +170,24 @@ def _run_gate(options: argparse.Namespace) -> int:
         folder.write_epoch(epoch)
         folder.withdraw_stop()
         env = _trainer_environment(options, folder, epoch, gate.fence)
+        check_servers(env)
         run = _run_of(options, epoch, _at(opening.members, options, env))
         run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
         run.allocation = opening.allocation
-        run.watch = gate.watch(epoch)
-        if opening.role != RANK:
-            _serve(run)
+        if tasks.servers(env):
+            run.all_done = gate.all_done(opening)
+        watch = gate.watch(epoch, folder)
+        mirror = None
+        if options.log and opening.position == 0:
+            mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
+        run.watch = watch if mirror is None else Together.of(watch, mirror)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
+        if mirror is not None:
+            mirror.finish()
         gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code
-
-
-def _serve(run: Run) -> None:
-    """A member that serves the ranks (a parameter server): it ends by TERM, and has nothing to save."""
-    run.stop_signal = signal.SIGTERM
-    run.self_checkpointing = True
-    run.translate = lambda code: protocol.EXIT_STOPPED if code == 128 + signal.SIGTERM else code
 
 
 def _at(

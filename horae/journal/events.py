@@ -51,6 +51,7 @@ class Kind(StrEnum):
     SETTLED = "settled"  #: what came of an offer
     DECIDED = "decided"
     GUARDED = "guarded"
+    PROBED = "probed"  #: a job runs elsewhere for a moment, because knowing its speed there is worth it
     ADVISED = "advised"  #: what would have been done, in the modes that do not act
     ORDERED = "ordered"  #: the order of waiting jobs that is being set
     INTENT = "intent"
@@ -247,6 +248,17 @@ def decided(pool: str, data: Mapping[str, Any]) -> Draft:
 def guarded(job: JobId, guard: str | None, why: str = "", *, wanted: Allocation = EMPTY) -> Draft:
     """The guard that holds a change of this job back (to `wanted`); None: none does any more."""
     return Draft(Kind.GUARDED, {"guard": guard, "text": why, "wanted": plain(wanted)}, job=job)
+
+
+def probed(
+    job: JobId, pool: str, *, gpu_type: GpuType, gpus: Gpus, allocation: Allocation, until_s: Seconds, why: str
+) -> Draft:
+    data = {"gpu_type": gpu_type, "gpus": gpus, "allocation": plain(allocation), "until_s": until_s, "text": why}
+    return Draft(Kind.PROBED, data, job=job, pool=pool)
+
+
+def probe_over(job: JobId, pool: str, why: str) -> Draft:
+    return Draft(Kind.PROBED, {"over": why}, job=job, pool=pool)
 
 
 def advised(pool: str, steps: Iterable[Mapping[str, Any]]) -> Draft:

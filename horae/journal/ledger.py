@@ -88,6 +88,8 @@ class JobRecord:
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
     reason: dict[str, Any] | None = None
     guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
+    probe: dict[str, Any] | None = None  #: {gpu_type, gpus, allocation, until_s, text, since_s}
+    probed: str = ""  #: how its newest probe ended
 
     # the end
     ended: JobState | None = None
@@ -169,6 +171,7 @@ class PoolRecord:
     order: list[JobId] = field(default_factory=list)  #: of waiting jobs, as it was set in the cluster
     caps: dict[str, Cap] = field(default_factory=dict)
     avoid: dict[NodeName, Avoid] = field(default_factory=dict)
+    probes: list[Seconds] = field(default_factory=list)  #: when the newest began
     apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`
     active_apps: list[tuple[Seconds, int]] = field(default_factory=list)
     agents: dict[str, Agent] = field(default_factory=dict)  #: by `app_key`

@@ -143,6 +143,7 @@ class _Market:
     cuts: list[SolverRow] = field(default_factory=list)
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
+    below: float = field(default_factory=lambda: BELOW)
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
@@ -264,7 +265,7 @@ class _Market:
                 self.spent += time.perf_counter() - started
                 self.solves += 1
                 return rows, 0.0, Termination.OPTIMAL, EMPTY
-        below = BELOW
+        below = self.below
         found: Answer | None = None
         while True:
             bids = self.knapsack.within(without, most - below - 1e-9)
@@ -281,6 +282,7 @@ class _Market:
             if answer[2] is not Termination.OPTIMAL:  # out of time: the best so far, not proven
                 return (*found[:2], answer[2], found[3])
             if gap <= below:
+                self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
             below = min(gap, 4 * below)
 

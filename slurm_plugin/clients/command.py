@@ -48,7 +48,7 @@ JOB_FIELDS = tuple(
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 _SCONTROL_AGE_S = 300.0
 #: requests to slurmctld that a command makes, as sdiag counts them
-_COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 1}
+_COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
 
 class CommandClient:

@@ -37,9 +37,11 @@ class Pace:
         self._lock = threading.Lock()
 
     def bound(self, per_s: float, burst: float) -> None:
-        """New bounds; a burst that was saved up is cut to the new one."""
+        """New bounds. They begin with nothing saved up: what was asked before them counts for slurmctld as well."""
         with self._lock:
-            self.per_s, self.burst, self._left = per_s, burst, min(self._left, burst)
+            if (per_s, burst) != (self.per_s, self.burst):
+                self.per_s, self.burst, self._left = per_s, burst, 0.0
+                self._at_s = self._clock()
 
     def spend(self, requests: int = 1) -> None:
         """Wait until so many requests may be made, and count them."""

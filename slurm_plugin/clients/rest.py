@@ -28,6 +28,8 @@ from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Verb, Write
 
 _AUTHENTICATION = 1007  #: ESLURM "Protocol authentication error": a token that ended, or is of another key
+_UNSPECIFIED = -1  #: what v0.0.38 says instead
+_COST = {"/nodes/": 2}  #: requests to slurmctld behind one of ours, as sdiag counts them
 _ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already completing or completed
 _NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
 
@@ -129,16 +131,16 @@ class RestClient:
     def _ask(self, method: str, path: str, doing: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         for attempt in (1, 2):
             version = self._negotiated()
-            self._pace.spend()
+            self._pace.spend(_COST.get(path, 1))
             answer = self._send(method, f"/slurm/{version}{path}", body)
             if answer.status_code == 404 and not _is_json(answer) and attempt == 1:
                 self._version = ""  # slurmrestd serves other versions than it did
                 continue
             parsed = _parsed(answer)
-            if _refused(answer, parsed) and attempt == 1 and self._tokens.refused():
+            if _refused(answer, parsed, version) and attempt == 1 and self._tokens.refused():
                 continue
             break
-        if _refused(answer, parsed):
+        if _refused(answer, parsed, version):
             raise ClientAway(f"{doing}: slurmrestd refuses our token ({answer.status_code})")
         self.warnings = [str(each.get("description") or each) for each in parsed.get("warnings") or ()]
         errors = parsed.get("errors") or ()
@@ -227,8 +229,10 @@ def _parsed(answer: httpx.Response) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _refused(answer: httpx.Response, parsed: Mapping[str, Any]) -> bool:
+def _refused(answer: httpx.Response, parsed: Mapping[str, Any], version: str) -> bool:
     numbers = {error.get("error_number") for error in parsed.get("errors") or () if isinstance(error, Mapping)}
+    if version == "v0.0.38" and _UNSPECIFIED in numbers:
+        return True
     return answer.status_code == 401 or _AUTHENTICATION in numbers
 
 

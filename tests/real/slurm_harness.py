@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -55,9 +56,9 @@ class SlurmHarness:
         return self.submit_script(script, f"--job-name={name}", "--gres=gpu:1", word)
 
     def submit_script(self, script: str, *options: str) -> JobId:
-        """A user's own script; the port's id of the job, which is observed by then."""
+        """A user's own script; the port's id of the job (a task of it), which is observed by then."""
         number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
-        return next(job.id for job in self.port.observe().jobs if job.id.split(".")[0] == number)
+        return next(job.id for job in self.port.observe().jobs if re.split("[._]", job.id)[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
         port = connect({**self.cluster.options(self.partition), "state": str(self._memory), **self._more})

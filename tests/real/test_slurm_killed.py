@@ -75,16 +75,27 @@ class Story:
 
     def play(self, boundaries: list[str]) -> None:
         """Arbiters that are killed, one after the other, and one that finishes."""
-        process = self.serve(boundaries[0])
+        following = [*boundaries, ":"]
+        process = self.serve(following.pop(0))
+
+        def lives() -> None:
+            """A dead arbiter has a successor."""
+            nonlocal process
+            if process.poll() == -signal.SIGKILL:
+                process.communicate()
+                process = self.serve(following.pop(0))
+            assert process.poll() in {None, 0}, (self.folder / "arbiter.log").read_text()[-3000:]
+
+        def until(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
+            wait_for(what, lambda: [lives(), holds()][1] is True, limit_s)
+
         try:
-            wait_for("the first heartbeat", self.arbiter_beats, 60)
+            until("the first heartbeat", self.arbiter_beats)
             self.submit("a")
-            wait_for("a trains", lambda: process.poll() is not None or len(steps_in(self.log("a"))) > 5, 60)
+            until("a trains", lambda: len(steps_in(self.log("a"))) > 5)
             self.submit("b")
-            for following in [*boundaries[1:], ":"]:
-                assert process.wait(120) == -signal.SIGKILL, (self.folder / "arbiter.log").read_text()[-3000:]
-                process = self.serve(following)
-            assert process.wait(240) == 0, (self.folder / "arbiter.log").read_text()[-3000:]
+            until("all is done", lambda: process.poll() == 0, 240)
+            assert not following, f"never met: {boundaries[-len(following) :]}"
         finally:
             if process.poll() is None:
                 process.kill()

@@ -153,8 +153,23 @@ def test_one_flex_for_all_components_that_change(connected: Connected) -> None:
     services, fake = connected("3.4.2", "svc-pin", "svc-flex-many")
     wanted = recorded("3.4.2")["svc-flex-many"]["request"]["body"]
     counts = {each["name"]: each["number_of_containers"] for each in wanted["components"]}
+    present = services.get("pin", "alice")
+    assert present is not None
+    assert all(present.counts[name] != count for name, count in counts.items())
     services.flex("pin", "alice", counts)
     assert [asked.json for asked in puts(fake)] == [wanted]
+
+
+def test_a_count_that_stands_already_is_not_sent_since_its_starting_workers_would_be_lost(connected: Connected) -> None:
+    services, fake = connected("3.4.2", "svc-pin", "svc-flex-many")
+    found = services.get("pin", "alice")
+    assert found is not None
+    services.flex("pin", "alice", found.counts)
+    assert puts(fake) == []
+    first, *others = found.counts
+    services.flex("pin", "alice", {**found.counts, first: found.counts[first] + 1})
+    assert [each["name"] for each in puts(fake)[0].json["components"]] == [first]
+    assert others
 
 
 def test_a_flex_that_would_be_refused_is_not_sent_since_it_would_be_stored(connected: Connected) -> None:

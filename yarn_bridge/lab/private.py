@@ -146,7 +146,13 @@ class PrivateHadoop:
             words.append(str(conf / "zoo.cfg"))
         with (self.folder / "log" / f"{daemon}.log").open("ab") as log:
             process = subprocess.Popen(
-                words, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                words,
+                env=env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         (self.folder / "run" / f"{daemon}.pid").write_text(str(process.pid))
 
@@ -202,15 +208,16 @@ class PrivateHadoop:
     def _start_all(self) -> None:
         lab = self._lab()
         conf = self.folder / "etc/master"
-        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts",
-                 "-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]  # fmt: skip
+        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        words += ["-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
+        env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
         with (self.folder / "log/format.log").open("ab") as log:
-            formatting = subprocess.Popen(
-                words, env={**os.environ, "HADOOP_CONF_DIR": str(conf)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.start("zookeeper")
         if formatting.wait() != 0:
-            raise BadInput("the NameNode cannot be formatted", where=str(self.folder / "log"), remedy=self._tail("format"))
+            raise BadInput(
+                "the NameNode cannot be formatted", where=str(self.folder / "log"), remedy=self._tail("format")
+            )
         self.start("namenode")
         self.start("resourcemanager")
         for name, _, _ in lab["nodes"]:
@@ -346,5 +353,3 @@ def _kill(pid: int, number: int) -> None:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-

@@ -5,13 +5,11 @@ The ports are Hadoop's own. Labs on one machine do not collide because each has 
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-import horae.elastic
 from horae.lab import LabRequest
 
 RELEASES = ("3.4.2", "3.3.6")
@@ -32,7 +30,8 @@ echo '<nvidia_smi_log><driver_version>535.0</driver_version>'
 i=0
 while [ "$i" -lt "${FAKE_GPUS:-4}" ]; do
 cat <<X
-<gpu id="0000:0$i:00.0"><product_name>${FAKE_GPU_KIND:-v100}</product_name><uuid>GPU-$i</uuid><minor_number>$i</minor_number>
+<gpu id="0000:0$i:00.0"><product_name>${FAKE_GPU_KIND:-v100}</product_name>
+<uuid>GPU-$i</uuid><minor_number>$i</minor_number>
 <fb_memory_usage><total>16000 MiB</total><used>0 MiB</used><free>16000 MiB</free></fb_memory_usage>
 <utilization><gpu_util>0 %</gpu_util></utilization><temperature><gpu_temp>30 C</gpu_temp></temperature></gpu>
 X
@@ -207,13 +206,3 @@ def _scheduler() -> dict[str, str]:
 
 def node_names(request: LabRequest) -> tuple[str, ...]:
     return tuple(name for name, _, _ in request.node_kinds())
-
-
-def carry_sdk(target: Path) -> Path:
-    """The in-job part of Horae as one file that Python runs and imports."""
-    elastic = Path(horae.elastic.__file__).parent
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(elastic.rglob("*.py")):
-            archive.write(path, f"horae/elastic/{path.relative_to(elastic)}")
-        archive.writestr("horae/__init__.py", "")
-    return target

@@ -4,10 +4,7 @@ It travels in `JobSpec.extra` and the adapter merges it into the service that it
 
     yarn.queue      name of the queue
     yarn.service    {"artifact", "configuration": {"env", "files"}, "kerberos_principal"}: for the whole service
-    yarn.worker     {"artifact", "configuration": {"env"}}: for each component of workers
-    yarn.roles      [{"name", "number_of_containers", "launch_command", "resource", "artifact", "configuration"}]: the
-                    gang's members beside the workers. They hold no GPU, stand and end with the gang, and are named
-                    at the gate with their role (`horae.elastic.gate`)
+    yarn.worker     {"artifact"}: for each component of workers
 
 Field names are those of the YARN Services API. The Docker parts follow what Submarine's own code made, and never ran
 on a cluster: they need YARN's native container executor.
@@ -17,26 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from yarn_bridge.submarine.resources import Resources
 from yarn_bridge.submarine.values import Localization
 
 MOUNTS = "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS"
 _KERBEROS = "/etc/krb5.conf:/etc/krb5.conf:ro"
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Members of the gang that are not workers: `ps`, `scheduler`."""
-
-    name: str
-    count: int
-    resources: Resources
-    command: str
-    image: str | None = None
-    env: Mapping[str, str] | None = None
 
 
 def artifact(image: str) -> dict[str, str]:
@@ -81,37 +64,14 @@ def service(
     return made
 
 
-def worker(image: str | None, env: Mapping[str, str]) -> dict[str, Any]:
-    made: dict[str, Any] = {} if image is None else {"artifact": artifact(image)}
-    if env:
-        made["configuration"] = {"env": dict(env)}
-    return made
+def worker(image: str | None) -> dict[str, Any]:
+    return {} if image is None else {"artifact": artifact(image)}
 
 
-def resource(resources: Resources) -> dict[str, Any]:
-    return {"cpus": resources.vcores, "memory": str(resources.memory_mb)}
-
-
-def role(wanted: Role) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "name": wanted.name,
-        "number_of_containers": wanted.count,
-        "launch_command": wanted.command,
-        "resource": resource(wanted.resources),
-    }
-    if wanted.image is not None:
-        made["artifact"] = artifact(wanted.image)
-    if wanted.env:
-        made["configuration"] = {"env": dict(wanted.env)}
-    return made
-
-
-def extra(
-    queue: str | None, whole: Mapping[str, Any], workers: Mapping[str, Any], roles: Sequence[Role]
-) -> dict[str, str]:
+def extra(queue: str | None, whole: Mapping[str, Any], workers: Mapping[str, Any]) -> dict[str, str]:
     """The words of `JobSpec.extra`; nothing for what was not asked."""
     words = {} if queue is None else {"yarn.queue": queue}
-    for name, part in (("service", whole), ("worker", workers), ("roles", [role(each) for each in roles])):
+    for name, part in (("service", whole), ("worker", workers)):
         if part:
             words[f"yarn.{name}"] = json.dumps(part, sort_keys=True)
     return words

@@ -59,6 +59,7 @@ _TF = ("tensorflow",)
 _SERVED = ("tensorflow", "mxnet")
 _MX = ("mxnet",)
 _IMAGE = "carried as a YARN Docker artifact; needs a container executor with Docker, on which this is untested"
+_SAME_IMAGE = "the workers' image; another one is refused: they share containers"
 
 OPTIONS: tuple[Option, ...] = (
     _one("f", "0.5", Fate.TAKEN, "the YAML file; an option may stand there or on the command line, not in both"),
@@ -113,17 +114,24 @@ OPTIONS: tuple[Option, ...] = (
         "num_ps",
         "0.2",
         Fate.CHANGED,
-        "parameter servers; with any, the job is a rigid gang of all its roles",
+        "parameter servers; they run beside the workers, in the workers' containers, and the job is a rigid gang",
         "ps.replicas",
         _SERVED,
     ),
-    _one("ps_resources", "0.2", Fate.CONDITION, "memory and vcores; a GPU here is refused", "ps.resources", _SERVED),
-    _one("ps_launch_cmd", "0.2", Fate.TAKEN, "run by bash in every parameter server", "ps.launch_cmd", _SERVED),
-    _one("ps_docker_image", "0.2", Fate.TAKEN, _IMAGE, "ps.docker_image", _SERVED),
-    _one("num_schedulers", "0.5", Fate.CHANGED, "0 or 1; the job is then rigid", "scheduler.replicas", _MX),
-    _one("scheduler_resources", "0.5", Fate.CONDITION, "as --ps_resources", "scheduler.resources", _MX),
-    _one("scheduler_launch_cmd", "0.5", Fate.TAKEN, "run by bash in the scheduler", "scheduler.launch_cmd", _MX),
-    _one("scheduler_docker_image", "0.5", Fate.TAKEN, _IMAGE, "scheduler.docker_image", _MX),
+    _one(
+        "ps_resources",
+        "0.2",
+        Fate.CHANGED,
+        "memory and vcores: added to the containers of the workers; a GPU here is refused",
+        "ps.resources",
+        _SERVED,
+    ),
+    _one("ps_launch_cmd", "0.2", Fate.TAKEN, "run by bash as every parameter server", "ps.launch_cmd", _SERVED),
+    _one("ps_docker_image", "0.2", Fate.CONDITION, _SAME_IMAGE, "ps.docker_image", _SERVED),
+    _one("num_schedulers", "0.5", Fate.CHANGED, "0 or 1; beside the workers, as --num_ps", "scheduler.replicas", _MX),
+    _one("scheduler_resources", "0.5", Fate.CHANGED, "as --ps_resources", "scheduler.resources", _MX),
+    _one("scheduler_launch_cmd", "0.5", Fate.TAKEN, "run by bash as the scheduler", "scheduler.launch_cmd", _MX),
+    _one("scheduler_docker_image", "0.5", Fate.CONDITION, _SAME_IMAGE, "scheduler.docker_image", _MX),
     _one("docker_image", "0.2", Fate.TAKEN, _IMAGE, "configs.docker_image"),
     _one("queue", "0.2", Fate.TAKEN, "the YARN queue of the job's service", "scheduling.queue"),
     _many(

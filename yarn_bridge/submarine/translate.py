@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
-from horae.elastic.tasks import FRAMEWORK
+from horae.elastic.tasks import FRAMEWORK, SERVERS
 from policy.model import BadInput
-from yarn_bridge.submarine import resources, service, values, words, yamlfile
+from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted
 from yarn_bridge.submarine.resources import Resources
-from yarn_bridge.submarine.service import Role
+from yarn_bridge.submarine.roles import Role
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 
 _SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -166,10 +166,13 @@ class _Job:
         if found.gpus or found.others:
             raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
         command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
-        image = self.wanted.text(f"{name}_docker_image")
-        shared = values.environment(self.wanted.all("env"))
-        env = {**shared, **self.role_env.get(name, {}), FRAMEWORK: self.framework}
-        return Role(name, count, found, command, image, env)
+        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
+        if image is not None and image.value != (workers or self.wanted.text("docker_image")):
+            raise image.bad(
+                f"another image than the workers': a {name} runs beside them, in their containers",
+                "one image that holds both, for --docker_image",
+            )
+        return Role(name, count, found, command, self.role_env.get(name, {}))
 
     def _check_roles(self) -> None:
         by_name = {role.name: role for role in self.roles}
@@ -199,17 +202,23 @@ class _Job:
         command = self._command(wanted.need("worker_launch_cmd", "what shall the workers run?"))
         elastic = wanted.has("min_workers") or wanted.has("max_workers")
         env = values.environment(wanted.all("env"))
+        beside = roles.beside(self.roles, self.workers * share)
         job: dict[str, Any] = {
             "name": self.name,
             "command": ["bash", "-c", command],
             "gpus": self._gpus(elastic),
             "elastic": elastic,
             "env": {**env, **self.role_env.get("worker", {}), FRAMEWORK: self.framework},
-            "memory_per_gpu": (self.resources.memory_mb << 20) // share,
-            "cpus_per_gpu": self.resources.vcores / share,
+            "memory_per_gpu": ((self.resources.memory_mb << 20) // share) + (beside.memory_mb << 20),
+            "cpus_per_gpu": self.resources.vcores / share + beside.vcores,
             "retries": wanted.whole("retries", 3 if elastic else 0),
             "extra": self._extra(env),
         }
+        if self.roles:
+            job["env"][SERVERS] = roles.words(self.roles)
+            size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
+            for role in self.roles:
+                self.notes[f"{role.name}_resources"] = f"beside the workers: each container is larger by {size}"
         if elastic:
             job["checkpoint"] = self._checkpoint()
             if wanted.has("self_checkpointing"):
@@ -242,8 +251,7 @@ class _Job:
         wanted = self.wanted
         image = wanted.text("docker_image")
         own = wanted.text("worker_docker_image")
-        images = [image, own, *(role.image for role in self.roles)]
-        docker = any(each is not None for each in images)
+        docker = image is not None or own is not None
         settings = values.conf(wanted.all("conf"))
         items = [values.localization(item, docker, self.staging) for item in wanted.all("localization")]
         for given in wanted.all("conf"):
@@ -260,8 +268,7 @@ class _Job:
             raise queue.bad(f"--conf tony.yarn.queue says {settings.queue}", "keep one of them")
         principal, keytab = self._kerberos()
         whole = service.service(image, docker, items, env, principal, keytab)
-        workers = service.worker(own, {})
-        return service.extra(queue.value if queue else settings.queue, whole, workers, self.roles)
+        return service.extra(queue.value if queue else settings.queue, whole, service.worker(own))
 
     def _resource(self, given: Given, source: str, docker: bool) -> values.Localization:
         path = source.partition("#")[0].partition("::")[0]

@@ -33,6 +33,10 @@ def part(made: dict[str, Any], name: str) -> Any:
     return json.loads(made["extra"][f"yarn.{name}"])
 
 
+def servers(made: dict[str, Any]) -> Any:
+    return json.loads(made["env"]["HORAE_SERVERS"])
+
+
 def refused(*words: str) -> BadInput:
     with pytest.raises(BadInput) as caught:
         translate(words, "ann")
@@ -54,11 +58,14 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "num_ps": ((*BASE, *PS[2:]), PS[:2]),
     "ps_resources": ((*BASE, *PS[:2], *PS[4:]), PS[2:4]),
     "ps_launch_cmd": ((*BASE, *PS[:4]), PS[4:]),
-    "ps_docker_image": ((*BASE, *PS), ("--ps_docker_image", "p")),
+    "ps_docker_image": ((*BASE, *PS), ("--ps_docker_image", "p", "--docker_image", "p")),
     "num_schedulers": ((*BASE, *MXNET[:8], *MXNET[10:], "--scheduler_launch_cmd", "s"), MXNET[8:10]),
     "scheduler_resources": ((*BASE, *MXNET[:10], "--scheduler_launch_cmd", "s"), MXNET[10:]),
     "scheduler_launch_cmd": ((*BASE, *MXNET), ("--scheduler_launch_cmd", "s")),
-    "scheduler_docker_image": ((*BASE, *MXNET, "--scheduler_launch_cmd", "s"), ("--scheduler_docker_image", "i")),
+    "scheduler_docker_image": (
+        (*BASE, *MXNET, "--scheduler_launch_cmd", "s"),
+        ("--scheduler_docker_image", "i", "--worker_docker_image", "i"),
+    ),
     "docker_image": (BASE, ("--docker_image", "i")),
     "queue": (BASE, ("--queue", "gpu")),
     "env": (BASE, ("--env", "A=b")),
@@ -162,23 +169,19 @@ def test_placeholders_are_replaced_in_every_role() -> None:
     words += ["--ps_launch_cmd", "p %checkpoint_path%", "--checkpoint_path", "hdfs:///ck"]
     made = said(*words).job
     assert made["command"][2] == "t hdfs:///in hdfs:///ck hdfs:///ck"
-    assert part(made, "roles")[0]["launch_command"] == "p hdfs:///ck"
+    assert servers(made)[0]["command"] == ["bash", "-c", "p hdfs:///ck"]
     error = refused("--name", "j", *WORKERS[:2], "--worker_launch_cmd", "t %input_path%")
     assert (error.field, error.remedy) == ("--worker_launch_cmd", "add --input_path")
 
 
-def test_parameter_servers_make_a_rigid_gang_with_roles() -> None:
+def test_parameter_servers_stand_beside_the_workers_of_a_rigid_gang() -> None:
     made = job(*PS, "--env", "A=b")
     assert (made["gpus"], made["elastic"]) == (4, False)
-    assert part(made, "roles") == [
-        {
-            "name": "ps",
-            "number_of_containers": 2,
-            "launch_command": "python ps.py",
-            "resource": {"cpus": 1, "memory": "2048"},
-            "configuration": {"env": {"A": "b", "HORAE_FRAMEWORK": "tensorflow"}},
-        }
-    ]
+    assert servers(made) == [{"role": "ps", "count": 2, "command": ["bash", "-c", "python ps.py"], "env": {}}]
+    assert (made["memory_per_gpu"], made["cpus_per_gpu"]) == ((4096 + 2048) << 20, 3.0)
+    crowded = said("--name", "j", *WORKERS, "--num_workers", "2", "--input_path", "x", "--num_ps", "5", *PS[2:])
+    assert (crowded.job["memory_per_gpu"], crowded.job["cpus_per_gpu"]) == ((4096 + 3 * 2048) << 20, 5.0)
+    assert "larger by 6144 MB and 3 vcores" in next(n.text for n in crowded.lines if n.option == "--ps_resources")
     assert "is rigid" in refused(*BASE, *PS, "--max_workers", "8").message
     assert "for one worker" in refused("--name", "j", *WORKERS, *PS).message
     assert "GPUs are the workers'" in refused(*BASE, *PS[:2], "--ps_resources", "memory=1G,vcores=1,gpu=1").message
@@ -260,7 +263,7 @@ def test_files_and_kerberos_are_parts_of_the_service() -> None:
 def test_docker_is_described_as_submarine_described_it() -> None:
     """Artifacts and mounts as Submarine 0.5's own code puts them together; this never ran on a cluster."""
     made = job(
-        *PS, *KERBEROS, "--docker_image", "site/tf", "--worker_docker_image", "site/w", "--ps_docker_image", "site/ps",
+        *PS, *KERBEROS, "--docker_image", "site/tf", "--worker_docker_image", "site/w", "--ps_docker_image", "site/w",
         "--localization", "hdfs:///data/mnist:/opt/mnist",
         "--env", "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS=/etc/group:/etc/group:ro",
     )  # fmt: skip
@@ -271,7 +274,8 @@ def test_docker_is_described_as_submarine_described_it() -> None:
         "/etc/passwd:/etc/passwd:ro,/etc/krb5.conf:/etc/krb5.conf:ro"
     }
     assert part(made, "worker") == {"artifact": {"id": "site/w", "type": "DOCKER"}}
-    assert part(made, "roles")[0]["artifact"] == {"id": "site/ps", "type": "DOCKER"}
+    error = refused(*BASE, *PS, "--docker_image", "site/tf", "--ps_docker_image", "site/ps")
+    assert "another image than the workers'" in error.message
 
 
 def test_the_guides_table_has_every_option_once() -> None:

@@ -41,7 +41,7 @@ roles:
     resources: memory=2G,vcores=1
     replicas: 1
     launch_cmd: python train.py --ps
-    docker_image: site/ps
+    docker_image: site/tf:1.10
     envs: {ROLE: server}
 
 security:
@@ -56,7 +56,7 @@ WORDS = [
     "--localization", "hdfs:///user/ann/train.py:./train.py", "--queue", "gpu",
     "--worker_resources", "memory=20480M,vcores=4,gpu=1", "--num_workers", "3",
     "--worker_launch_cmd", "python train.py --in %input_path%", "--ps_resources", "memory=2G,vcores=1",
-    "--num_ps", "1", "--ps_launch_cmd", "python train.py --ps", "--ps_docker_image", "site/ps",
+    "--num_ps", "1", "--ps_launch_cmd", "python train.py --ps", "--ps_docker_image", "site/tf:1.10",
     "--keytab", "/etc/ann.keytab", "--principal", "ann/gw@LAB",
 ]  # fmt: skip
 
@@ -83,9 +83,8 @@ def test_the_file_says_what_the_command_line_says(tmp_path: Path) -> None:
 
 def test_a_role_has_variables_of_its_own_and_texts_stay_texts(tmp_path: Path) -> None:
     job = translate(["-f", put(tmp_path, TENSORFLOW)], "ann").job
+    assert '"env": {"ROLE": "server"}' in job["env"].pop("HORAE_SERVERS")
     assert job["env"] == {"OMP_NUM_THREADS": "8", "VERSION": "1.10", "HORAE_FRAMEWORK": "tensorflow"}
-    assert '"OMP_NUM_THREADS": "4"' in job["extra"]["yarn.roles"]
-    assert '"ROLE": "server"' in job["extra"]["yarn.roles"]
 
 
 def test_keys_in_the_other_spelling(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_keys_in_the_other_spelling(tmp_path: Path) -> None:
 def test_mxnet_with_its_scheduler_and_elastic_workers_of_ours(tmp_path: Path) -> None:
     scheduler = "  scheduler: {replicas: 1, resources: 'memory=1G,vcores=1', launch_cmd: s}\n\nsecurity:"
     text = TENSORFLOW.replace("TensorFlow", "mxnet").replace("\nsecurity:", scheduler)
-    assert '"name": "scheduler"' in translate(["-f", put(tmp_path, text)], "ann").job["extra"]["yarn.roles"]
+    assert '"role": "scheduler"' in translate(["-f", put(tmp_path, text)], "ann").job["env"]["HORAE_SERVERS"]
     elastic = "spec: {name: a}\nconfigs:\n  input_path: x\nroles:\n  worker:\n    replicas: 2\n    min_replicas: 1\n"
     elastic += "    max_replicas: 4\n    resources: memory=1G,vcores=1,gpu=1\n    launch_cmd: t\n"
     assert translate(["-f", put(tmp_path, elastic)], "ann").job["gpus"] == {"requested": 2, "min": 1, "max": 4}
