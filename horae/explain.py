@@ -16,15 +16,17 @@ from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.views import state_word
-from horae.port import JobId
+from horae.port import JobId, JobState
 from policy.model import EMPTY, Allocation, Gpus, Seconds
+from profiler.profiles import lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
-    what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`
+    what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
+    #: `probe`, `profile`
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     change: str = ""  #: what would change it
@@ -56,6 +58,7 @@ def explain(
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+        causes += _profiled(record, now_s)
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -187,6 +190,33 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
                 reason.get("change", ""),
             )
         )
+    return causes
+
+
+#: A job that has run this long without a word of its log being understood is told so.
+SILENT_S = 60.0
+_KEY_FROM = {
+    "given": "as its owner gave it",
+    "derived": "derived from its command",
+    "corrected": "corrected after it had another",
+}
+
+
+def _profiled(record: JobRecord, now_s: Seconds) -> list[Cause]:
+    """Under which key its measurements are shared, what they leave open, and how its last probe ended."""
+    measured = record.measured
+    if not measured:
+        if record.state is not JobState.RUNNING or now_s - (record.started_s or now_s) < SILENT_S:
+            return []
+        return [Cause("profile", f"nothing was measured of it yet: {lacks(progress=False)[0]}")]
+    causes = []
+    if key := measured.get("key"):
+        how = measured.get("key_from", "derived")
+        text = f"its measurements are shared under the model key {key}, {_KEY_FROM.get(how, how)}"
+        causes.append(Cause("profile", text, {"key": key, "from": how}, "`horae submit --key NAME` for later jobs"))
+    causes += [Cause("profile", note) for note in measured.get("notes", ())]
+    if record.probed and record.probe is None:
+        causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
     return causes
 
 
