@@ -52,8 +52,9 @@ test: $(STAMP) ## All checks and all tests (under 30 minutes on two cores).
 bench: $(STAMP) ## Run every benchmark again; results go to benchmarks/results.
 	@for b in benchmarks/*.py; do case $$b in */_*) continue;; esac; echo "== $$b"; $(BIN)/python $$b || exit 1; done
 
-soak: $(STAMP) ## The long tests.
+soak: $(STAMP) ## The long tests, and the generated cases of the others with new dice.
 	$(BIN)/pytest -m soak --timeout 7200 $(ARGS)
+	HORAE_RANDOM=1 $(BIN)/pytest -m 'not soak and not real and not root' -n auto tests/policy tests/profiler $(ARGS)
 
 docs: $(STAMP) ## Build the documentation into site/.
 	$(BIN)/mkdocs build --strict

@@ -96,6 +96,7 @@ class Rounds(Form):
     busy_s: Positive = 1.0  #: or this often, while something that was asked for is under way
     debounce_s: NotNegative = 0.2  #: events within this time make one round
     decide_s: Positive = 10.0  #: time limit of one decision
+    bid_s: Positive = 5.0  #: apps' own agents have this long to bid on an offer
     quiet_s: Positive = 60.0  #: a decision is made this often at least, also when nothing changed
     act_s: Positive = 5.0  #: actions that do not fit into this time are left to the next round
     settle_s: Positive = 30.0  #: what the cluster does not show after this time did not happen

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
+from horae.arbiter.profiles import Measurement
 from horae.arbiter.snapshot import backoff_until, occupies
 from horae.config import Config
 from horae.journal.events import Verb
@@ -25,8 +27,13 @@ from profiler.profiles import lacks
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
+<<<<<<< HEAD
     what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
     #: `probe`, `profile`
+=======
+    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end` or `limit`
+    what: str
+>>>>>>> main
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     change: str = ""  #: what would change it
@@ -52,13 +59,23 @@ class Explanation:
 
 
 def explain(
-    ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, plan: Sequence[Step] = ()
+    ledger: Ledger,
+    config: Config,
+    record: JobRecord,
+    now_s: Seconds,
+    plan: Sequence[Step] = (),
+    measured: Mapping[JobId, Measurement] = EMPTY,
 ) -> Explanation:
+    """`measured`: newer than what the ledger holds."""
     books = ledger.pool(record.pool)
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+<<<<<<< HEAD
         causes += _profiled(record, now_s)
+=======
+    causes += _app(ledger, config, record, measured)
+>>>>>>> main
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -74,7 +91,9 @@ def explain(
 
 def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
-        return [Cause("end", record.end_text or f"it is {record.ended}")]
+        asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
+        why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
+        return [*why, Cause("end", record.end_text or f"it is {record.ended}")]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
@@ -193,6 +212,7 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     return causes
 
 
+<<<<<<< HEAD
 #: A job that has run this long without a word of its log being understood is told so.
 SILENT_S = 60.0
 _KEY_FROM = {
@@ -218,6 +238,12 @@ def _profiled(record: JobRecord, now_s: Seconds) -> list[Cause]:
     if record.probed and record.probe is None:
         causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
     return causes
+=======
+def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[JobId, Measurement]) -> list[Cause]:
+    """How it stands in its app, where the app is more than this job."""
+    found = views.standing(ledger, config, record, measured)
+    return [] if found is None else [Cause("app", found.text, found.numbers, found.change)]
+>>>>>>> main
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:

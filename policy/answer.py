@@ -16,7 +16,7 @@ from policy.model import (
     Termination,
     Worst,
 )
-from policy.textform import plain
+from policy.plain import plain
 from policy.textform import to_json as print_json
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from policy import catalogue, certificate, reasons
@@ -20,12 +21,15 @@ from policy.model import (
     Decision,
     JobName,
     Proposal,
+    Reason,
     Seconds,
     Snapshot,
     TenantShare,
 )
 from policy.placement import Placer
-from policy.textform import name_of, not_plain, plain
+from policy.plain import not_plain, plain, surely_plain
+from policy.sweeps import losers, resting
+from policy.textform import name_of
 from policy.throughput import Throughput
 
 
@@ -70,9 +74,15 @@ def choose(
 
 
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
-    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
+    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through.
+
+    What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
+    (a policy that takes bids values phases itself). The policy never sees them.
+    """
+    lost = losers(snapshot)
+    rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     try:
-        proposal = catalogue.load(entry)(snapshot, options, context)
+        proposal = catalogue.load(entry)(_without(snapshot, lost | rest), options, context)
     except BadInput:
         raise
     except Exception as error:
@@ -84,7 +94,19 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
-    return proposal
+    if not (lost or rest):
+        return proposal
+    notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+    return replace(
+        proposal,
+        cancel=(*proposal.cancel, *lost),
+        reasons={**proposal.reasons, **lost, **rest},
+        notes=(*proposal.notes, *notes),
+    )
+
+
+def _without(snapshot: Snapshot, names: Mapping[JobName, Reason]) -> Snapshot:
+    return replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in names)) if names else snapshot
 
 
 def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
@@ -104,9 +126,10 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         for node, times in nodes.items():
             if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
                 wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
-    wrong += [f"state: {name_of(place)} {why}" for place, why in not_plain(plain(proposal.state))]
-    for job, reason in proposal.reasons.items():
-        wrong += [f"reason of {job}: {name_of(place)} {why}" for place, why in not_plain(plain(reason.numbers))]
+    texts = {"state": proposal.state, **{f"reason of {j}": r.numbers for j, r in proposal.reasons.items()}}
+    for what, value in texts.items():
+        if not surely_plain(value):
+            wrong += [f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value))]
     return wrong
 
 

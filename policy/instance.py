@@ -29,7 +29,8 @@ from policy.model import (
     Tenant,
     Work,
 )
-from policy.textform import Document, fit, load, load_file, not_plain, one_of, plain, to_json, to_yaml
+from policy.plain import not_plain, plain
+from policy.textform import Document, fit, load, load_file, one_of, to_json, to_yaml
 
 #: table name -> model key -> GPU type -> GPU count -> iterations/s. Raises KeyError for a table it does not have.
 Tables = Callable[[str], Mapping[str, Mapping[str, Mapping[int, float]]]]

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from policy.gangs import Classes, Must, Need, Own, State, divisors, fit, need_of
-from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Node, Pinning, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Pinning, Snapshot
 from policy.throughput import Span, Throughput
 
 
@@ -85,6 +85,10 @@ class Placer:
     def free(self, gpu_type: GpuType | None = None) -> Gpus:
         """GPUs that new work could take now, of one type or of all. Claims of unplaced jobs count as free."""
         return sum(self._free.values()) if gpu_type is None else self._free.get(gpu_type, 0)
+
+    def free_on(self, node: NodeName) -> Gpus:
+        """GPUs of one node that nobody has taken yet."""
+        return self._nodes[self._index[node]].free
 
     def room(self, tenant: str) -> Gpus | None:
         """GPUs that the tenant may still take; None: no cap."""

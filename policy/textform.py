@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -352,35 +351,7 @@ def wrong(message: str, remedy: str = "", **context: str | int | float) -> Pydan
     return PydanticCustomError("wrong", escaped, {"remedy": remedy, **context})
 
 
-# --- plain values and printing -----------------------------------------------------------------------------
-
-
-def plain(value: Any) -> Any:
-    """Mappings and tuples of any kind as dicts and lists, so that the printers take them."""
-    if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(v) for v in value]
-    return value
-
-
-def not_plain(value: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Every part of `value` that the text forms could not give back: (place, why)."""
-    if isinstance(value, Mapping):
-        for k, v in value.items():
-            if not isinstance(k, str):
-                yield (*at, str(k)), f"the key {k!r} is not text"
-            yield from not_plain(v, (*at, str(k)))
-    elif isinstance(value, str | bool | int) or value is None:
-        return
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            yield at, "is not a finite number"
-    elif isinstance(value, list | tuple):
-        for i, v in enumerate(value):
-            yield from not_plain(v, (*at, i))
-    else:
-        yield at, f"is {type(value).__name__}, which has no text form"
+# --- printing -----------------------------------------------------------------------------------------------
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

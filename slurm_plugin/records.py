@@ -98,6 +98,7 @@ class Facts:
     accounting: bool
     private: frozenset[str]
     racks: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> leaf switch
+    requests: tuple[float, float] | None = None  #: slurmctld's own limit for us: a second, and in a burst
 
     @property
     def release(self) -> tuple[int, int]:

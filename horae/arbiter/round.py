@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from horae.arbiter import guards, probes, record
 from horae.arbiter.guards import Change, Speed, Veto
 from horae.arbiter.judge import Answer, Question
+from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, picture
-from horae.config import Pool
+from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture
+from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
-from policy.model import EMPTY, Allocation, Health, Job, JobName, Snapshot
+from horae.port import JobState
+from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
 
@@ -46,10 +48,23 @@ def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Qu
         pool=pool.name,
         snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name)),
         policy=pool.policy,
-        options=pool.options,
+        options=options_of(pool),
         seed=pool.seed + ledger.pool(pool.name).decisions,
         limit_s=view.config.rounds.decide_s,
     )
+
+
+def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: Seconds) -> bool:
+    """Whether a lease, a limit, a probe or a wait of the pool's jobs ended between two times."""
+    books = ledger.pool(pool)
+    times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
+    for rec in ledger.live(pool):
+        times += probes.due_s(rec, config.probes)
+        for node_times in rec.leases.values():
+            times += node_times
+        if rec.state is JobState.LOST:
+            times.append(backoff_until(rec, config))
+    return any(since_s < t <= now_s for t in times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +133,12 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         now_s=view.now_s,
     )
     cancels = [
-        events.cancel_asked(job, f"policy {asked.policy}", _why(decision.reasons.get(job)))
+        events.cancel_asked(job, f"the scheduler of app {r.app}", _why(decision.reasons.get(job)))
         for job in decision.cancel
-        if (r := ledger.jobs.get(job)) is not None and r.live and r.cancel_why is None
+        if mode_of(ledger, pool) is Mode.ENFORCE  # else it is advice, and stands in the decision
+        and (r := ledger.jobs.get(job)) is not None
+        and r.live
+        and r.cancel_why is None
     ]
     drafts = (*((draft,) if draft else ()), *told, *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
     return Ruling(targets, vetoes, drafts)

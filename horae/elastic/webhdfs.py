@@ -65,6 +65,27 @@ class Hdfs:
         response.read()
         connection.close()
 
+    def append(self, path: str, source: Any, size: int) -> None:
+        """Add to a file, which is made where there is none."""
+        try:
+            response, connection = self._open("POST", self._address(path, "APPEND"), source, size)
+        except HdfsError as error:
+            if error.status != 404:
+                raise
+            self.put(path, source, size)
+            return
+        response.read()
+        connection.close()
+
+    def size(self, path: str) -> int:
+        """Bytes in a file; 0 when there is none."""
+        try:
+            return int(self._json("GET", self._address(path, "GETFILESTATUS"))["FileStatus"]["length"])
+        except HdfsError as error:
+            if error.status == 404:
+                return 0
+            raise
+
     def list(self, path: str) -> "List[Dict[str, Any]]":
         """FileStatus of each entry; empty when the folder does not exist."""
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from horae.journal import bidding
 from horae.journal.codec import restore
 from horae.journal.events import Event, Kind, Verb
 from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
@@ -374,6 +375,7 @@ def _count_app(ledger: Ledger, record: JobRecord, by: int, at_s: Seconds) -> Non
         pool.apps[record.app_key] = count
     else:
         pool.apps.pop(record.app_key, None)
+        pool.agents.pop(record.app_key, None)
     if len(pool.apps) == before:
         return
     if pool.active_apps and pool.active_apps[-1][0] == at_s:
@@ -401,6 +403,11 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.CLOCK_STEPPED: _nothing,
     Kind.CHECKPOINT: _checkpoint,
     Kind.SUBMITTED: _submitted,
+    Kind.AGENT: bidding.agent,
+    Kind.OFFERED: bidding.offered,
+    Kind.BID: bidding.bid,
+    Kind.BID_REFUSED: bidding.bid_refused,
+    Kind.SETTLED: bidding.settled,
     Kind.ADOPTED: _submitted,
     Kind.RESPECIFIED: _respecified,
     Kind.CANCEL_ASKED: _cancel_asked,

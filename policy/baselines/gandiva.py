@@ -13,13 +13,14 @@ is the allocation with the best score S over all waiting and running jobs.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any
 
 from policy import reasons
 from policy.baselines.shortest import normalised_rate
 from policy.contract import Context
-from policy.model import Allocation, Code, Gpus, Job, JobName, Proposal, Reason, Snapshot
+from policy.model import Allocation, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.ordered import Served, active, grow
 from policy.placement import Placer
 
@@ -91,10 +92,12 @@ def _by_turns(
         _migrate(jobs, options["migration_threshold"], placer, said, context)
         return
     # Those that wait longest go first, then those whose turn is over, the longest-running last to come back.
+    mates = _Mates(placer)
     for job in waiting:
-        place = _beside_equals(job, job.gpus.requested, jobs, placer)
+        place = mates.place(job, job.gpus.requested)
         if place is not None:
             placer.take(job, place)
+            mates.add(place)
         else:
             placer.drop(job)
     for job in sorted(stale, key=lambda j: (-turns[j.name][0], j.order)):
@@ -129,22 +132,52 @@ def _shrunk(job: Job, placer: Placer) -> Allocation:
     return left if job.gpus.feasible(sum(left.values())) else dict(placer.keep(job) or {})
 
 
-def _beside_equals(job: Job, size: Gpus, jobs: list[Job], placer: Placer) -> Allocation | None:
-    """A place on a node that already runs gangs of this size; else the best place."""
-    sizes: dict[str, set[int]] = {}
-    for place in placer.taken.values():
+class _Mates:
+    """Sizes of the gangs on each node, and the nodes of each type on which all are equal, in the order of names.
+
+    Made after the jobs that stay are placed: from then on room only shrinks, and a node too full for one more gang of
+    its size is forgotten.
+    """
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._sizes: dict[NodeName, set[Gpus]] = {}
+        self._equal: dict[tuple[Gpus, GpuType], list[NodeName]] = {}
+        for place in placer.taken.values():
+            self.add(place)
+
+    def add(self, place: Allocation) -> None:
+        size = sum(place.values())
         for node in place:
-            sizes.setdefault(node, set()).add(sum(place.values()))
-    best = placer.best(job, size)
-    if best is None or len(best) != 1 or sizes.get(next(iter(best))) == {size}:
+            sizes = self._sizes.setdefault(node, set())
+            if size in sizes:
+                continue
+            (kind,) = self._placer.speeds.by_type({node: 1}) or ("",)
+            if len(sizes) == 1:
+                nodes = self._equal[next(iter(sizes)), kind]
+                at = bisect_left(nodes, node)
+                if nodes[at : at + 1] == [node]:
+                    del nodes[at]
+            elif not sizes:
+                insort(self._equal.setdefault((size, kind), []), node)
+            sizes.add(size)
+
+    def place(self, job: Job, size: Gpus) -> Allocation | None:
+        """A place on a node that already runs gangs of this size and no other; else the best place."""
+        best = self._placer.best(job, size)
+        if best is None or len(best) != 1 or self._sizes.get(next(iter(best))) == {size}:
+            return best
+        (kind,) = self._placer.speeds.by_type(best)
+        nodes = self._equal.get((size, kind), [])
+        at = 0
+        while at < len(nodes):
+            if self._placer.free_on(nodes[at]) < size:
+                del nodes[at]
+            elif self._placer.could_take(job, {nodes[at]: size}):
+                return {nodes[at]: size}
+            else:
+                at += 1
         return best
-    (kind,) = placer.speeds.by_type(best)
-    for node in sorted(n for n, s in sizes.items() if s == {size}):
-        if list(placer.speeds.by_type({node: size})) != [kind]:
-            continue
-        if placer.could_take(job, {node: size}):
-            return {node: size}
-    return best
 
 
 def _migrate(jobs: list[Job], threshold: float, placer: Placer, said: dict[JobName, Reason], context: Context) -> None:

@@ -7,10 +7,11 @@ better by more than a threshold.
 
 from __future__ import annotations
 
-import math
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from policy.gangs import divisors
 from policy.model import Gpus, GpuType, Health, Job, JobName, NodeName, Snapshot
 from policy.throughput import Throughput
 
@@ -26,25 +27,34 @@ class Site:
     order: dict[NodeName, int]
     homes: dict[JobName, Home] = field(default_factory=dict)
     load: dict[NodeName, float] = field(default_factory=dict)
+    #: (type, GPUs of a node) -> heap of (load per GPU, order, node); entries of loads that have changed are stale
+    calm: dict[tuple[GpuType, Gpus], list[tuple[float, int, NodeName]]] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot) -> Site:
         usable = [n for n in snapshot.cluster.nodes if n.health is Health.UP and n.gpus > n.foreign]
-        return Site(
+        site = Site(
             {n.name: n.gpus - n.foreign for n in usable},
             {n.name: n.gpu_type for n in usable},
             {n.name: i for i, n in enumerate(usable)},
-            load=dict.fromkeys((n.name for n in usable), 0.0),
         )
+        for node in site.gpus:
+            site._weigh(node, 0.0)
+        return site
 
     def settle(self, job: Job, home: Mapping[NodeName, Gpus], per_gpu: float) -> None:
         self.homes[job.name] = dict(home)
         for node, n in home.items():
-            self.load[node] += n * per_gpu
+            self._weigh(node, self.load[node] + n * per_gpu)
 
     def leave(self, job: Job, per_gpu: float) -> None:
         for node, n in self.homes.pop(job.name, {}).items():
-            self.load[node] -= n * per_gpu
+            self._weigh(node, self.load[node] - n * per_gpu)
+
+    def _weigh(self, node: NodeName, load: float) -> None:
+        self.load[node] = load
+        heap = self.calm.setdefault((self.type_of[node], self.gpus[node]), [])
+        heapq.heappush(heap, (self.load_per_gpu(node), self.order[node], node))
 
     def load_per_gpu(self, node: NodeName) -> float:
         """Eq. 2."""
@@ -56,31 +66,43 @@ class Site:
     def best(self, size: Gpus, gpu_type: GpuType, equal: bool) -> Home | None:
         """The least loaded nodes of a type for a gang (Algorithm 2, lines 9-11): one node if one is large enough,
         else the fewest. None: the type is too small for it."""
-        nodes = [n for n, t in self.type_of.items() if t == gpu_type]
-        whole = [n for n in nodes if self.gpus[n] >= size]
-        if whole:
-            best = min(whole, key=lambda n: ((self.load[n]) / self.gpus[n], self.order[n]))
-            return {best: size}
-        largest = max((self.gpus[n] for n in nodes), default=0)
-        if largest == 0 or sum(self.gpus[n] for n in nodes) < size:
-            return None
-        for count in range(math.ceil(size / largest), len(nodes) + 1):
-            if equal and size % count:
-                continue
-            each = size // count if equal else 0
-            fit = [n for n in nodes if self.gpus[n] >= max(each, 1)]
-            fit.sort(key=lambda n: (-self.gpus[n] if not equal else 0, self.load_per_gpu(n), self.order[n]))
-            if len(fit) < count:
-                continue
-            if equal:
-                return dict.fromkeys(sorted(fit[:count], key=self.order.__getitem__), each)
+        if found := self._calmest(gpu_type, size, nodes=1):
+            return {found[0]: size}
+        if not equal:
             home, left = Home(), size
-            for n in fit[:count]:
-                home[n] = min(self.gpus[n], left)
-                left -= home[n]
-            if left == 0:
-                return {n: home[n] for n in sorted(home, key=self.order.__getitem__) if home[n]}
+            for node in self._calmest(gpu_type, 1, gpus=size):
+                home[node] = min(self.gpus[node], left)
+                left -= home[node]
+            return None if left else {n: home[n] for n in sorted(home, key=self.order.__getitem__)}
+        for count in divisors(size):
+            each = size // count
+            found = self._calmest(gpu_type, each, nodes=count)
+            if len(found) == count:
+                return dict.fromkeys(sorted(found, key=self.order.__getitem__), each)
         return None
+
+    def _calmest(self, gpu_type: GpuType, least: Gpus, *, nodes: int = 0, gpus: Gpus = 0) -> list[NodeName]:
+        """Nodes of a type with at least `least` GPUs: the `nodes` least loaded; or, the largest first and the least
+        loaded among equals, until they have `gpus` GPUs."""
+        heaps = [h for (t, g), h in sorted(self.calm.items(), reverse=True) if t == gpu_type and g >= least]
+        taken: list[tuple[list[tuple[float, int, NodeName]], tuple[float, int, NodeName]]] = []
+        total = 0
+        while len(taken) < nodes or total < gpus:
+            for heap in heaps:
+                while heap and heap[0][0] != self.load_per_gpu(heap[0][2]):
+                    heapq.heappop(heap)
+            able = [h for h in heaps if h]
+            if not able:
+                break
+            heap = min(able, key=lambda h: h[0]) if nodes else able[0]
+            entry = heapq.heappop(heap)
+            while heap and heap[0] == entry:  # a load that was left and reached again
+                heapq.heappop(heap)
+            taken.append((heap, entry))
+            total += self.gpus[entry[2]]
+        for heap, entry in taken:
+            heapq.heappush(heap, entry)
+        return [entry[2] for _, entry in taken]
 
 
 def gpu_type(site: Site, home: Mapping[NodeName, Gpus]) -> GpuType:

@@ -10,6 +10,9 @@ With backfill: lotteries without replacement; a winner that does not fit is skip
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -21,7 +24,10 @@ class _Room:
         self._free = dict(free)
 
     def fits(self, home: Mapping[str, int]) -> bool:
-        return all(self._free.get(node, 0) >= n for node, n in home.items())
+        for node, n in home.items():  # noqa: SIM110 - the innermost loop of a lottery: no generator
+            if self._free.get(node, 0) < n:
+                return False
+        return True
 
     def take(self, home: Mapping[str, int]) -> None:
         for node, n in home.items():
@@ -33,13 +39,13 @@ def gang_lottery(
 ) -> tuple[list[str], list[str]]:
     """(who runs this quantum, the queue of claims after it)."""
     room = _Room(free)
-    running: list[str] = []
+    running: dict[str, None] = {}
     waiting: list[str] = []
 
     def serve(job: str) -> bool:
         if job in running or not room.fits(homes[job]):
             return False
-        running.append(job)
+        running[job] = None
         room.take(homes[job])
         return True
 
@@ -47,23 +53,27 @@ def gang_lottery(
         if job in homes and not serve(job):
             waiting.append(job)
     names = sorted(homes)
-    weights = [tickets[n] for n in names]
-    could = [n for n in names if n not in running and tickets[n] > 0]
-    while could := [n for n in could if n not in running and room.fits(homes[n])]:
-        (winner,) = random.choices(names, weights)
+    upto = list(itertools.accumulate(tickets[n] for n in names))
+    # Whoever runs or does not fit stays so: room only shrinks. So one look at each tells when nobody is left.
+    could = (n for n in names if tickets[n] > 0)
+    candidate = next(could, None)
+    while candidate is not None:
+        if candidate in running or not room.fits(homes[candidate]):
+            candidate = next(could, None)
+            continue
+        winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
         if not serve(winner):
             waiting.append(winner)
-    return running, waiting
+    return list(running), waiting
 
 
 def backfill_lottery(homes: Homes, tickets: Mapping[str, float], free: Mapping[str, int], random: Random) -> list[str]:
     """Who runs this quantum."""
     room = _Room(free)
     running: list[str] = []
-    left = sorted(n for n in homes if tickets[n] > 0)
-    while left:
-        (winner,) = random.choices(left, [tickets[n] for n in left])
-        left.remove(winner)
+    # Drawing without replacement by tickets is drawing a waiting time of rate `tickets` each (Efraimidis, Spirakis).
+    waits = {n: -math.log(1.0 - random.random()) / tickets[n] for n in sorted(homes) if tickets[n] > 0}
+    for winner in sorted(waits, key=waits.__getitem__):
         if room.fits(homes[winner]):
             running.append(winner)
             room.take(homes[winner])

@@ -302,16 +302,16 @@ class _Round:
         rights: _Rights,
     ) -> dict[JobName, Reason]:
         out: dict[JobName, Reason] = {}
+        shares = {tenant: {t: round(x, 4) for t, x in have.items()} for tenant, have in rights.have.items()}
         for job in self.jobs:
             home = self.site.homes.get(job.name)
             if home is None:
                 continue
-            share = {t: round(x, 4) for t, x in rights.have[job.tenant].items()}
             numbers = {
                 "pass": passes[job.name],
                 "part": round(part[job.name], 4),
                 "home": dict(home),
-                "tenant_gpus": share,
+                "tenant_gpus": dict(shares[job.tenant]),
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
             change = f"more tickets for {job.tenant}, or fewer jobs on {reasons.places(home)}"

@@ -16,30 +16,40 @@ Bidders that share no class and no tenant's cap are separate programs.
 
 c_i = (product over j != i of 1/rho_j with i present) / (the same with i absent). It is at most 1: Pseudocode 1,
 line 8, prints the fraction upside down. A solve without i is skipped where it cannot change anything: i won nothing,
-or everybody else has its best row already. The others start from the live model with i's rows fixed to zero.
+or everybody else has its best row already.
+
+Every solve is first tried as a knapsack (`policy.themis.knapsack`), whose optimum is the program's whenever its rows
+go onto named nodes; all solves share two tables. Where they do not go, the program is built from the rows that an
+answer better than a known one can contain. Only the winners of small programs are always the program's own, because
+its ties are settled.
 
 The factor D of the cap (see `policy.themis.valuation`) is set here, in logarithms.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import exp, log
 
 from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Variable
 from policy.solver import Row as SolverRow
+from policy.themis.capacity import Parts, add_capacity
+from policy.themis.knapsack import Knapsack, settled
 from policy.themis.offer import NodeClass, Offer
-from policy.themis.realise import Order, Quotas, Wins, goes, realise
+from policy.themis.realise import Order, Quotas, Wins, goes, goes_simply, realise
 from policy.themis.rows import Bid, Demand, Need, Row
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
 SETTLED = 400
+#: How far below the knapsack's an optimum is looked for first, in log(1/rho).
+BELOW = 0.006
 
 Value = Callable[[Variable], float]
-Parts = Sequence[tuple[dict[Variable, float], Demand, Need]]
+#: Rows by app, gap, how the solve ended, quotas.
+Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +139,23 @@ class _Market:
     spread: dict[tuple[tuple[int, ...], Gpus, Need], dict[int, Variable]] = field(default_factory=dict)
     cuts: list[SolverRow] = field(default_factory=list)
     least: float | None = None  #: settling a tie: the optimum, which must stay
+    knapsack: Knapsack | None = None
+    below: float = field(default_factory=lambda: BELOW)
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        self._build()
+        room = sum(c.free * len(c.nodes) for c in self.classes)
+        if Knapsack.fits(self.bids, room):
+            started = time.perf_counter()
+            self.knapsack = Knapsack(self.bids, self.gain, room)
+            self.spent += time.perf_counter() - started
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
-        chosen, result_gap, termination, quotas = self._solve(None)
+        small = sum(len(b.rows) for b in self.bids) <= SETTLED
+        chosen, result_gap, termination, quotas = self._solve(None) if small else self._best(None, {})
         contested = self._value(chosen) < sum(best.values()) - 1e-12
-        if contested and termination is Termination.OPTIMAL and len(self.x) <= SETTLED:
+        if contested and termination is Termination.OPTIMAL and small:
             chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
@@ -148,8 +165,8 @@ class _Market:
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
                 fraction[app] = 1.0
                 continue
-            rows, _, how, _ = self._solve(app, chosen)
-            without = sum(self.gain(b, rows[b.app]) for b in self.bids if b.app in rows)
+            rows, _, how, _ = self._best(app, chosen)
+            without = self._value(rows)
             if how is not Termination.OPTIMAL:
                 self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
             fraction[app] = min(exp(others - max(without, others)), 1.0)
@@ -192,7 +209,7 @@ class _Market:
                     into = asked.setdefault(key, {})
                     into[v] = into.get(v, 0.0) + d.times
             program.at_most(mine, 1)
-        placed: dict[int, list[tuple[dict[Variable, float], Demand, Need]]] = {}
+        placed: dict[int, Parts] = {}
         for key, row_vars in asked.items():
             demand, need = demand_of[key]
             if len(demand.domain) == 1:
@@ -209,7 +226,7 @@ class _Market:
                 placed.setdefault(i, []).append(({z: 1.0}, demand, need))
             program.equal(balance, 0)
         for i, parts in sorted(placed.items()):
-            self._capacity(self.classes[i], parts)
+            add_capacity(program, self.classes[i], parts)
         for cap in self.caps:
             taken = {
                 self.x[b.app, r]: float(row.gpus)
@@ -227,38 +244,52 @@ class _Market:
         early = {self.x[app, r]: 1.0 + (len(rank) - rank[app]) / len(rank) for app, r in self.x}
         program.maximise({v: gain * early[v] for v, gain in objective.items()})
 
-    def _capacity(self, c: NodeClass, parts: Parts) -> None:
-        """Necessary conditions for the chunks to fit `len(c.nodes)` nodes of `c.free` GPUs."""
-        nodes = len(c.nodes)
-        self._weigh(parts, lambda d, n: d.chunk, nodes * c.free)
-        for size in range(2, c.free // 2 + 1):
-            self._weigh(parts, partial(_displaced, free=c.free, size=size), nodes * (c.free // size))
-        if c.free > 1:  # what is above half a node needs a node of its own
-            self._weigh(parts, lambda d, n: (d.chunk * 2 > c.free) + 0.5 * (d.chunk * 2 == c.free), nodes)
-        if c.cpus is not None:
-            self._weigh(parts, lambda d, n: n.cpus * d.chunk, nodes * c.cpus)
-        if c.memory is not None:
-            self._weigh(parts, lambda d, n: n.memory * d.chunk / 2**30, nodes * c.memory / 2**30)
-
-    def _weigh(self, parts: Parts, weight: Callable[[Demand, Need], float], up: float) -> None:
-        row: dict[Variable, float] = {}
-        for variables, demand, need in parts:
-            w = float(weight(demand, need))
-            if w:
-                for v, n in variables.items():
-                    row[v] = row.get(v, 0.0) + w * n
-        if row:
-            self.program.at_most(row, up)
-
     # --- solving ---
 
-    def _solve(
-        self, without: str | None, known: Mapping[str, Row] = EMPTY
-    ) -> tuple[dict[str, Row], float | None, Termination, Quotas]:
-        """Rows by app, gap, termination and quotas of the optimum without one bidder (None: with all).
+    def _best(self, without: str | None, known: Mapping[str, Row]) -> Answer:
+        """The optimum without one bidder (None: with all). `known`: an answer to begin from.
 
-        `known`: an answer to begin from.
+        The knapsack's, where its rows go onto nodes. Else the program's, over the rows that an answer worth at most
+        `below` less than the knapsack's can contain; an optimum of that which is worth as much is one of all rows.
         """
+        if self.knapsack is None:
+            return self._solve(without, known)
+        started, most = time.perf_counter(), 0.0
+        for choice in self.knapsack.best(without):
+            rows = settled(choice, self.classes)
+            most = sum(option.gain for option in choice.values())
+            if self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
+                self.spent += time.perf_counter() - started
+                self.solves += 1
+                return rows, 0.0, Termination.OPTIMAL, EMPTY
+        below = self.below
+        found: Answer | None = None
+        while True:
+            bids = self.knapsack.within(without, most - below - 1e-9)
+            if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
+                return self._solve(without, known)
+            left = max(self.time_limit_s - self.spent, 0.05)
+            core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
+            answer = core._solve(None)
+            self.spent += core.spent
+            self.solves += 1
+            gap = most - self._value(answer[0])
+            if found is None or self._value(answer[0]) >= self._value(found[0]):
+                found = answer
+            if answer[2] is not Termination.OPTIMAL:  # out of time: the best so far, not proven
+                return (*found[:2], answer[2], found[3])
+            if gap <= below:
+                self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
+                return answer
+            below = min(gap, 4 * below)
+
+    def _within_caps(self, chosen: Mapping[str, Row]) -> bool:
+        return all(sum(r.gpus for a, r in chosen.items() if a in cap.apps) <= cap.room for cap in self.caps)
+
+    def _solve(self, without: str | None, known: Mapping[str, Row] = EMPTY) -> Answer:
+        """The program's optimum without one bidder (None: with all). `known`: an answer to begin from."""
+        if not self.x:
+            self._build()
         fixed = [v for (app, _), v in self.x.items() if app == without]
         for v in fixed:
             self.program.set_bounds(v, 0, 0)
@@ -335,7 +366,6 @@ class _Market:
             self.backend,
             least=best - 1e-7,
         )
-        other._build()
         found, _, termination, spread = other._solve(None)
         self.spent += other.spent
         self.solves += 1
@@ -359,14 +389,3 @@ class _Market:
             )
             out.update(zip((b.app for b in twins), won, strict=False))
         return {b.app: out[b.app] for b in self.bids if b.app in out}
-
-
-def _displaced(demand: Demand, need: Need, *, free: Gpus, size: Gpus) -> float:
-    """How many chunks of `size` one chunk displaces on a node of `free` GPUs: of the most it holds, at least this.
-
-    A dual feasible function for bin packing (Carlier, Clautiaux and Moukrim 2007).
-    """
-    chunk = demand.chunk
-    if chunk * 2 > free:
-        return free // size - (free - chunk) // size
-    return free // size / 2 if chunk * 2 == free else chunk // size

@@ -86,6 +86,11 @@ def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, 
     return realise(orders, classes, offered) is not None
 
 
+def goes_simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> bool:
+    """True if the orders fit together in the simple order, which may miss it: no program is asked."""
+    return any(_greedy(orders, classes, offered, sticky=sticky) is not None for sticky in (True, False))
+
+
 def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
     nodes = [n for c in classes for n in c.nodes]
     return _Room(

@@ -44,7 +44,6 @@ from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
 from policy.themis.rows import Bid, Rows, need
-from policy.themis.sweeps import losers
 from policy.themis.valuation import cap, valuations
 
 
@@ -70,6 +69,7 @@ class Round:
     bidders: list[str] = field(default_factory=list)
     classes: list[NodeClass] = field(default_factory=list)
     bids: list[Bid] = field(default_factory=list)
+    bid_by: dict[str, str] = field(default_factory=dict)  #: whose table: "agent", "last-table" or "built-in"
     outcome: Outcome | None = None
     payments: dict[str, Payment] = field(default_factory=dict)
     bundles: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
@@ -87,14 +87,11 @@ class Round:
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One round. Deterministic in snapshot (its state included), options and seed."""
-    lost = losers(snapshot)
-    left = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in lost)) if lost else snapshot
-    this = run(left, options, context)
+    this = run(snapshot, options, context)
     return Proposal(
         allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
         leases=this.leases,
-        cancel=tuple(lost),
-        reasons={**lost, **explain.reasons(this, context.speeds)},
+        reasons=explain.reasons(this, context.speeds),
         state=_state(this),
         solver=_summary(this.outcome, context),
         notes=tuple(this.notes),
@@ -256,14 +253,33 @@ def _table(this: Round, app: str, sent: external.Table | None) -> Bid:
         most = standing.agent.value.most
         room = None if most is None else max(most - sum(standing.base.values()), 0)
         wants = need(standing.agent.value.jobs)
-        made, bad = external.bid(app, sent, this.classes, this.offered, standing.rho, standing.starving, room, wants)
+        made, bad, bounded = external.bid(
+            app,
+            sent,
+            this.classes,
+            this.offered,
+            standing.rho,
+            standing.starving,
+            room,
+            wants,
+            partial(_with, standing),
+            this.options.trust,
+        )
         if bad:
             this.notes.append(f"{bad} rows of the bid of {app} cannot be and were left out")
+        if bounded:
+            this.notes.append(
+                f"{bounded} rows of the bid of {app} say to be more than {this.options.trust:g} times better than "
+                "was measured and count as that"
+            )
+        this.bid_by[app] = "agent"
         return made
     made = _rows(this, app)
     if last is not None:
         this.notes.append(f"no bid of {app} came in time: its last table stands in")
-        return replace(made, rows=tuple(external.replaced(made.rows, last, this.classes)))
+        this.bid_by[app] = "last-table"
+        return replace(made, rows=tuple(external.replaced(made.rows, last, this.classes, this.options.trust)))
+    this.bid_by[app] = "built-in"
     return made
 
 

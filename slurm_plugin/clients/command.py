@@ -13,8 +13,11 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from horae.port import FixConfiguration, PortError, TryLater
+from slurm_plugin.clients.base import Operation
+from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import (
     Facts,
@@ -22,6 +25,7 @@ from slurm_plugin.records import (
     NodeRow,
     duration,
     expand,
+    fold,
     gpu_count,
     gpus,
     number,
@@ -31,6 +35,7 @@ from slurm_plugin.records import (
     word,
 )  # fmt: skip
 from slurm_plugin.transport import Conversation, Transport
+from slurm_plugin.writes import Write
 
 FIELD, RECORD = "\x1f", "\x1e"
 #: squeue's fields, in order
@@ -42,38 +47,45 @@ JOB_FIELDS = tuple(
 #: sinfo's
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 _SCONTROL_AGE_S = 300.0
+#: requests to slurmctld that a command makes, as sdiag counts them
+_COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
 
 class CommandClient:
     name = "command"
 
-    def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0) -> None:
+    def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0, pace: Pace | None = None) -> None:
         self._transport, self._path, self._timeout_s = transport, path, timeout_s
+        self._pace = pace or Pace()
         self._scontrol: Conversation | None = None
         self._opened_s = 0.0
         self._marks = 0
         self._lock = threading.Lock()
         self._parsed: dict[str, JobRow] = {}
-        self.calls = 0  #: requests made so far, for the rate that is bounded and measured
+
+    def lacks(self, operation: Operation) -> str:
+        return ""
+
+    def fits(self, write: Write) -> bool:
+        return True
+
+    def describe(self) -> str:
+        done = self._transport.run([self._path + "scontrol", "--version"], self._timeout_s)
+        return f"{done.out.strip() or done.err.strip()} on {self._transport.where}"
 
     # --- reads ---
 
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
         """Every job of `partitions`, each pending array task on its own, finished ones while Slurm knows them."""
         where = ["-p", ",".join(partitions)] if partitions else []
-        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", _format(JOB_FIELDS)])
-        seen: dict[str, JobRow] = {}
-        for record in out.split(RECORD + "\n"):
-            if record:  # most of a queue reads as it did last time
-                seen[record] = self._parsed.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue"))
-        self._parsed = seen
-        return list(seen.values())
+        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", format_of(JOB_FIELDS)])
+        rows = job_rows_of(out, self._parsed)
+        self._parsed = dict(zip(records_of(out), rows, strict=True))
+        return rows
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
-        out = self._read("sinfo", ["-h", "-N", *where, "-O", _format(NODE_FIELDS)])
-        rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in out.split(RECORD + "\n") if record)
-        return list({row.name: row for row in rows}.values())
+        return node_rows_of(self._read("sinfo", ["-h", "-N", *where, "-O", format_of(NODE_FIELDS)]))
 
     def facts(self) -> Facts:
         settings = settings_of(self.ask("show config"))
@@ -94,20 +106,13 @@ class CommandClient:
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=_racks(topology),
+            requests=self._limit(settings),
         )
 
-    def split(self, job: str) -> Mapping[str, int]:
-        """GPUs a node of one running job, for requests that squeue does not split (totals, --exclusive)."""
-        done = self._transport.run([self._path + "scontrol", "-d", "-o", "show", "job", job], self._timeout_s)
-        if done.rc != 0:
-            raise port_error(done.err, f"reading job {job}")
-        text = done.out
-        found: dict[str, int] = {}
-        for match in re.finditer(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", text):
-            count = gpu_count(match.group(2))
-            for node in expand(match.group(1)) if count else ():
-                found[node] = count or 0
-        return found
+    def _limit(self, settings: Mapping[str, str]) -> tuple[float, float] | None:
+        limit = site_limit(settings.get("SlurmctldParameters", ""))
+        exempt = {"root", settings.get("SlurmUser", "").partition("(")[0]}
+        return None if limit is None or self.account() in exempt else limit
 
     def admin_level(self, user: str) -> str:
         """A user's AdminLevel as slurmctld has it now; empty where it knows none."""
@@ -142,14 +147,14 @@ class CommandClient:
 
     # --- writes ---
 
-    def write(self, lines: Sequence[str], doing: str) -> None:
+    def write(self, writes: Sequence[Write], doing: str) -> None:
         """scontrol commands in order, in one process; the first that fails ends it and is the error."""
-        for line in lines:
-            self.ask(line, doing)
+        for write in writes:
+            self.ask(scontrol(write), doing)
 
     def signal(self, slurm_id: str, name: str, doing: str) -> None:
         """A signal to the batch shell. With pending siblings in an array scancel delivers it and then hangs."""
-        self.calls += 1
+        self._pace.spend(_COST["scancel"])
         try:
             done = self._transport.run([self._path + "scancel", "-b", "-s", name, slurm_id], timeout_s=3.0)
         except TryLater:
@@ -160,7 +165,7 @@ class CommandClient:
                 raise error
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
-        self.calls += 1
+        self._pace.spend(_COST["scancel"] * len(ids))
         done = self._transport.run([self._path + "scancel", *ids], self._timeout_s)
         if done.rc != 0 and "Invalid job id" not in done.err:
             raise port_error(done.err, doing)
@@ -182,7 +187,7 @@ class CommandClient:
     # --- how ---
 
     def _read(self, command: str, args: Sequence[str]) -> str:
-        self.calls += 1
+        self._pace.spend(_COST[command])
         done = self._transport.run([self._path + command, *args], self._timeout_s)
         if done.rc != 0:
             raise port_error(done.err, f"reading the cluster with {command}")
@@ -195,7 +200,7 @@ class CommandClient:
         if self._scontrol is None:
             self._scontrol, self._opened_s = self._transport.open([self._path + "scontrol"]), now
         self._marks += 1
-        self.calls += 1
+        self._pace.spend(_COST["scontrol"])
         mark = f"horaemark{self._marks}"
         end = re.compile(rf"^{mark}\r?$", re.MULTILINE)
         out, err, deadline = "", "", now + self._timeout_s
@@ -218,6 +223,45 @@ class CommandClient:
         if self._scontrol is not None:
             self._scontrol.close()
             self._scontrol = None
+
+
+def scontrol(write: Write) -> str:
+    """A write as scontrol takes it."""
+    if write.change is None:
+        return f"{write.verb} {write.job}"
+    change, words = write.change, [f"jobid={write.job}"]
+    if change.start_now:
+        words.append("StartTime=now")
+    if change.nodes is not None:
+        words.append(f"NumNodes={change.nodes}-{change.nodes}")
+    for name, value in (
+        ("NumTasks", change.tasks),
+        ("CpusPerTask", change.cpus_per_task),
+        ("NumCPUs", change.cpus),
+        ("ReqNodeList", None if change.node_list is None else fold(change.node_list) if change.node_list else ""),
+        ("Gres", None if change.gpus_per_node is None else f"gpu:{change.gpus_per_node}"),
+        ("MinMemoryNode", change.memory_mb),
+        ("TimeLimit", change.limit_min),
+        ("SiteFactor", change.site_factor),
+    ):
+        if value is not None:
+            words.append(f"{name}={value}")
+    return f"{write.verb} {' '.join(words)}"
+
+
+def job_rows_of(text: str, known: Mapping[str, JobRow] = MappingProxyType({})) -> list[JobRow]:
+    """squeue's answer as rows. `known`: rows of an earlier answer by their text, for most of a queue stays as it is."""
+    return [known.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue")) for record in records_of(text)]
+
+
+def node_rows_of(text: str) -> list[NodeRow]:
+    """sinfo's answer as rows, each node once however many partitions it is in."""
+    rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in records_of(text))
+    return list({row.name: row for row in rows}.values())
+
+
+def records_of(text: str) -> list[str]:
+    return list(dict.fromkeys(record for record in text.split(RECORD + "\n") if record))
 
 
 def job_row(fields: Mapping[str, str]) -> JobRow:
@@ -280,7 +324,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
     )
 
 
-def _format(names: Iterable[str]) -> str:
+def format_of(names: Iterable[str]) -> str:
     *head, last = names
     return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
 from policy.model import BadInput
-from policy.textform import Document, Form, fit, load, load_file, name_of, not_plain, to_json, to_yaml
+from policy.plain import not_plain, plain, surely_plain
+from policy.textform import Document, Form, fit, load, load_file, name_of, to_json, to_yaml
 
 
 def value(text: str) -> object:
@@ -199,6 +202,23 @@ def test_what_has_no_text_form() -> None:
         ("b", "3"),
         ("c",),
     ]
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=2) | st.binary(max_size=1)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2) | st.integers(), inner)
+)
+
+
+@given(values)
+def test_the_quick_answer_about_plain_values_is_the_long_one(value: object) -> None:
+    assert surely_plain(value) == (not list(not_plain(value)))
+
+
+def test_other_kinds_of_containers_are_left_to_the_long_answer() -> None:
+    state = MappingProxyType({"a": (1, 2)})
+    assert not surely_plain(state)
+    assert surely_plain(plain(state))
 
 
 def test_a_folder_is_no_file(tmp_path: object) -> None:

@@ -135,6 +135,9 @@ class Containers:
     def tool(self) -> str:
         return "/shared/horae/bin/horae-exec"
 
+    def rest_url(self) -> str:
+        return f"http://{self.lab.address('rest')}:6820"
+
     def down(self) -> None:
         self.lab.down()
 

@@ -34,7 +34,7 @@ def look(memo: Memo | None = None, facts: Facts = FACTS, options: Options = OPTI
 
 def shown(verdict: Judgement) -> tuple[JobState, str]:
     assert verdict.job is not None
-    return verdict.job.state, " ".join(line.split()[0] for step in verdict.steps for line in step.lines)
+    return verdict.job.state, " ".join(write.verb for step in verdict.steps for write in step.writes)
 
 
 RUNNING: dict[str, Any] = {"state": "RUNNING", "reason": None, "priority": 9, "nodes": ("n1",), "start_s": NOW - 50}

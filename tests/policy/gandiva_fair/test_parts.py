@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.gandiva_fair.parts import parts
+from policy.gandiva_fair.homes import Site
+from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
+from policy.gandiva_fair.parts import _Nodes, parts
 from policy.gandiva_fair.stride import Entry, advance, gang_stride, join, split_stride, stride
 from policy.gandiva_fair.tickets import fair_shares, ticket_load_per_gpu, tickets_per_gpu
 from policy.gandiva_fair.trading import price_of, trade, undone
+from tests.policy import worlds
 
 
 def run_quanta(
@@ -158,3 +163,85 @@ def test_ticket_load_of_a_node() -> None:
     per_gpu = tickets_per_gpu({"a": 100.0, "b": 100.0}, {"a": 2, "b": 4})
     assert per_gpu == {"a": 50.0, "b": 25.0}
     assert ticket_load_per_gpu({"j1": ("a", 1), "j2": ("b", 4)}, per_gpu, 4) == (50.0 + 100.0) / 4
+
+
+shapes = st.lists(st.tuples(st.sampled_from(["k", "v"]), st.integers(1, 4)), min_size=1, max_size=7)
+gangs = st.lists(st.tuples(st.sampled_from(["k", "v"]), st.integers(1, 9), st.floats(0.1, 5)), max_size=12)
+
+
+@given(shapes, gangs, st.booleans(), st.sets(st.integers(0, 11)))
+def test_the_least_loaded_nodes_are_those_of_a_full_sort(
+    shapes: list[tuple[str, int]], gangs: list[tuple[str, int, float]], equal: bool, ended: set[int]
+) -> None:
+    site = Site.of(worlds.world(worlds.cluster(*(f"n{i} {t} {g}" for i, (t, g) in enumerate(shapes)))))
+    jobs = [worlds.job(f"j{i}", size) for i, (_, size, _) in enumerate(gangs)]
+    for i, (one, (kind, size, per_gpu)) in enumerate(zip(jobs, gangs, strict=True)):
+        found = site.best(size, kind, equal)
+        assert found == sorted_best(site, size, kind, equal)
+        if found:
+            site.settle(one, found, per_gpu)
+        if i in ended:
+            site.leave(jobs[i // 2], gangs[i // 2][2])
+
+
+def sorted_best(site: Site, size: int, kind: str, equal: bool) -> dict[str, int] | None:
+    nodes = sorted((n for n, t in site.type_of.items() if t == kind), key=lambda n: (site.load_per_gpu(n), n))
+    whole = [n for n in nodes if site.gpus[n] >= size]
+    if whole:
+        return {whole[0]: size}
+    if equal:
+        for count in (k for k in range(1, size + 1) if size % k == 0):
+            wide = [n for n in nodes if site.gpus[n] >= size // count]
+            if len(wide) >= count:
+                return dict.fromkeys(wide[:count], size // count)
+        return None
+    home, left = {}, size
+    for n in sorted(nodes, key=lambda n: -site.gpus[n]):
+        home[n] = min(left, site.gpus[n])
+        left -= home[n]
+        if not left:
+            return home
+    return None
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 2), min_size=1), st.integers(1, 3), st.sampled_from("ab")), max_size=9),
+    st.lists(st.integers(1, 4), min_size=3, max_size=3),
+    st.floats(0.0, 6.0),
+)
+def test_parts_are_within_every_node_and_equal_to_one_node_at_a_time(
+    gangs: list[tuple[set[int], int, str]], sizes: list[int], entitled: float
+) -> None:
+    gpus = {f"n{i}": n for i, n in enumerate(sizes)}
+    homes = {f"j{i}": {f"n{k}": min(n, sizes[k]) for k in sorted(on)} for i, (on, n, _) in enumerate(gangs)}
+    tenant_of = {f"j{i}": t for i, (_, _, t) in enumerate(gangs)}
+    got = parts(homes, tenant_of, {"a": entitled, "b": 2.0}, gpus)
+    assert set(got) == set(homes)
+    for node, n in gpus.items():
+        assert sum(got[j] * home.get(node, 0) for j, home in homes.items()) <= n + 1e-6
+    weight = np.array([1.0 + i for i in range(len(homes))])
+    whole = dict.fromkeys(homes, 1.0)
+    for node, n in gpus.items():
+        wants = {j: float(h[node]) for j, h in homes.items() if node in h}
+        tickets = {j: float(weight[list(homes).index(j)]) * w for j, w in wants.items()}
+        for j, x in fair_shares(tickets, wants, n).items():
+            whole[j] = min(whole[j], x / wants[j])
+    assert list(_Nodes.of(homes, gpus).parts(weight)) == pytest.approx(list(whole.values()))
+
+
+@given(st.integers(0, 50))
+def test_both_lotteries_leave_no_room_to_a_job_that_fits(seed: int) -> None:
+    homes = {f"j{i}": {f"n{i % 3}": 1 + i % 4} for i in range(9)}
+    tickets = {j: 1.0 + i for i, j in enumerate(homes)}
+    free = {"n0": 4, "n1": 2, "n2": 5}
+    ran, waiting = gang_lottery(homes, tickets, free, ["gone", "j8", "j8"], Random(seed))
+    assert "j8" in ran
+    assert "gone" not in waiting
+    assert set(waiting) <= set(homes)
+    for chosen in (ran, backfill_lottery(homes, tickets, free, Random(seed))):
+        left = dict(free)
+        for j in chosen:
+            for node, n in homes[j].items():
+                left[node] -= n
+        assert min(left.values()) >= 0
+        assert not [j for j in homes if j not in chosen and all(left[n] >= k for n, k in homes[j].items())]

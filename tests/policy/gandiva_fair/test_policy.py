@@ -10,7 +10,7 @@ from policy.answer import to_json
 from policy.decide import decide
 from policy.instance import parse, to_plain
 from policy.model import Code, Snapshot
-from policy.textform import plain as plain_values
+from policy.plain import plain as plain_values
 from tests.policy.rounds import play
 
 

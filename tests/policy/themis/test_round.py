@@ -448,7 +448,9 @@ def test_rows_that_cannot_be_are_left_out_and_counted() -> None:
 def test_a_late_bid_gives_way_to_the_last_table() -> None:
     jobs = [job("ext", (1, 4)), job("other", (1, 4))]
     rows = [{"nodes": {"n1": 2}, "rho": 0.01}]
-    first = decide(world(nodes(2, 4), jobs, now=600.0, state=bid_state(600.0, rows)), fairness_knob=0.0)
+    snapshot = world(nodes(2, 4), jobs, now=600.0, state=bid_state(600.0, rows))
+    first = decide(snapshot, fairness_knob=0.0, trust=1e9)
+    assert first.reasons["ext"].numbers["bid_by"] == "agent"
     assert first.state["tables"] == {"ext": [{"gpus": 2, "span": "node", "rho": 0.01}]}
     assert "bids" not in first.state
     late = {**first.state, **bid_state(600.0, [{"nodes": {"n1": 4}, "rho": 0.001}])}
@@ -456,6 +458,28 @@ def test_a_late_bid_gives_way_to_the_last_table() -> None:
     assert this.outcome is not None
     assert [r.gpus for b in this.bids if b.app == "ext" for r in b.rows] == [2]
     assert any("last table stands in" in n for n in this.notes)
+
+
+def test_a_lie_is_believed_only_as_far_as_trust_goes() -> None:
+    """What an agent says beyond `trust` times what was measured changes nothing any more."""
+    jobs = [job("ext", (1, 4), total=4000.0), job("other", (1, 4))]
+
+    def told(rho: float, trust: float = 2.0) -> Round:
+        rows = [{"nodes": {"n0": 4}, "rho": rho}, {"nodes": {}, "rho": 1e9}]
+        snapshot = world(nodes(1, 4), jobs, now=600.0, state=bid_state(600.0, rows))
+        return rounds(snapshot, trust=trust)
+
+    def row(this: Round) -> float:
+        return next(b for b in this.bids if b.app == "ext").rows[0].rho
+
+    honest = row(rounds(world(nodes(1, 4), jobs, now=600.0)))
+    assert row(told(honest * 3)) == pytest.approx(honest * 3), "what says to be worse is taken at its word"
+    assert row(told(1e-9)) == row(told(honest / 100)) == pytest.approx(honest / 2)
+    assert row(told(honest / 1.5)) == pytest.approx(honest / 1.5)
+    assert row(told(1e-9, trust=1.0)) == pytest.approx(honest)
+    assert any("more than 2 times better than was measured" in note for note in told(1e-9).notes)
+    liar = decide(world(nodes(1, 4), jobs, now=600.0, state=bid_state(600.0, [{"nodes": {"n0": 4}, "rho": 1e-9}])))
+    assert liar.certificate.rho["ext"] is None or liar.certificate.rho["ext"] > 1e-3, "measured, not believed"
 
 
 def test_bids_of_an_unknown_app_are_refused() -> None:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from policy import catalogue
+from policy import decide as deciding
 from policy.model import App, Code, LossForecast, Phase
-from policy.themis.sweeps import losers
+from policy.sweeps import losers, resting
 from tests.policy.themis.worlds import decide, job, nodes, world
 
 APP = App("s", "successive-halving", None, None, (Phase(4, 10), Phase(2, 20), Phase(1, 40)))
@@ -28,6 +30,14 @@ def test_the_worst_half_ends_when_all_have_done_the_phase() -> None:
     assert decision.reasons["j0"].code is Code.LOST_SWEEP
     assert decision.allocation["j0"] == {}
     assert sum(sum(a.values()) for a in decision.allocation.values()) == 4
+
+
+def test_running_on_past_the_end_of_the_phase_makes_nobody_better() -> None:
+    jobs = four((10, 30, 10, 10), (0.4, 0.5, 0.45, 0.6))
+    jobs[1] = replace(jobs[1], loss=((5.0, 0.9), (10.0, 0.5), (20.0, 0.2), (30.0, 0.1)))
+    found = losers(world(nodes(1, 4), jobs, apps=[APP]))
+    assert set(found) == {"j1", "j3"}
+    assert found["j1"].numbers["loss"] == 0.5
 
 
 def test_nobody_ends_before_the_last_is_there() -> None:
@@ -64,3 +74,36 @@ def test_a_curve_that_cannot_reach_what_another_has_ends() -> None:
     found = losers(world(nodes(1, 4), jobs, apps=[App("c", "curve-stopping")]))
     assert set(found) == {"flat"}
     assert found["flat"].numbers["best"] == 0.5
+
+
+@pytest.mark.parametrize("policy", sorted(catalogue.entries()))
+def test_losers_end_under_every_policy(policy: str) -> None:
+    other = job("z", (1, 2), total=70, tenant="u")
+    snapshot = world(nodes(2, 4), [*four((10, 12, 10, 11), (0.4, 0.1, 0.3, 0.2)), other], apps=[APP])
+    decision = deciding.decide(snapshot, policy)
+    assert set(decision.cancel) == {"j0", "j2"}
+    assert decision.reasons["j2"].code is Code.LOST_SWEEP
+    assert decision.allocation["j0"] == decision.allocation["j2"] == {}
+    assert any(decision.allocation[j] for j in ("j1", "j3", "z"))
+
+
+@pytest.mark.parametrize("policy", sorted(n for n, e in catalogue.entries().items() if e.bids is None))
+def test_who_is_ahead_rests_until_the_last_is_there(policy: str) -> None:
+    """On two GPUs a job after the other does the phase; without the rest the first would run to its end."""
+    jobs = four((10, 0, 0, 0), (0.4, None, None, None))
+    running = [replace(jobs[0], allocation={"n0": 2}), *jobs[1:]]
+    decision = deciding.decide(world(nodes(1, 2), running, apps=[APP]), policy)
+    assert decision.allocation["j0"] == {}
+    assert "3 of the 4 jobs of s have not" in decision.reasons["j0"].text
+    assert any(decision.allocation.values())
+
+
+def test_nobody_rests_where_nobody_waits_for_gpus() -> None:
+    jobs = four((10, 5, 5, 5), (0.4, None, None, None))
+    held = [replace(j, allocation={f"n{i}": 1}) for i, j in enumerate(jobs)]
+    assert not resting(world(nodes(4, 1), held, apps=[APP]))
+    assert set(resting(world(nodes(4, 1), [*held[:3], jobs[3]], apps=[APP]))) == {"j0"}
+    stopped = [jobs[0], *held[1:]]
+    assert set(resting(world(nodes(4, 1), stopped, apps=[APP]))) == {"j0"}, "else it would start and stop in turn"
+    last = four((70, 30, 30, 30), (0.1,) * 4)
+    assert not resting(world(nodes(1, 1), last, apps=[APP])), "in the last phase nobody is waited for"
