@@ -13,7 +13,7 @@ from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
-from horae.arbiter.snapshot import backoff_until, occupies
+from horae.arbiter.snapshot import backoff_until, occupies, recorded
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
@@ -27,13 +27,9 @@ from profiler.profiles import lacks
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
-<<<<<<< HEAD
-    what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
-    #: `probe`, `profile`
-=======
-    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end` or `limit`
+    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
+    #: `probe` or `profile`
     what: str
->>>>>>> main
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     change: str = ""  #: what would change it
@@ -71,11 +67,9 @@ def explain(
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
-<<<<<<< HEAD
-        causes += _profiled(record, now_s)
-=======
     causes += _app(ledger, config, record, measured)
->>>>>>> main
+    if record.live:
+        causes += _profiled(record, measured.get(record.id), now_s)
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -212,7 +206,6 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     return causes
 
 
-<<<<<<< HEAD
 #: A job that has run this long without a word of its log being understood is told so.
 SILENT_S = 60.0
 _KEY_FROM = {
@@ -222,28 +215,28 @@ _KEY_FROM = {
 }
 
 
-def _profiled(record: JobRecord, now_s: Seconds) -> list[Cause]:
+def _profiled(record: JobRecord, fresh: Measurement | None, now_s: Seconds) -> list[Cause]:
     """Under which key its measurements are shared, what they leave open, and how its last probe ended."""
-    measured = record.measured
-    if not measured:
+    if fresh is None and not record.measured:
         if record.state is not JobState.RUNNING or now_s - (record.started_s or now_s) < SILENT_S:
             return []
         return [Cause("profile", f"nothing was measured of it yet: {lacks(progress=False)[0]}")]
+    known = fresh or recorded(record)
     causes = []
-    if key := measured.get("key"):
-        how = measured.get("key_from", "derived")
-        text = f"its measurements are shared under the model key {key}, {_KEY_FROM.get(how, how)}"
-        causes.append(Cause("profile", text, {"key": key, "from": how}, "`horae submit --key NAME` for later jobs"))
-    causes += [Cause("profile", note) for note in measured.get("notes", ())]
+    if known.key:
+        text = f"its measurements are shared under the model key {known.key}, {_KEY_FROM[known.key_from]}"
+        numbers = {"key": known.key, "from": known.key_from}
+        causes.append(Cause("profile", text, numbers, "`horae submit --key NAME` for later jobs"))
+    causes += [Cause("profile", note) for note in known.notes]
     if record.probed and record.probe is None:
         causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
     return causes
-=======
+
+
 def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[JobId, Measurement]) -> list[Cause]:
     """How it stands in its app, where the app is more than this job."""
     found = views.standing(ledger, config, record, measured)
     return [] if found is None else [Cause("app", found.text, found.numbers, found.change)]
->>>>>>> main
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:
