@@ -133,7 +133,7 @@ def profile(site: Site, job: str) -> list[Cause]:
 
 def test_the_model_key_and_what_the_log_lacks_are_said(tmp_path: Path) -> None:
     """The key and where it comes from, and each thing that the log leaves open with how to print it."""
-    site = Site(tmp_path, profiles=lambda: LogProfiles(every_s=1.0))
+    site = Site(tmp_path, profiles=lambda: LogProfiles(every_s=1.0, budget_s=60.0))
     derived, given = site.desk.submit([spec("a", 2, steps=10**5), spec("b", 2, steps=10**5, model="resnet")], ANN)
     site.until(given, JobState.RUNNING)
     site.run(20)

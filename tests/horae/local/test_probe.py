@@ -46,7 +46,7 @@ def arbiter(tmp_path: Path, cluster: Cluster) -> Iterator[Arbiter]:
         ),
         cluster.port,
         judge=Inline(cautious),
-        profiles=LogProfiles(every_s=0.2),
+        profiles=LogProfiles(every_s=0.2, budget_s=60.0),
     )
     running.start()
     yield running
