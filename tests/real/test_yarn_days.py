@@ -23,7 +23,7 @@ from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> N
     # Its application master: the workers live on, and the next one can be asked to flex.
     (app,) = [each.id for each in port.manager.apps(states=("RUNNING",))]
     kill_container(app.replace("application", "container") + "_01_000001")
-    cluster.until("a new application master", lambda: len(port.manager.attempts(app)) == 2)
+    cluster.until("a new application master", lambda: len(port.manager.attempts(app)) >= 2)
     cluster.wait_progress(job, 5)
     assert (cluster.job(job).state, workers(port, job)) == (JobState.RUNNING, kept)
 

@@ -58,7 +58,7 @@ class Site:
     manager: str
     zookeeper: str
     data: str  #: folder of what the daemons keep
-    expiry_s: float = 10.0  #: after this long without a heartbeat a NodeManager is lost
+    expiry_s: float = 20.0  #: after this long without a heartbeat a NodeManager is lost
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
         "resource-types.xml": xml({"yarn.resource-types": "yarn.io/gpu"}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
-        "zoo.cfg": f"tickTime=500\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
+        "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
         f"dataDir={site.data}/zk\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,srvr\n",
     }
     for name, text in files.items():
