@@ -97,6 +97,7 @@ class MemoryYarn:
 
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
+        self.hosts = ["n1", "n2"]
 
     # the ResourceManager
 
@@ -109,7 +110,7 @@ class MemoryYarn:
         return [
             NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8, 0, 1,
                        0, attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
-            for name in ("n1", "n2")
+            for name in self.hosts
         ]  # fmt: skip
 
     def apps(self, **_: Any) -> list[App]:
@@ -259,6 +260,22 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     assert site.gate()["state"] == "closed"
     with pytest.raises(Never):
         site.port.start("job", {"n1": 1}, 4)
+
+
+def test_a_node_that_came_later_is_reached_by_a_new_service(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    site.look()
+    site.yarn.hosts.append("n3")
+    site.look()
+    site.port.reshape("job", {"n3": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, step=7.0)
+    site.look()
+    assert [len(service.components) for service in site.yarn.services.values()] == [3]
+    site.register()
+    assert (site.look().state, site.look().allocation) == (JobState.RUNNING, {"n3": 1})
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
