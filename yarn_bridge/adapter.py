@@ -272,7 +272,7 @@ class YarnCluster:
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
         service, read = None, False
         if self._worth_reading(seen, app):
-            service, read = self.services.get(record.service, record.owner), True
+            service, read = self._hands.read(record), True
             seen.looked_s = self._clock()
         members, acks = seen.members, seen.acks
         return Facts(self._clock(), app, service, read, members, acks, lost)
