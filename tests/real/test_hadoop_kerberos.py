@@ -23,19 +23,19 @@ from yarn_bridge.services import Services
 from yarn_bridge.site.doctor import examine
 from yarn_bridge.spnego import Spnego
 
-gssapi = pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
 
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
     yield from running_kdc(tmp_path_factory.mktemp("kdc"))
 
 
 @pytest.fixture(scope="module")
 def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
     with pytest.MonkeyPatch.context() as patch:
-        secure(kdc, patch, kdc.folder)
+        secure(kdc, patch)
         lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopkrb-"), default_folder() / "hadoop")
         try:
             lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
@@ -150,7 +150,10 @@ def test_delegation_tokens(manager: ResourceManager, options: Options) -> None:
 
 
 def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
-    found = {check.name: check for check in examine(options)}
+    checks = list(examine(options))
+    failed = [f"{check.name}: {check.text}" for check in checks if check.verdict is Verdict.FAIL]
+    assert failed == []
+    found = {check.name: check for check in checks}
     for door in ("ResourceManager", "Services API", "WebHDFS"):
         assert found[f"credentials: {door}"].verdict is Verdict.OK, found[f"credentials: {door}"].text
     assert found["ticket"].verdict is Verdict.OK
