@@ -69,8 +69,9 @@ def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Ch
                 f"core-site.xml of the {name}", {f"{prefix}.hosts": "HOST-OF-HORAE", f"{prefix}.groups": "GROUP"}
             ))  # fmt: skip
     filters = conf.get("hadoop.http.filter.initializers")
-    # Under Kerberos the ResourceManager makes a filter of its own out of the plain one, which heeds doAs too.
-    heeded = PROXY_FILTER in filters or (options.auth == KERBEROS and PLAIN_FILTER in filters)
+    # Under Kerberos the ResourceManager makes a filter of its own out of the plain one, which heeds doAs too, and
+    # tells of that one.
+    heeded = PROXY_FILTER in filters or (options.auth == KERBEROS and "AuthenticationFilterInitializer" in filters)
     if not conf.why and not heeded:
         yield fail(
             "acting for owners", "the ResourceManager does not heed doAs: jobs would be Horae's own",
