@@ -27,6 +27,7 @@ from horae.port import (
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, Health, Limits, Node, Pinning
 from yarn_bridge import shapes
+from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.jobfiles import JobFiles, Seen
@@ -55,7 +56,7 @@ class YarnCluster:
         self.manager = ResourceManager(self._http)
         self._hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
         self.files = JobFiles(self._hdfs, options.root)
-        self._services: Services | None = None
+        self._hands = Hands(options, self.manager, self.files)
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
@@ -64,14 +65,11 @@ class YarnCluster:
         self._exact = False
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
-        self._sdk = ""
         self._lock = threading.RLock()
 
     @property
     def services(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._http, self.manager.quirks())
-        return self._services
+        return self._hands.services
 
     # --- looking ---
 
@@ -392,32 +390,4 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
-        record = seen.record
-        if action.verb is Verb.GATE:
-            self.files.write_gate(record)
-        elif action.verb is Verb.SWEEP:
-            self.files.sweep(record)
-        elif action.verb is Verb.DESTROY:
-            self._end(record)
-        elif action.verb is Verb.FLEX:
-            self.services.flex(record.service, record.owner, action.counts)
-        else:
-            self._make(seen)
-
-    def _end(self, record: Record) -> None:
-        """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
-        service = self.services.get(record.service, record.owner)
-        if service is None:
-            return
-        if service.app and not service.ended and not self.manager.kill(service.app, "ended by Horae", record.owner):
-            return  # the next round goes on
-        self.services.destroy(record.service, record.owner)
-
-    def _make(self, seen: Seen) -> None:
-        """A new service in the record's shape, in place of one that has ended or has other components."""
-        record = seen.record
-        if not self._sdk:
-            self._sdk = self.files.carry(*shapes.sdk())
-        self._end(record)
-        body = shapes.service_spec(record, seen.spec, self._options, self.files.folder(record.job), self._sdk)
-        self.services.create(body, record.owner)
+        self._hands.do(seen.record, seen.spec, action)
