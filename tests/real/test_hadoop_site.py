@@ -11,10 +11,7 @@ import pytest
 from horae import sites
 from horae.doctor import Verdict
 from horae.port import Never, TryLater
-from tests.real.hadoop import (
-    hadoop_342,  # noqa: F401 - a fixture
-    wait_for,
-)
+from tests.real.hadoop import cluster_of, wait_for
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.lab.private import PrivateHadoop
@@ -28,9 +25,14 @@ from yarn_bridge.site import YarnSite, checks
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
 
 
+@pytest.fixture(scope="module")
+def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory)
+
+
 @pytest.fixture
-def options(hadoop_342: PrivateHadoop) -> Options:
-    return parse_options(hadoop_342.facts())
+def options(cluster: PrivateHadoop) -> Options:
+    return parse_options(cluster.facts())
 
 
 @pytest.fixture
@@ -40,9 +42,7 @@ def manager(options: Options) -> Iterator[ResourceManager]:
     made.close()
 
 
-def test_install_puts_a_queue_in_and_takes_it_out(
-    hadoop_342: PrivateHadoop, manager: ResourceManager, options: Options, tmp_path: Path
-) -> None:
+def test_install_puts_a_queue_in_and_takes_it_out(manager: ResourceManager, options: Options, tmp_path: Path) -> None:
     given = {
         "rm": options.resource_manager[0],
         "queue": "root.trial",
@@ -63,8 +63,8 @@ def test_install_puts_a_queue_in_and_takes_it_out(
     assert manager.scheduler_conf() == before
 
 
-def test_doctor_finds_the_lab_fit_for_horae(hadoop_342: PrivateHadoop) -> None:
-    found = checks(hadoop_342.facts())
+def test_doctor_finds_the_lab_fit_for_horae(cluster: PrivateHadoop) -> None:
+    found = checks(cluster.facts())
     failed = [f"{check.name}: {check.text}" for check in found if check.verdict is Verdict.FAIL]
     assert failed == []
     passed = {check.name for check in found if check.verdict is Verdict.OK}

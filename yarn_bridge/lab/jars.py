@@ -1,4 +1,7 @@
-"""Hadoop's jars by Maven coordinates, fetched once into a cache; the framework archive that is made of them."""
+"""Hadoop's jars by Maven coordinates, fetched once into a cache; the framework archive that is made of them.
+
+`main` fetches those of every release that labs know.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 import zipfile
@@ -133,3 +137,16 @@ def _maven(command: list[str], say: Callable[[str], None]) -> None:
             raise BadInput(f"Maven cannot fetch Hadoop: {why}", remedy="check ~/.m2/settings.xml and the network")
         say(f"Maven: {why}; again in {pause:g} s")
         time.sleep(pause)
+
+
+def main() -> int:
+    from horae.lab import default_folder
+    from yarn_bridge.lab.settings import RELEASES
+
+    try:
+        for release in RELEASES:
+            jars(default_folder() / "hadoop", release, print)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

@@ -79,7 +79,7 @@ def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]
     if options.auth != KERBEROS:
         return
     longest = names.number("dfs.namenode.delegation.token.max-lifetime", 7 * _DAY_MS) / _DAY_MS
-    text = f"a job is restarted before its HDFS token ends, which is after {longest:.1f} days"
+    text = f"a service takes no new worker {longest:.1f} days after its start, until it is stopped and started"
     yield ok("token lifetime", text) if longest >= 1 else warn("token lifetime", text, remedy(
         "hdfs-site.xml of the NameNode", {"dfs.namenode.delegation.token.max-lifetime": str(7 * _DAY_MS)}
     ))  # fmt: skip
