@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 
 from horae.port import FixConfiguration, PortError, TryLater
@@ -62,6 +63,7 @@ class CommandClient:
         self._marks = 0
         self._lock = threading.Lock()
         self._parsed: dict[str, JobRow] = {}
+        self._splits: dict[tuple[str, int], tuple[tuple[str, int], ...]] = {}
 
     def lacks(self, operation: Operation) -> str:
         return ""
@@ -81,7 +83,7 @@ class CommandClient:
         out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", format_of(JOB_FIELDS)])
         rows = job_rows_of(out, self._parsed)
         self._parsed = dict(zip(records_of(out), rows, strict=True))
-        return rows
+        return self._with_splits(rows)
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
@@ -186,6 +188,17 @@ class CommandClient:
 
     # --- how ---
 
+    def _with_splits(self, rows: list[JobRow]) -> list[JobRow]:
+        """How totals over several nodes are split is said by scontrol alone: one more read when such a job began."""
+        uneven = {(row.id, row.restarts): row for row in rows if is_uneven(row)}
+        if uneven.keys() - self._splits.keys():
+            found = splits_of(self._read("scontrol", ["-o", "-d", "show", "job"]))
+            self._splits |= {key: found.get(key[0], ()) for key in uneven}
+        self._splits = {key: split for key, split in self._splits.items() if key in uneven}
+        if not uneven:
+            return rows
+        return [replace(row, split=self._splits.get((row.id, row.restarts), ())) for row in rows]
+
     def _read(self, command: str, args: Sequence[str]) -> str:
         self._pace.spend(_COST[command])
         done = self._transport.run([self._path + command, *args], self._timeout_s)
@@ -252,6 +265,26 @@ def scontrol(write: Write) -> str:
 def job_rows_of(text: str, known: Mapping[str, JobRow] = MappingProxyType({})) -> list[JobRow]:
     """squeue's answer as rows. `known`: rows of an earlier answer by their text, for most of a queue stays as it is."""
     return [known.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue")) for record in records_of(text)]
+
+
+def is_uneven(row: JobRow) -> bool:
+    """Whether its GPUs may be spread unevenly: a total over several nodes that it holds now."""
+    return len(row.nodes) > 1 and not row.gpus_per_node and bool(row.gpus_total)
+
+
+def splits_of(text: str) -> dict[str, tuple[tuple[str, int], ...]]:
+    """`scontrol -o -d show job` -> GPUs by node of each job that holds some."""
+    found = {}
+    for line in text.splitlines():
+        fields = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId)=(\d+)\b", line))
+        name = fields.get("JobId", "")
+        if "ArrayTaskId" in fields:
+            name = f"{fields.get('ArrayJobId')}_{fields['ArrayTaskId']}"
+        parts = re.findall(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", line)
+        each = [(node, gpu_count(gres) or 0) for nodes, gres in parts for node in expand(nodes)]
+        if name and any(count for _, count in each):
+            found[name] = tuple((node, count) for node, count in each if count)
+    return found
 
 
 def node_rows_of(text: str) -> list[NodeRow]:
