@@ -24,8 +24,7 @@ wait_port() { while ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep .1; done;
 accounts() {
   until sacctmgr -nP show user horae format=adminlevel 2> /dev/null | grep -q Operator; do
     printf 'add account lab Description=lab Organization=lab\nadd user alice,bob account=lab\nadd user horae account=lab adminlevel=Operator\n' |
-      sacctmgr -i > /dev/null 2>&1
-    sleep .5
+      sacctmgr -i > /dev/null 2>&1 || sleep .5
   done
 }
 
