@@ -87,6 +87,8 @@ def submit(
             )
         jobs = _from_sweep(sweep, folder)
     else:
+        if file is None:
+            _complete(given)
         jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
     numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket).submit(jobs)
     if as_json:
@@ -109,6 +111,14 @@ def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:
     specs = [form.spec(owner=owner, cwd=str(Path.cwd())) for form in forms]
     (point,) = entry_points(group="horae.submitters", name="slurm")
     return list(point.load()(specs, options))
+
+
+def _complete(given: dict[str, Any]) -> None:
+    """Raises BadInput for what a job without a file cannot do without."""
+    if "command" not in given:
+        raise BadInput("names no program", field="command", remedy="horae submit --gpus 1:4 -- python train.py")
+    if "gpus" not in given:
+        raise BadInput("is missing", field="--gpus", remedy="one number (4), a range (1:8 or 2:), or a list (1,2,4,8)")
 
 
 def _environment(words: list[str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from horae.lab.engine import engine as docker_engine
 from policy.model import BadInput
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
+from slurm_plugin.lab.pyslurm import with_pyslurm
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "slurm"
@@ -134,6 +135,9 @@ class Containers:
 
     def tool(self) -> str:
         return "/shared/horae/bin/horae-exec"
+
+    def pyslurm(self) -> str:
+        return with_pyslurm(self.lab, CACHE)
 
     def rest_url(self) -> str:
         return f"http://{self.lab.address('rest')}:6820"
