@@ -13,20 +13,22 @@ from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
-from horae.arbiter.snapshot import backoff_until, occupies
+from horae.arbiter.snapshot import backoff_until, occupies, recorded
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.views import state_word
 from horae.port import JobId, JobState
 from policy.model import EMPTY, Allocation, Gpus, Seconds
+from profiler.profiles import lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
-    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end` or `limit`
+    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
+    #: `probe` or `profile`
     what: str
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
@@ -66,6 +68,8 @@ def explain(
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
     causes += _app(ledger, config, record, measured)
+    if record.live:
+        causes += _profiled(record, measured.get(record.id), now_s)
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -199,6 +203,33 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
                 reason.get("change", ""),
             )
         )
+    return causes
+
+
+#: A job that has run this long without a word of its log being understood is told so.
+SILENT_S = 60.0
+_KEY_FROM = {
+    "given": "as its owner gave it",
+    "derived": "derived from its command",
+    "corrected": "corrected after it had another",
+}
+
+
+def _profiled(record: JobRecord, fresh: Measurement | None, now_s: Seconds) -> list[Cause]:
+    """Under which key its measurements are shared, what they leave open, and how its last probe ended."""
+    if fresh is None and not record.measured:
+        if record.state is not JobState.RUNNING or now_s - (record.started_s or now_s) < SILENT_S:
+            return []
+        return [Cause("profile", f"nothing was measured of it yet: {lacks(progress=False)[0]}")]
+    known = fresh or recorded(record)
+    causes = []
+    if known.key:
+        text = f"its measurements are shared under the model key {known.key}, {_KEY_FROM[known.key_from]}"
+        numbers = {"key": known.key, "from": known.key_from}
+        causes.append(Cause("profile", text, numbers, "`horae submit --key NAME` for later jobs"))
+    causes += [Cause("profile", note) for note in known.notes]
+    if record.probed and record.probe is None:
+        causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
     return causes
 
 

@@ -96,7 +96,10 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
 
 def _one_bar(s: Series) -> bool:
     """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
-    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > s.loss_positions and s.last_epoch is None
+    if not (s.bar and s.has_loss and s.state_count and s.last_epoch is None):
+        return False
+    finals = {row.order for row in (*s.rows, *s.tail) if not row.redrawn}
+    return len(finals) <= 3 and s.state_count > min(len(finals), s.loss_positions)
 
 
 def _positions(main: Series | None) -> int:

@@ -38,7 +38,7 @@ _EPOCH_HEAD = re.compile(
 )
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
-    "epoch epochs step steps iter iters iteration iterations batch batches global of train training start begin".split()
+    "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start begin".split()
 )
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
@@ -95,7 +95,7 @@ def _opening(marks: list[Mark], canonical: str, start: int) -> str:
 
 def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
-    _mend(marks)
+    mend(marks)
     named = {m.what for m in marks if m.meaning is not None}
     if bar and any(m.what == "unnamed" and m.total is not None for m in marks):
         _bar_counts(marks)
@@ -138,7 +138,7 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
         loose[0].what = "iteration"
 
 
-def _mend(marks: list[Mark]) -> None:
+def mend(marks: list[Mark]) -> None:
     """What a key alone does not tell: `Epochs 1/3` counts; `Batch 0.91 (1.21)` is a time; beside BT, DT is of data."""
     batch_time = any(m.key.lower() == "bt" for m in marks)
     for m in marks:
@@ -268,7 +268,7 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "validation"
     if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
         return "train"
-    if counted and (values or what & {"window_time"}):
+    if counted and (values or what & {"window_time"} or (what & {"elapsed"} and side != "validation")):
         return "train"
     if fractional and what & {"loss", "part", "accuracy"}:
         return "train"

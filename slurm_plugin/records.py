@@ -99,6 +99,7 @@ class Facts:
     private: frozenset[str]
     racks: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> leaf switch
     requests: tuple[float, float] | None = None  #: slurmctld's own limit for us: a second, and in a burst
+    slurm_user: str = ""
 
     @property
     def release(self) -> tuple[int, int]:

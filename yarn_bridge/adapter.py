@@ -40,7 +40,8 @@ from yarn_bridge.services import Services
 from yarn_bridge.steps import Action, Facts, Verb, next_step, suspicious
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
-_MOVING = frozenset({Phase.FORMING, Phase.LEAVING, Phase.CLEARING})
+#: the service of a job on the move is read at least this often
+_LOOK_S = 2.0
 #: a start that finds its GPUs not free yet
 _SOON_S = 0.5
 
@@ -269,17 +270,30 @@ class YarnCluster:
     def _facts(self, seen: Seen, app: App | None, lost: frozenset[str]) -> Facts:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
-        moving = record.phase in _MOVING
-        news = seen.unsettled > 0
-        seen.unsettled = max(0, seen.unsettled - 1)
-        holds = record.phase is not Phase.IDLE
-        acks = self.files.acks(record.job) if record.workers and (moving or news) else {}
-        members = self.files.members(record.job) if holds and (moving or news) else {}
+        if seen.unsettled > 0:
+            seen.unsettled -= 1
+            seen.acks = self.files.acks(record.job) if record.workers else {}
+            seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
         service, read = None, False
-        stray = record.phase is Phase.IDLE and app is not None and (app.gpus > 0 or record.outcome.ended)
-        if moving or stray or (record.phase is Phase.OPEN and suspicious(record, app, members)):
+        if self._worth_reading(seen, app):
             service, read = self.services.get(record.service, record.owner), True
+            seen.looked_s = self._clock()
+        members, acks = seen.members, seen.acks
         return Facts(self._clock(), app, service, read, members, acks, lost)
+
+    def _worth_reading(self, seen: Seen, app: App | None) -> bool:
+        """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""
+        record = seen.record
+        overdue = self._clock() - seen.looked_s > _LOOK_S
+        if record.phase is Phase.FORMING:
+            if app is not None and app.state != "RUNNING":
+                return overdue and self._clock() - record.since_s > self._options.gang_s
+            return overdue or (app is not None and app.gpus == record.gpus and len(seen.members) >= record.gpus)
+        if record.phase is Phase.CLEARING:
+            return overdue or app is None or app.gpus == 0
+        if record.phase is Phase.IDLE:
+            return app is not None and (app.gpus > 0 or record.outcome.ended) and overdue
+        return suspicious(record, app, seen.members)
 
     def _known(self, job: JobId) -> Seen:
         """The job as last read; one fresh read when it was never seen. Raises Gone when there is none."""

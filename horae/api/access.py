@@ -10,6 +10,8 @@ from horae.api.peers import Caller
 
 #: What a job's owner and operators see of it. Names, sizes, places and reasons are everybody's: fairness is public.
 PRIVATE = ("command", "cwd", "env", "checkpoint", "extra", "loss", "losses", "loss_forecast", "progress_notes")
+#: Causes of an explanation that only they see.
+PRIVATE_CAUSES = ("profile",)
 
 #: The same among the numbers behind a cause.
 LOSSES = ("loss", "worst_kept", "forecast", "best")
@@ -27,7 +29,10 @@ def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
     """`data` of one job as `caller` may see it."""
     if site.show_others or caller.sees(data.get("owner", "")):
         return dict(data)
-    return {key: value for key, value in data.items() if key not in PRIVATE}
+    shown = {key: value for key, value in data.items() if key not in PRIVATE}
+    if "causes" in shown:  # what was read of a log, and the model key, which is made of the command
+        shown["causes"] = [cause for cause in shown["causes"] if cause["what"] not in PRIVATE_CAUSES]
+    return shown
 
 
 def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:

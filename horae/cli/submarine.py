@@ -38,7 +38,7 @@ def submarine(
     """Hand in a job that was written for Submarine, as it is.
 
     Each option is taken, changed or refused with what to do; `job run --help` lists them all, and `--dry-run` shows
-    what would be handed in. `--min_workers` and `--max_workers` make the job elastic.
+    what would be handed in. `--min_workers` and `--max_workers` make the job elastic; `--json` answers for programs.
     """
     given = words or []
     if given[:2] != ["job", "run"]:

@@ -122,6 +122,10 @@ class Gate:
             if value.get("state") == "closed":
                 return None
             epoch = value.get("epoch")
+            if value.get("state") == "stop" and isinstance(epoch, int) and epoch > after and self._listed(value):
+                # It opened and said stop between two looks: nothing was begun, and nobody need wait for us.
+                after = epoch
+                self.acknowledge(epoch, State.STOPPED, protocol.EXIT_STOPPED, None, "asked to stop before it began")
             if value.get("state") == "open" and isinstance(epoch, int) and epoch > after:
                 try:
                     return Opening(value, self._name)
@@ -156,6 +160,12 @@ class Gate:
 
     def watch(self, epoch: int, folder: JobFolder) -> "Callable[[], Watch]":
         return lambda: Watch(self, epoch, folder)
+
+    def _listed(self, value: Dict[str, Any]) -> bool:
+        members = value.get("members")
+        return isinstance(members, list) and any(
+            isinstance(each, dict) and each.get("name") == self._name for each in members
+        )
 
     def _put(self, name: str, value: Dict[str, Any]) -> None:
         data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from policy.model import EMPTY, Gpus, Seconds, Termination
-from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Variable
+from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
 from policy.solver import Row as SolverRow
 from policy.themis.capacity import Parts, add_capacity
 from policy.themis.knapsack import Knapsack, settled
@@ -328,10 +328,10 @@ class _Market:
     def _quotas(self, value: Value) -> Quotas:
         return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
 
-    def _separate(self, value: Value) -> Iterable[SolverRow]:
+    def _separate(self, result: Result) -> Iterable[SolverRow]:
         """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
-        chosen = self._chosen(value)
-        if self._goes(chosen, self._quotas(value)):
+        chosen = self._chosen(result.__getitem__)
+        if self._goes(chosen, self._quotas(result.__getitem__)):
             return []
         for app in list(chosen):  # as few rows as cause it: a stronger cut
             fewer = {a: r for a, r in chosen.items() if a != app}

@@ -107,6 +107,7 @@ class CommandClient:
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=_racks(topology),
             requests=self._limit(settings),
+            slurm_user=settings.get("SlurmUser", "").partition("(")[0],
         )
 
     def _limit(self, settings: Mapping[str, str]) -> tuple[float, float] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from profiler import state
 from profiler.reader import LogReader
 from profiler.rules import load
 from profiler.summary import summarise
+from tests.profiler.others import labelled
 
 DATA = Path(__file__).with_name("data")
 SEEDS = [p.read_bytes() for p in sorted(DATA.iterdir()) if p.name != "MANIFEST.tsv"]
+SEEDS += [entry["log"].encode() for entry in labelled()]
 BOOK = load()
-#: mutated logs a run; the benchmark asks for ten thousand
-COUNT = int(os.environ.get("HORAE_FUZZ", "150"))
+COUNT = 150  #: mutated logs in a test run; `make soak` reads ten thousand
 
 WORDS = [
     b"loss",
@@ -110,6 +110,16 @@ def test_mutated_logs(seed: int) -> None:
     for _ in range(COUNT // 5):
         data = mutated(dice)
         read(data, dice)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_ten_thousand_mutated_logs(seed: int) -> None:
+    """The same, 10,000 times."""
+    dice = random.Random(seed)
+    for _ in range(1000):
+        read(mutated(dice), dice)
 
 
 def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:

@@ -16,6 +16,18 @@ KNOWN = {
     "speechbrain": {"iteration_time.median"},  # the bar of the validation has no name
     "sentence-transformers-old": {"iteration_time.median"},  # by the outer bar, 5 % above the inner one
     "tf-nmt-tutorial": {"loss.n"},
+    # its tables print the step below the values
+    "guided-diffusion-table": {
+        "runs",
+        "iterations.first",
+        "iterations.last",
+        "iterations.scope",
+        "loss.n",
+        "loss.first[0]",
+        "loss.first[1]",
+        "loss.last[0]",
+        "loss.last[1]",
+    },
     "coqui-tts": {"validation.loss.last[0]", "validation.loss.last[1]"},
 }
 

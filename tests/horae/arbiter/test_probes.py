@@ -103,7 +103,12 @@ def cautious(snapshot: Snapshot, policy: str, options: Mapping[str, Any], seed: 
 def site(folder: Path, **changes: Any) -> Site:
     probes = {"run_s": 20.0, "settle_s": 5.0, "an_hour": 2.0, **changes.pop("probes", {})}
     return Site(
-        folder, nodes=SITE, policy=cautious, profiles=lambda: LogProfiles(every_s=1.0), probes=probes, **changes
+        folder,
+        nodes=SITE,
+        policy=cautious,
+        profiles=lambda: LogProfiles(every_s=1.0, budget_s=60.0),
+        probes=probes,
+        **changes,
     )
 
 
