@@ -96,6 +96,7 @@ class Rounds(Form):
     busy_s: Positive = 1.0  #: or this often, while something that was asked for is under way
     debounce_s: NotNegative = 0.2  #: events within this time make one round
     decide_s: Positive = 10.0  #: time limit of one decision
+    bid_s: Positive = 5.0  #: apps' own agents have this long to bid on an offer
     quiet_s: Positive = 60.0  #: a decision is made this often at least, also when nothing changed
     act_s: Positive = 5.0  #: actions that do not fit into this time are left to the next round
     settle_s: Positive = 30.0  #: what the cluster does not show after this time did not happen
@@ -114,6 +115,18 @@ class Guards(Form):
     horizon_s: Positive = 1800.0  #: over which a resize's gain is counted
     restart_cost_s: NotNegative = 30.0  #: of a job whose restarts were not measured yet
     loss_backoff_s: Positive = 10.0  #: wait of a job that is lost again and again; doubles, up to an hour
+
+
+class Probes(Form):
+    """Short runs of a job elsewhere, where knowing its speed there would change the decision
+    (`horae/arbiter/probes.py`). Made in pools that enforce."""
+
+    an_hour: NotNegative = 2.0  #: at most so many in a pool; 0: none
+    run_s: Positive = 120.0  #: a probe runs this long at the new place
+    settle_s: NotNegative = 300.0  #: a job that was started or moved less than this ago is left alone
+    horizon_s: Positive = 4 * 3600.0  #: over which what was learnt is counted
+    price: NotNegative = 0.5  #: what an idle GPU is worth to the other jobs; 1: as much as in linear scaling
+    advise: bool = False  #: also in pools that only advise: said, and not made
 
 
 class History(Form):
@@ -144,6 +157,7 @@ class Config(Form):
     gpu_types: dict[str, Positive] = Field(default_factory=dict)  #: relative speeds, believed until measured
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
+    probes: Probes = Field(default_factory=Probes)
     history: History = Field(default_factory=History)
     api: Api = Field(default_factory=Api)
 

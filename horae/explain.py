@@ -9,22 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
-from horae.arbiter.snapshot import backoff_until, occupies
+from horae.arbiter.profiles import Measurement
+from horae.arbiter.snapshot import backoff_until, occupies, recorded
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
 from horae.journal.views import state_word
-from horae.port import JobId
+from horae.port import JobId, JobState
 from policy.model import EMPTY, Allocation, Gpus, Seconds
+from profiler.profiles import lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
-    what: str  #: `policy`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`
+    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
+    #: `probe` or `profile`
+    what: str
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     change: str = ""  #: what would change it
@@ -50,12 +55,21 @@ class Explanation:
 
 
 def explain(
-    ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds, plan: Sequence[Step] = ()
+    ledger: Ledger,
+    config: Config,
+    record: JobRecord,
+    now_s: Seconds,
+    plan: Sequence[Step] = (),
+    measured: Mapping[JobId, Measurement] = EMPTY,
 ) -> Explanation:
+    """`measured`: newer than what the ledger holds."""
     books = ledger.pool(record.pool)
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+    causes += _app(ledger, config, record, measured)
+    if record.live:
+        causes += _profiled(record, measured.get(record.id), now_s)
     return Explanation(
         job=record.id,
         state=state_word(record),
@@ -71,7 +85,9 @@ def explain(
 
 def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
-        return [Cause("end", record.end_text or f"it is {record.ended}")]
+        asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
+        why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
+        return [*why, Cause("end", record.end_text or f"it is {record.ended}")]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
@@ -121,11 +137,11 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
     mode = mode_of(ledger, pool)
     if releasing(ledger, pool.name):
         causes.append(
-            Cause("mode", f"pool {pool.name} is being handed back", change=f"`horae mode {pool.name} enforce`")
+            Cause("mode", f"pool {pool.name} is being handed back", change=f"`horae config mode {pool.name} enforce`")
         )
     elif mode.value != "enforce":
         text = f"pool {pool.name} is in mode {mode}: nothing is started or stopped by us"
-        causes.append(Cause("mode", text, change=f"`horae mode {pool.name} enforce`"))
+        causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`"))
     if books.maintenance is not None:
         causes.append(Cause("mode", f"maintenance: {books.maintenance}", change="the end of the maintenance"))
     return causes
@@ -157,6 +173,13 @@ def _planned(record: JobRecord, plan: Sequence[Step], now_s: Seconds) -> list[Ca
 
 def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     causes = []
+    if record.probe is not None:
+        probe = record.probe
+        left_s = max(probe["until_s"] - now_s, 0.0)
+        where = f"{probe['gpus']} {probe['gpu_type']}"
+        numbers = {"gpu_type": probe["gpu_type"], "gpus": probe["gpus"], "at_most_s": left_s}
+        text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe['text']}"
+        causes.append(Cause("probe", text, numbers, "the measurement, or another job that needs these GPUs"))
     if record.guard is not None:
         guard = record.guard
         wanted = sum(guard.get("wanted", {}).values())
@@ -181,6 +204,39 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
             )
         )
     return causes
+
+
+#: A job that has run this long without a word of its log being understood is told so.
+SILENT_S = 60.0
+_KEY_FROM = {
+    "given": "as its owner gave it",
+    "derived": "derived from its command",
+    "corrected": "corrected after it had another",
+}
+
+
+def _profiled(record: JobRecord, fresh: Measurement | None, now_s: Seconds) -> list[Cause]:
+    """Under which key its measurements are shared, what they leave open, and how its last probe ended."""
+    if fresh is None and not record.measured:
+        if record.state is not JobState.RUNNING or now_s - (record.started_s or now_s) < SILENT_S:
+            return []
+        return [Cause("profile", f"nothing was measured of it yet: {lacks(progress=False)[0]}")]
+    known = fresh or recorded(record)
+    causes = []
+    if known.key:
+        text = f"its measurements are shared under the model key {known.key}, {_KEY_FROM[known.key_from]}"
+        numbers = {"key": known.key, "from": known.key_from}
+        causes.append(Cause("profile", text, numbers, "`horae submit --key NAME` for later jobs"))
+    causes += [Cause("profile", note) for note in known.notes]
+    if record.probed and record.probe is None:
+        causes.append(Cause("profile", f"its last probe is over: {record.probed}"))
+    return causes
+
+
+def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[JobId, Measurement]) -> list[Cause]:
+    """How it stands in its app, where the app is more than this job."""
+    found = views.standing(ledger, config, record, measured)
+    return [] if found is None else [Cause("app", found.text, found.numbers, found.change)]
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:

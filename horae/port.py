@@ -211,3 +211,13 @@ class ClusterPort(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Noticing(Protocol):
+    """A port whose cluster tells of events. They only wake the arbiter: what happened is for `observe` to say."""
+
+    def noticed(self) -> object:
+        """Differs from the last answer when something happened. Cheap; called from any thread, several times a
+        second."""
+        ...

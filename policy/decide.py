@@ -8,7 +8,8 @@ then makes the decision that changes nothing.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from policy import catalogue, certificate, reasons
@@ -26,6 +27,7 @@ from policy.model import (
 )
 from policy.placement import Placer
 from policy.plain import not_plain, plain, surely_plain
+from policy.sweeps import losers, resting
 from policy.textform import name_of
 from policy.throughput import Throughput
 
@@ -71,9 +73,15 @@ def choose(
 
 
 def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Proposal:
-    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through."""
+    """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through.
+
+    What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
+    (a policy that takes bids values phases itself). The policy never sees them.
+    """
+    lost = losers(snapshot)
+    rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     try:
-        proposal = catalogue.load(entry)(snapshot, options, context)
+        proposal = catalogue.load(entry)(_without(snapshot, lost | rest), options, context)
     except BadInput:
         raise
     except Exception as error:
@@ -85,7 +93,19 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
-    return proposal
+    if not (lost or rest):
+        return proposal
+    notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+    return replace(
+        proposal,
+        cancel=(*proposal.cancel, *lost),
+        reasons={**proposal.reasons, **lost, **rest},
+        notes=(*proposal.notes, *notes),
+    )
+
+
+def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:
+    return replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in names)) if names else snapshot
 
 
 def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
@@ -116,8 +136,14 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
     """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate."""
     speeds = context.speeds
     allocation = {j.name: dict(proposal.allocation.get(j.name, EMPTY)) for j in snapshot.jobs}
+    staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
     measured = certificate.certify(
-        snapshot, allocation, proposal.shares, speeds, time_limit_s=context.time_limit_s, notes=proposal.notes
+        staying,
+        {j.name: allocation[j.name] for j in staying.jobs},
+        proposal.shares,
+        speeds,
+        time_limit_s=context.time_limit_s,
+        notes=proposal.notes,
     )
     return Decision(
         policy=name,

@@ -249,7 +249,7 @@ class PhaseForm(Form):
 
 class AppForm(Form):
     name: Name
-    scheduler: Name
+    scheduler: Literal["successive-halving", "hyperband", "curve-stopping", "external"]
     budget: NotNegative | None = None
     demand_max: AtLeastOne | None = None
     phases: list[PhaseForm] = Field(default_factory=list)

@@ -96,7 +96,10 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
 
 def _one_bar(s: Series) -> bool:
     """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
-    return s.bar and s.has_loss and s.loss_positions <= 3 and s.state_count > s.loss_positions and s.last_epoch is None
+    if not (s.bar and s.has_loss and s.state_count and s.last_epoch is None):
+        return False
+    finals = {row.order for row in (*s.rows, *s.tail) if not row.redrawn}
+    return len(finals) <= 3 and s.state_count > min(len(finals), s.loss_positions)
 
 
 def _positions(main: Series | None) -> int:
@@ -127,6 +130,10 @@ def _weight(s: Series) -> tuple[bool, int, bool]:
 def _counter(main: Series | None, training: list[Series]) -> Series | None:
     """The series whose counter is training's: the loss's own, else one that runs beside it."""
     if main is not None and main.last_iteration is not None:
+        if main.plan.iteration is None:  # its values stand on other lines than the counter
+            named = [s for s in training if s.plan.iteration is not None and s.kind == "train" and not s.bar]
+            own = [s for s in named if s.first_line <= main.last_line and s.last_iteration == main.last_iteration]
+            return max(own, key=lambda s: s.count, default=main)
         return main
     counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
     if main is not None:
@@ -160,7 +167,7 @@ def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
     held = [s for s in chosen if s.kind == "validation" and not s.bar]
     formats = {s.plan.rule.split("/")[0] for s in held}
     own = main.plan.rule.split("/")[0] if main is not None else ""
-    if len(formats) > 1 and own in formats:
+    if len(formats) > 1 and any(s.plan.rule.split("/")[0] == own and not s.advances for s in held):
         return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
     return chosen
 

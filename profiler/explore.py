@@ -185,7 +185,7 @@ def _worth(
     text = (
         f"{c.job} on {gpus} {gpu_type}: between {known.low:.3g} and {known.high:.3g} iterations/s there "
         f"({known.source}), {now:.3g} now on {c.gpus} {c.gpu_type}; knowing is worth {gain:.0f} GPU-s to "
-        f"{len(sharing)} job(s) of {c.key}, two restarts and the probe cost {cost:.0f}"
+        f"{len(sharing)} job(s) of its model key, two restarts and the probe cost {cost:.0f}"
     )
     return Suggestion(c.job, c.key, gpu_type, gpus, gain, cost, text)
 

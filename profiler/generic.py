@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from profiler.pairs import Mark, scan
 from profiler.plan import Field, Plan
@@ -30,9 +31,15 @@ _VALUES = {
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
-    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now|in)\s*:?\s+)?"
+    rf"^[\s=*#<>\[\](\-_|+~]*(?:(?:start(?:ing)?(?: of)?|begin(?:ning)?(?: of)?|train(?:ing)?|running|now"
+    rf"|in|(?:going )?into|entering)\s*:?\s+)?"
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
+)
+_COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
+_HEADER_WORDS = frozenset(
+    "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
+    "begin".split()
 )
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
@@ -89,6 +96,7 @@ def _opening(marks: list[Mark], canonical: str, start: int) -> str:
 
 def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
+    mend(marks)
     named = {m.what for m in marks if m.meaning is not None}
     if bar and any(m.what == "unnamed" and m.total is not None for m in marks):
         _bar_counts(marks)
@@ -115,6 +123,9 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
         return
     if "iteration" in named or bar:
         return
+    if not named & {"epoch", "epochs"} and "loss" in named and (told := _foreign(marks)) is not None:
+        told.what = "iteration"
+        return
     values = named & _VALUES
     if "epoch" not in named and lead is not None and lead.total is not None and values and _has_counter(loose):
         lead.what = "epoch"
@@ -126,6 +137,30 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
         and (_leads(body) or loose[0].what == "bracket")
     ):
         loose[0].what = "iteration"
+
+
+def mend(marks: list[Mark]) -> None:
+    """What a key alone does not tell: `Epochs 1/3` counts; `Batch 0.91 (1.21)` is a time; beside BT, DT is of data."""
+    batch_time = any(m.key.lower() == "bt" for m in marks)
+    for m in marks:
+        if m.what in ("epochs", "iterations") and m.total is not None and m.meaning is not None:
+            m.what = m.what[:-1]
+            m.meaning = replace(m.meaning, what=m.what)
+        elif m.what == "iteration" and m.kind == DEC and m.average is not None:
+            m.what, m.meaning = "step_time", Meaning("step_time")
+        elif batch_time and m.key.lower() == "dt":
+            m.what, m.meaning = "skip", None
+        elif batch_time and m.key.lower() == "bt":
+            m.what, m.meaning = "step_time", Meaning("step_time")
+
+
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+def _foreign(marks: list[Mark]) -> Mark | None:
+    """The one counter of a line, with a total, whose word is of no language that the lexicon knows."""
+    found = [m for m in marks if m.what == "" and m.total is not None and m.kind == INT and _WORD.fullmatch(m.key)]
+    return found[0] if len(found) == 1 else None
 
 
 def _leads(body: str) -> bool:
@@ -150,6 +185,11 @@ def _bar_counts(marks: list[Mark]) -> None:
                 m.what = "epoch_time" if m.what == "step_time" else ""
             elif m.kind == DUR:
                 m.what = "skip"
+
+
+def _is_header(body: str) -> bool:
+    """Whether a line holds counters and their words alone: `---- [Epoch 0/100, Batch 5/1000] ----`."""
+    return len(body) < 100 and _HEADER_WORDS.issuperset(words_of(body))
 
 
 def words_left(key: str) -> list[str]:
@@ -229,12 +269,14 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "validation"
     if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
         return "train"
-    if counted and (values or what & {"window_time"}):
+    if counted and (values or what & {"window_time"} or (what & {"elapsed"} and side != "validation")):
         return "train"
     if fractional and what & {"loss", "part", "accuracy"}:
         return "train"
     if epoch is not None and (values or what & _TIMES):
         return "epoch"
+    if counted and not bar and what <= _COUNTERS and _is_header(body):
+        return "train" if epoch is not None else "context"  # the values follow on lines of their own
     if epoch is not None and not counted and _EPOCH_HEAD.match(body) and len(body) < 80:
         return "context"
     if (
@@ -244,7 +286,11 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         and not bar
     ):
         fields.append(Field("epoch_time", marks[0].token))
-    if what & {"loss", "part", "accuracy", "throughput", "step_rate", "epoch_time"} and not counted and epoch is None:
+    if (
+        what & {"loss", "part", "accuracy", "throughput", "step_rate", "step_time", "epoch_time"}
+        and not counted
+        and epoch is None
+    ):
         return "loose"
     if what and what <= _SETUP | {"lr"} and what & _SETUP:
         return "setup"

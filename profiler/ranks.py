@@ -16,6 +16,7 @@ from profiler.tokens import DEC, DUR, INT, PRIVATE
 _N = INT
 _RANKS = (
     re.compile(rf"\[{_N},(?P<rank>{_N})\]\s?<?(?:stdout|stderr|stddiag)>?:?\s?"),
+    re.compile(rf"\[{_N},mpirank:(?P<rank>{_N}),[\w{INT}-]+\]<(?:stdout|stderr)>:\s?"),
     re.compile(rf"\[(?P<rank>{_N})\]<(?:stdout|stderr)>:?\s?"),
     re.compile(rf"(?P<rank>{_N}): "),
     re.compile(
@@ -38,7 +39,7 @@ _LEVEL = (
 )
 _LEVELS = (
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
-    re.compile(rf"{_LEVEL}:(?:[\w./<>-]+(?::{_N})?:)+\s*(?:-\s+|>>\s+)?"),
+    re.compile(rf"{_LEVEL}:[\w./<>-]+(?::{_N})?:\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
     re.compile(rf"{_LEVEL}\s*(?::|\||-|\s)\s*(?=\S)"),
     re.compile(rf"\[[\w.]+\.[\w.]+(?::{_N})?(?::\w+)?\]:?\s*"),
@@ -47,11 +48,18 @@ _LEVELS = (
     re.compile(rf"(?:\w+\.)+\w+(?::[\w<>]+)?:{_N}\s+-\s+"),
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
+    re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
+    re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
 )
 _SEPARATORS = re.compile(r"[\s\u3000]*(?:[\])|>,;:-](?=[\s\])|>,;:-]|\S)[\s\u3000]*)?")
 _OPEN = re.compile(r"[\s\u3000]*[\[(<]?")
 _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|^\[?(?P<t3>{DEC})\]\s")
+#: A time of the wall clock among the pairs of a JSON line.
+_STAMPED = re.compile(
+    rf"\"(?:ts|time|timestamp|_timestamp|created|wall_time|walltime|time_ms)\": ?\"?(?P<t>[{INT}{DEC}])"
+)
+_JSON = 1500  #: canonical characters of a JSON line in which it is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,12 @@ class Prefix:
     rank: int | None = None  #: token with the rank
     fixed_rank: int | None = None  #: the rank itself, where it is spelt within a word
     source: str = ""  #: pod, host, process
+
+
+def _is_now(text: str) -> bool:
+    """Whether a number is the seconds, or milliseconds, of a date of our time, and not a duration."""
+    digits = text.partition(".")[0]
+    return digits.isdigit() and (len(digits) == 10 or len(digits) == 13) and digits[0] in "123"
 
 
 def _token(canonical: str, at: int) -> int:
@@ -107,7 +121,10 @@ def strip(canonical: str, numbers: list[str]) -> Prefix:
             break
     if stamp is None:
         seconds = _SECONDS.search(canonical[:80])
-        if seconds:
+        paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
+        if paired is not None and _is_now(numbers[_token(canonical, paired.start("t"))]):
+            stamp = clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
+        elif seconds:
             group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
             stamp = clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
         elif found is not None and found[1] - at < 40 and found[0].form != "clock":

@@ -22,7 +22,20 @@ from profiler.tokens import PRIVATE, without_bar
 
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _ROWS = 6  #: shapes of table rows remembered
+_LONGEST_NUMBER = 100  #: characters; the search for the end's number begins at each digit of it
 _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
+
+
+#: Full-width punctuation, as East Asian input methods write it, in the signs that the rules know.
+_WIDE = b"\xef\xbc"
+_NARROW = tuple((wide.encode(), sign) for wide, sign in zip("：，（）／＝［］％", b":,()/=[]%", strict=True))
+
+
+def _narrow(raw: bytes) -> bytes:
+    if _WIDE in raw:
+        for wide, sign in _NARROW:
+            raw = raw.replace(wide, bytes((sign,)))
+    return raw
 
 
 class LogReader:
@@ -50,6 +63,8 @@ class LogReader:
         states = self.terminal.feed(data)
         if states:
             self._shapes.block(self.terminal.block)
+            if self.terminal.block is None or _WIDE in self.terminal.block:
+                states = [(number, _narrow(raw), redrawn) for number, raw, redrawn in states]
             self._read(states)
 
     def runs(self) -> list[Run]:
@@ -59,8 +74,8 @@ class LogReader:
             return self.runs_read.all()
         probe = self._copy()
         number, raw, _ = rest[-1]
-        probe._read(rest[:-1])
-        probe._read([(number, probe._trusted(raw), False)])
+        probe._read([(n, _narrow(r), redrawn) for n, r, redrawn in rest[:-1]])
+        probe._read([(number, probe._trusted(_narrow(raw)), False)])
         return probe.runs_read.all()
 
     def _copy(self) -> LogReader:
@@ -172,7 +187,7 @@ class LogReader:
         same number had on the line before.
         """
         text = raw.decode("utf-8", "replace")
-        end = _NUMBER_AT_END.search(text)
+        end = _NUMBER_AT_END.search(text, max(len(text) - _LONGEST_NUMBER, 0))
         if end is None:
             return raw
         shape = self._shapes.of(without_bar(raw))

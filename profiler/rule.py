@@ -113,11 +113,9 @@ class Rule:
                     return None
                 return self._finish(plan)
             have = {f.what for f in fields}
-            more = [
-                f
-                for mark in scan(canonical, at, self.words)
-                for f in generic.fields_of(mark, self.bar, self.kind == "validation")
-            ]
+            marks = scan(canonical, at, self.words)
+            generic.mend(marks)
+            more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
             fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
         plan = Plan(self.full_name, self.kind, canonical, tuple(fields), clock=clock, rank=rank)

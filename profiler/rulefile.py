@@ -148,18 +148,18 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
     if kind == "auto" and not data.get("pairs"):
         raise bad("kind", "kind auto reads pairs only", "add `pairs: true`")
     needs = data.get("needs", [])
-    if not isinstance(needs, list) or not all(isinstance(n, str) and n for n in needs):
-        raise bad("needs", "a list of texts", 'for example ["loss"]')
+    for key in ("needs", "without"):
+        texts = data.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
+            raise bad(key, "a list of texts", 'for example ["loss"]')
+    for key in ("pairs", "bar", "total", "header"):
+        if not isinstance(data.get(key, False), bool):
+            raise bad(key, "true or false")
     fields = _clean(data.get("fields", {}))
     for key, options in fields.items():
         if not isinstance(options, dict) or set(options) - _FIELD_KEYS:
             raise bad("fields", f"{key}: a mapping of {', '.join(sorted(_FIELD_KEYS))}")
-        if options.get("is", key) not in FIELDS | _SPECIAL:
-            raise bad(
-                "fields", f"{key}: not a field: {options.get('is', key)!r}", "fields: " + ", ".join(sorted(FIELDS))
-            )
-        if options.get("kind") is not None and options["kind"] not in list(LossKind):
-            raise bad("fields", f"{key}: unknown kind {options['kind']!r}", "one of " + ", ".join(LossKind))
+        _check_options("fields", key, options, FIELDS | _SPECIAL, bad)
     pattern = None
     if data.get("pattern") is not None:
         pattern = _pattern(str(data["pattern"]), fields, lambda message, remedy="": bad("pattern", message, remedy))
@@ -174,7 +174,14 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
             raise bad(key, f"unknown {key} {data[key]!r}", "one of " + ", ".join(allowed))
     if data.get("loss_kind") is not None and data["loss_kind"] not in list(LossKind):
         raise bad("loss_kind", f"unknown kind {data['loss_kind']!r}", "one of " + ", ".join(LossKind))
-    examples = tuple(_example(e, where, at, kind) for e in data.get("examples", []))
+    told = data.get("examples", [])
+    if not isinstance(told, list):
+        raise bad("examples", "a list of examples", "examples: [{line: ..., gives: {...}}]")
+    examples = tuple(_example(e, where, at, kind) for e in told)
+    values = _clean(data.get("values", {}))
+    for key, value in values.items():
+        if key not in FIELDS or not _is_number(value):
+            raise bad("values", f"{key}: not a field with a number", "fields: " + ", ".join(sorted(FIELDS)))
     if not examples:
         raise bad("examples", "a rule needs an example line", "examples: [{line: ..., gives: {...}}]")
     return Rule(
@@ -187,7 +194,7 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
         pairs=bool(data.get("pairs", False)),
         words={k.lower(): _word(k, v, bad) for k, v in _clean(data.get("words", {})).items()},
         fields=fields,
-        values={k: float(v) for k, v in _clean(data.get("values", {})).items()},
+        values={k: float(v) for k, v in values.items()},
         scope=data.get("scope"),
         unit=data.get("unit"),
         bar=bool(data.get("bar", False)),
@@ -211,11 +218,35 @@ def _clean(data: Any) -> dict[str, Any]:
     return {k: _clean(v) if isinstance(v, dict) else v for k, v in data.items() if not k.startswith("__")}
 
 
+def _check_options(
+    where: str, key: str, options: Mapping[str, Any], known: frozenset[str] | set[str], bad: Any
+) -> None:
+    """What a number is: a field, of a known kind, in a known unit."""
+    what = options.get("is", key)
+    if not isinstance(what, str) or what not in known:
+        raise bad(where, f"{key}: not a field: {what!r}", "fields: " + ", ".join(sorted(FIELDS)))
+    if options.get("kind") is not None and options["kind"] not in list(LossKind):
+        raise bad(where, f"{key}: unknown kind {options['kind']!r}", "one of " + ", ".join(LossKind))
+    if options.get("of") not in (None, "error", "inverse"):
+        raise bad(where, f"{key}: of {options['of']!r}", "one of error, inverse")
+    unit = options.get("unit")
+    counted = {"run", "epoch"} if what == "elapsed" else set()
+    if unit is not None and (
+        not isinstance(unit, str) or (unit not in TIME_UNITS | dict.fromkeys(counted) and "/" not in unit)
+    ):
+        raise bad(where, f"{key}: unknown unit {unit!r}", "a unit of time (s, ms, us, min, h) or a rate (samples/s)")
+    if options.get("of") == "inverse" and str(unit).partition("/")[0] not in TIME_UNITS:
+        raise bad(where, f"{key}: an inverse needs a time over something", "for example {of: inverse, unit: ms/sample}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _word(key: str, value: Any, bad: Any) -> Meaning:
     options = value if isinstance(value, dict) else {"is": value}
-    what = options.get("is")
-    if what not in FIELDS:
-        raise bad("words", f"{key}: not a field: {what!r}", "fields: " + ", ".join(sorted(FIELDS)))
+    what = str(options.get("is"))
+    _check_options("words", key, {"is": what, **options}, FIELDS, bad)
     kind = LossKind(options["kind"]) if options.get("kind") else None
     unit = str(options.get("unit", ""))
     return Meaning(
@@ -227,7 +258,11 @@ def _example(data: Any, where: str, at: int, kind: str) -> Example:
     if not isinstance(data, dict) or not isinstance(data.get("line"), str):
         raise BadRules("an example is {line: ..., gives: {...}}", where=where, line=at, field="examples")
     _known(data, _EXAMPLE_KEYS, where, "examples")
-    return Example(data["line"], _clean(data.get("gives", {})), str(data.get("kind", kind)), data["__line__"])
+    gives = _clean(data.get("gives", {}))
+    for name, value in gives.items():
+        if not _is_number(value):
+            raise BadRules(f"{name} is no number: {value!r}", where=where, line=data["__line__"], field="gives")
+    return Example(data["line"], gives, str(data.get("kind", kind)), data["__line__"])
 
 
 def _pattern(source: str, fields: Mapping[str, Any], bad: Any) -> re.Pattern[str]:

@@ -210,8 +210,7 @@ def _check_example(book: RuleBook, rule: Rule, example: Example) -> None:
     for name, wanted in example.gives.items():
         got = values.get(name)
         wrong = got is None or (
-            got != wanted
-            and not (wanted == ".nan" or abs(float(got) - float(wanted)) <= 1e-9 * max(1, abs(float(wanted))))
+            got != wanted and not abs(float(got) - float(wanted)) <= 1e-9 * max(1, abs(float(wanted)))
         )
         if wanted != wanted:  # noqa: PLR0124 - nan
             wrong = got is None or got == got  # noqa: PLR0124

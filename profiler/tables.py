@@ -125,10 +125,13 @@ def _column(name: str) -> Meaning | None:
     return meaning(name)
 
 
+_MEASURES = (b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
+
+
 def may_be_head(lower: bytes) -> bool:
     """The cheap test on a line in lower case, or on a text of many lines."""
-    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and (
-        b"loss" in lower or b"acc" in lower or b"top" in lower
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and any(
+        word in lower for word in _MEASURES
     )
 
 

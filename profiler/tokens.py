@@ -20,12 +20,12 @@ _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _KINDS = {
     INT: r"[1-9]\d{0,2}(?:,\d{3})+(?![\d.])|\d+",
     DEC: r"[1-9]\d{0,2}(?:,\d{3})+\.\d+|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
-    DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?![\d:])",
+    DUR: r"\d+(?::\d\d){1,2}(?:[.,]\d+)?(?!\d|:\d)",
 }
 _PLAIN = {
     INT: r"\d+",
     DEC: r"\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?",
-    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?![\d:])",
+    DUR: r"\d+(?::\d\d){1,2}(?:\.\d+)?(?!\d|:\d)",
 }
 _GROUP_KIND = (None, DUR, DEC, INT)
 _NUMBER = re.compile(f"({_KINDS[DUR]})|({_KINDS[DEC]})|({_KINDS[INT]})")
@@ -40,7 +40,7 @@ def _starts(text: str, at: int) -> bool:
     if at == 0:
         return True
     before = text[at - 1]
-    if before.isalnum() or before in "_@.":
+    if (before.isalnum() and before < "\u2e80") or before in "_@.":
         if before in "T_" and at > 1 and text[at - 2].isdigit():
             return True
         return _GLUED.search(text, max(at - 6, 0), at) is not None

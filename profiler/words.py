@@ -108,8 +108,10 @@ def rate_of(unit: str) -> Meaning | None:
     if not m:
         return None
     over, under, third = (g.lower().strip("_") if g else "" for g in m.groups())
-    if over in TIME_UNITS and under in STEP_NOUNS:
+    if over in TIME_UNITS and (under in STEP_NOUNS or under == "b"):
         return Meaning("step_time", scale=TIME_UNITS[over])
+    if over.startswith(("time", "timing")) and over.rpartition("_")[2] in TIME_UNITS and under in STEP_NOUNS:
+        return Meaning("step_time", scale=TIME_UNITS[over.rpartition("_")[2]])  # timing_s/step
     if over in TIME_UNITS and under in _EPOCH:
         return Meaning("epoch_time", scale=TIME_UNITS[over])
     if under in TIME_UNITS and TIME_UNITS[under] > 0:

@@ -34,13 +34,16 @@ from horae.port import (
 from horae.spec import JobSpec
 from policy.model import Allocation, Limits, Pinning
 from slurm_plugin import history, reading, shapes
+from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.spool import Account, Spool
 from slurm_plugin.transport import LocalTransport, Transport
+from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
 
 RESTART_GAP_S = 1.0
 ACCOUNT_AGE_S = 5.0
@@ -48,12 +51,13 @@ REPEAT_S = 3.0  #: a start asked for again within this is the same one
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
 YOUNG_S = 2.0
 _FACTS_AGE_S = 300.0
+_SEES_ALL = frozenset({"Operator", "Administrator"})
 
 
 class SlurmCluster:
     """`ClusterPort` of one Slurm. Thread-safe: one lock around what is remembered."""
 
-    def __init__(self, options: Options, transport: Transport, client: CommandClient) -> None:
+    def __init__(self, options: Options, transport: Transport, client: Routes) -> None:
         self._options, self._transport, self._client = options, transport, client
         self._spool = Spool(transport.files, options.spool)
         folder = Path(options.state or f"{options.spool}/state")
@@ -72,6 +76,7 @@ class SlurmCluster:
         self._verdicts: dict[JobId, tuple[JobRow, reading.Judgement]] = {}
         self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
         self._timers: dict[JobId, threading.Timer] = {}
+        self._awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._late: list[str] = []  #: what deferred writes said, for the next observation's notes
         self._lock = threading.RLock()
 
@@ -80,6 +85,8 @@ class SlurmCluster:
     def facts(self) -> Facts:
         if self._facts is None or time.monotonic() - self._facts_s > _FACTS_AGE_S:
             self._facts, self._facts_s = self._client.facts(), time.monotonic()
+            if self._facts.requests is not None:
+                self._client.pace.bound(*self._facts.requests)
         return self._facts
 
     def capabilities(self) -> Capabilities:
@@ -103,10 +110,11 @@ class SlurmCluster:
             node_rows = self._client.nodes(partitions)
             now_s = time.time()
             claim = self._spool.claimed()
-            notes = [*self._late, *self._memories.notes]
+            notes = [*self._late, *self._memories.notes, *self._client.notes()]
             self._late.clear()
             self._memories.notes.clear()
             self._rows = {reading.port_id(row): row for row in rows}
+            self._awaited = reading.awaited(rows)
             self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self._rows}
             jobs: dict[JobId, ObservedJob] = {}
             due: list[tuple[JobRow, reading.Step]] = []
@@ -121,6 +129,8 @@ class SlurmCluster:
                     else:
                         self._memories.keep(verdict.memo)
                 due += [(row, step) for step in verdict.steps]
+                if verdict.memo.stop is not None and verdict.memo.stop.stay:
+                    due += self._let_go(job, row, verdict.memo, now_s)
             ask = self._client.ended if facts.accounting else None
             try:
                 gone = history.vanished(self._memories, frozenset(self._rows), ask, now_s, self._spool.forget)
@@ -128,6 +138,8 @@ class SlurmCluster:
             except PortError as error:
                 notes.append(error.text)
             ours = frozenset(jobs)
+            if held := reading.unseen(node_rows, rows, ours):  # their partition was edited away under them
+                node_rows += reading.out_of_bounds(self._client.nodes(()), held)
             nodes = reading.nodes_of(node_rows, rows, ours, facts)
             self._node_gpus = {node.name: node.gpus for node in nodes}
             jobs = reading.without_promises(jobs, self._rows, nodes)
@@ -163,38 +175,55 @@ class SlurmCluster:
                 return LogChunk(b"", offset)
             identity = f"{found.st_dev}:{found.st_ino}"
             start = 0 if offset > found.st_size else offset
-            data = self._transport.files.read(path, start, limit) or b""
+            data = self._transport.files.read(path, start, limit, owner=row.uid) or b""
         except OSError as error:
             raise FixConfiguration(
-                f"cannot read the log of {job}, {path}: {error.strerror}",
+                f"cannot read the log of {job}, {path}: {error.strerror or error}",
                 "run the trainer under horae-exec, or open the log",
             ) from error
         if offset > found.st_size:
             identity += ":truncated"
         return LogChunk(data, start + len(data), identity, start + len(data) >= found.st_size)
 
+    def noticed(self) -> object:
+        """Follows what the Lua module and the epilog note; without the lock, so that a slow read delays nothing."""
+        return self._spool.noticed()
+
     # --- for the doctor ---
 
     @property
-    def client(self) -> CommandClient:
+    def client(self) -> Routes:
         return self._client
+
+    @property
+    def command(self) -> CommandClient:
+        """The command line, for what only it can do."""
+        return next(client for client in self._client.clients if isinstance(client, CommandClient))
 
     @property
     def spool(self) -> Spool:
         return self._spool
 
     def account(self) -> str:
-        return self._client.account()
+        return self.command.account()
 
     def admin_level(self, user: str) -> str:
-        return self._client.admin_level(user)
+        return self.command.admin_level(user)
 
     def clock_offset_s(self) -> float:
-        return self._client.clock() - time.time()
+        return self.command.clock() - time.time()
 
     # --- who we are ---
 
     def claim(self, token: str) -> None:
+        """Raises FixConfiguration where Slurm hides jobs or nodes from us: free GPUs would be guessed."""
+        if hidden := self.facts().private & {"jobs", "nodes"}:
+            me = self.account()
+            if me not in {"root", self.facts().slurm_user} and self.admin_level(me) not in _SEES_ALL:
+                raise FixConfiguration(
+                    f"PrivateData hides others' {' and '.join(sorted(hidden))} from {me}",
+                    "give Horae's account AdminLevel=Operator, see `horae doctor`",
+                )
         self._spool.prepare()
         self._spool.claim(token, time.time())
         self._token = token
@@ -206,7 +235,7 @@ class SlurmCluster:
     # --- acting ---
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        raise Never("on Slurm, users submit with sbatch (or `horae submit`, which calls it); jobs then arrive held")
+        raise Never("on Slurm, users submit with sbatch, or `horae submit --sbatch=OPTION`; jobs then arrive held")
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:
@@ -229,15 +258,15 @@ class SlurmCluster:
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            lines = shapes.start_lines(row, memo, grant)
+            writes = shapes.start_writes(row, memo, grant)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
             wait_s = self._gap(memo, nodes)
             if wait_s > 0:
-                self._later(job, wait_s, lines)
+                self._later(job, wait_s, writes)
             else:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         raise Never("Slurm cannot change a running job's GPUs; stop it and start it in the new shape")
@@ -249,7 +278,7 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if memo.outstanding and row.state == "PENDING":
-                self._client.write((f"hold {row.id}",), f"taking back the grant of {job}")
+                self._client.write((hold(row.id),), f"taking back the grant of {job}")
                 # If it began to run before the hold came, the next observation asks it to leave.
                 stop = Stop(time.time(), grace_s, row.restarts)
                 self._memories.put(replace(memo.with_last(withdrawn=True, recalled=True), stop=stop))
@@ -281,12 +310,12 @@ class SlurmCluster:
                 return
             self._cancel_timer(job)
             if not seen.state.ended:
-                lines = [f"release {row.id}"]
+                writes = [release(row.id)]
                 if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    lines.insert(0, shapes.original(row))
+                    writes.insert(0, shapes.original(row))
                 if memo.ordered:
-                    lines.insert(0, f"update jobid={row.id} SiteFactor=0")
-                self._client.write(lines, f"handing {job} back to Slurm")
+                    writes.insert(0, update(row.id, Change(site_factor=0)))
+                self._client.write(writes, f"handing {job} back to Slurm")
             self._memories.put(replace(memo, released=True))
             self._spool.forget(job)
 
@@ -300,13 +329,13 @@ class SlurmCluster:
             own = [self._rows[job].priority - self._memories.get(job).ordered for job in pending]
             # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
             step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
-            lines, memos = [], []
+            writes, memos = [], []
             for rank, job in enumerate(reversed(pending), start=1):
                 memo, factor = self._memories.get(job), rank * step
                 if memo.ordered != factor:
-                    lines.append(f"update jobid={self._rows[job].id} SiteFactor={factor}")
+                    writes.append(update(self._rows[job].id, Change(site_factor=factor)))
                     memos.append(replace(memo, ordered=factor))
-            self._client.write(lines, "ordering the pending jobs")
+            self._client.write(writes, "ordering the pending jobs")
             for memo in memos:
                 self._memories.put(memo)
 
@@ -336,14 +365,14 @@ class SlurmCluster:
             return 0.0
         return max(memo.left[1] + RESTART_GAP_S - time.time(), 0.0)
 
-    def _later(self, job: JobId, wait_s: float, lines: tuple[str, ...]) -> None:
+    def _later(self, job: JobId, wait_s: float, writes: tuple[Write, ...]) -> None:
         self._cancel_timer(job)
-        timer = threading.Timer(wait_s, self._deferred, (job, lines))
+        timer = threading.Timer(wait_s, self._deferred, (job, writes))
         timer.daemon = True
         self._timers[job] = timer
         timer.start()
 
-    def _deferred(self, job: JobId, lines: tuple[str, ...]) -> None:
+    def _deferred(self, job: JobId, writes: tuple[Write, ...]) -> None:
         with self._lock:
             if self._timers.pop(job, None) is None:
                 return
@@ -351,7 +380,7 @@ class SlurmCluster:
                 self._late.append(f"{job}: not started, another arbiter claimed the cluster")
                 return
             try:
-                self._client.write(lines, f"starting {job}")
+                self._client.write(writes, f"starting {job}")
             except PortError as error:
                 self._late.append(f"{job}: {error.text}")
                 self._memories.put(self._memories.get(job).with_last(withdrawn=True))
@@ -374,16 +403,36 @@ class SlurmCluster:
             return
         now_s = time.time()
         epoch = grant.epoch if grant else row.restarts + 1
-        self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s)
+        stay = self._stays(row)
+        self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stay)
         account = self._spool.account(job, row.uid)
         young = row.start_s is not None and now_s - row.start_s < YOUNG_S
         if account.epoch != epoch and young and now_s < stop.at_s + stop.grace_s:
             return
-        self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s)))
-        if self._options.stop == "requeuehold":
-            self._client.write((f"requeuehold {row.id}",), doing)
+        self._memories.put(replace(memo, stop=replace(stop, signalled_s=now_s, stay=stay)))
+        if self._options.stop == "requeuehold" and account.epoch != epoch:  # a script of its own: TERM is its request
+            self._client.write((requeue_hold(row.id),), doing)
         elif account.epoch != epoch or account.direct:
             self._client.signal(row.id, "USR1", doing)
+
+    def _stays(self, row: JobRow) -> bool:
+        """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
+        if self._options.stop != "auto":
+            return self._options.stop == "requeuehold"
+        held = self._facts is None or reading.CHECKPOINTED in self._facts.exit_hold
+        return not held or reading.is_awaited(row, self._awaited)
+
+    def _let_go(self, job: JobId, row: JobRow, memo: Memo, now_s: float) -> list[tuple[JobRow, reading.Step]]:
+        """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
+        account, grant = self._spool.account(job, row.uid), memo.of(row.restarts)
+        epoch = grant.epoch if grant else row.restarts + 1
+        if (account.ended, account.exit_code) != (epoch, reading.CHECKPOINTED):
+            return []
+        found = reading.let_go(row, memo, now_s)
+        if found is None:
+            return []
+        self._memories.put(found[0])
+        return [(row, found[1])]
 
     def _follow_up(self, due: Sequence[tuple[JobRow, reading.Step]]) -> list[str]:
         """Take the steps; an error of one is a note and hinders no other, for the next round sees it again."""
@@ -395,7 +444,7 @@ class SlurmCluster:
                 if step.ask:
                     self._ask_to_leave(row, f"{row.id}: {step.why}")
                 else:
-                    self._client.write(step.lines, f"{row.id}: {step.why}")
+                    self._client.write(step.writes, f"{row.id}: {step.why}")
             except PortError as error:
                 notes.append(error.text)
         return notes
@@ -439,5 +488,4 @@ def connect(options: Mapping[str, Any]) -> SlurmCluster:
         transport = SshTransport(checked)
     else:
         transport = LocalTransport(checked.prefix, checked.environment)
-    client = CommandClient(transport, checked.path, checked.timeout_s)
-    return SlurmCluster(checked, transport, client)
+    return SlurmCluster(checked, transport, choose(checked, transport))

@@ -13,9 +13,10 @@ from horae.port import FixConfiguration, Never, PortError, TryLater
 _AWAY = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection refused|Communication|"
     r"backup controller in standby|Zero Bytes were transmitted|Unexpected message received|"
-    r"Resource temporarily unavailable|try again|Connection timed out|Transport endpoint|Broken pipe",
+    r"Connection timed out|Transport endpoint|Broken pipe|rate limit",
     re.IGNORECASE,
 )
+_BUSY = re.compile(r"Resource temporarily unavailable|try again", re.IGNORECASE)
 _GONE = re.compile(r"Invalid job id|Job has already finished|already completing or completed", re.IGNORECASE)
 _RIGHTS = re.compile(r"Access/permission denied|Invalid user id|User's group not permitted|not allowed", re.IGNORECASE)
 _AUTH = re.compile(r"Protocol authentication error|munge|authentication|credential", re.IGNORECASE)
@@ -28,11 +29,17 @@ class Gone(Never):
     """Slurm does not know this job (any more)."""
 
 
+class ControllerAway(TryLater):
+    """slurmctld itself does not answer, or wants to be asked less: everything waits, whatever client it goes by."""
+
+
 def port_error(text: str, doing: str) -> PortError:
     """The error for Slurm's sentence `text`, met while `doing` something (a verb phrase for people)."""
     sentence = _tidy(text)
     said = f"{doing}: {sentence}" if sentence else f"{doing}: Slurm gave no reason"
     if _AWAY.search(sentence):
+        return ControllerAway(said, retry_after_s=5.0)
+    if _BUSY.search(sentence):
         return TryLater(said, retry_after_s=5.0)
     if _GONE.search(sentence):
         return Gone(said)
@@ -45,7 +52,7 @@ def port_error(text: str, doing: str) -> PortError:
     if _AUTH.search(sentence):
         return FixConfiguration(said, "check munge (or the token) and the clocks of this host and slurmctld's")
     if _DISABLED.search(sentence):
-        return FixConfiguration(said, "the job has Requeue=0; the Lua module sets Requeue=1 at submission")
+        return FixConfiguration(said, "the job has Requeue=0, or its partition is gone from slurm.conf")
     return TryLater(said)
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from horae.port import FixConfiguration
 from policy.model import Gpus
 
 
@@ -38,6 +39,7 @@ class Stop:
     restarts: int
     signalled_s: float = 0.0  #: 0: not yet
     forced: bool = False
+    stay: bool = False  #: its supervisor stays after the checkpoint, until we requeue it
     seen_s: float = 0.0  #: when the job was first seen out of RUNNING
 
 
@@ -117,8 +119,13 @@ class Memories:
         if self._written.get(memo.job) != memo:
             path = self._folder / f"{memo.job}.json"
             temporary = path.with_suffix(".part")
-            temporary.write_text(json.dumps(asdict(memo), separators=(",", ":")))
-            temporary.replace(path)
+            try:
+                temporary.write_text(json.dumps(asdict(memo), separators=(",", ":")))
+                temporary.replace(path)
+            except OSError as error:
+                raise FixConfiguration(
+                    f"cannot write {path}: {error.strerror}", "free space there, or give it to Horae's account"
+                ) from error
             self._written[memo.job] = memo
         return memo
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from policy.model import BadInput
 
 TENANTS = ("account", "user", "qos")
-CLIENTS = ("auto", "command")
+CLIENTS = ("auto", "command", "slurmrestd", "pyslurm")
+_REST_URL = re.compile(r"https?://[\w.\-\[\]:]+(?:/[\w./\-]*)?|unix:/\S+")
 STOPS = ("auto", "exit86", "requeuehold")
 
 
@@ -21,6 +23,10 @@ class Options:
     spool: str = "/var/spool/horae"  #: shared with slurmctld's host and, for job folders, with the nodes
     state: str = ""  #: what the adapter remembers of jobs; default: `spool`/state, on the arbiter's side
     client: str = "auto"
+    rest_url: str = ""  #: slurmrestd: http://HOST:PORT, https://..., unix:/PATH
+    rest_token_file: str = ""  #: its token, renewed by the site; without it one is asked of scontrol
+    pyslurm: str = ""  #: the Python that has pyslurm for the commands' host
+    requests_per_s: float = 50.0  #: most requests to slurmctld a second, after a burst
     path: str = ""  #: folder of Slurm's commands, when it is not on PATH
     prefix: tuple[str, ...] = ()  #: before each command: `sudo -n -u slurm`
     env: tuple[tuple[str, str], ...] = ()
@@ -60,7 +66,22 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options
     for key in ("spool", "state"):
         if values.get(key) and not values[key].startswith("/"):
             raise BadInput("is not an absolute path", where=where, field=key, value=values[key])
+    _check_clients(values, where)
     return Options(**values)
+
+
+def _check_clients(values: Mapping[str, Any], where: str) -> None:
+    url = values.get("rest_url", "")
+    if url and not _REST_URL.fullmatch(url):
+        remedy = "http://HOST:6820, https://HOST/PATH or unix:/run/slurmrestd/slurmrestd.socket"
+        raise BadInput("is no address of a slurmrestd", where=where, field="rest_url", value=url, remedy=remedy)
+    if values.get("client") == "slurmrestd" and not url:
+        raise BadInput(
+            "slurmrestd needs its address", where=where, field="client", value="slurmrestd", remedy="set rest_url"
+        )
+    if values.get("client") == "pyslurm" and not values.get("pyslurm"):
+        remedy = "set pyslurm to the Python it is installed for, such as /opt/pyslurm/bin/python"
+        raise BadInput("pyslurm needs a Python of its own", where=where, field="client", value="pyslurm", remedy=remedy)
 
 
 def _checked(key: str, value: Any, default: Any, where: str) -> Any:

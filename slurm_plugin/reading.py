@@ -28,6 +28,7 @@ from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
 from slurm_plugin.memory import Memo, Stop
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
 
 CHECKPOINTED = 86
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
@@ -52,10 +53,10 @@ FORCE_AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next to one job, and why: scontrol commands, or asking it to checkpoint and leave."""
+    """What to do next to one job, and why: writes, or asking it to checkpoint and leave."""
 
     why: str
-    lines: tuple[str, ...] = ()
+    writes: tuple[Write, ...] = ()
     ask: bool = False
 
 
@@ -126,10 +127,10 @@ def _running(
     row: JobRow, memo: Memo, options: Options, ours: bool, now_s: float
 ) -> tuple[JobState, Memo, tuple[Step, ...]]:
     grant = memo.of(row.restarts)
+    if row.state == "COMPLETING":  # a requeue may be counted already: neither the stop nor the epoch is a new one's
+        return JobState.STOPPING, memo, ()
     if memo.stop and memo.stop.restarts != row.restarts:
         memo = replace(memo, stop=None)
-    if row.state == "COMPLETING":
-        return JobState.STOPPING, memo, ()
     if row.state == "CONFIGURING" or row.reason == "Prolog":
         return JobState.STARTING, memo, ()
     if grant is not None and grant is memo.grant and not grant.started:
@@ -137,7 +138,7 @@ def _running(
         memo = replace(memo, blocked=None, rescued=0)
     steps: list[Step] = []
     if ours and not row.held:
-        steps.append(Step("fence: a requeue by anybody must come back held", (f"hold {row.id}",)))
+        steps.append(Step("fence: a requeue by anybody must come back held", (hold(row.id),)))
     if ours and row.preempt_s and not memo.stop:
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
     if memo.stop is None:
@@ -146,7 +147,7 @@ def _running(
     if now_s >= stop.at_s + stop.grace_s + FORCE_AFTER_S:
         # Also repeated: a requeuehold that was lost would leave the job holding its GPUs for ever.
         if not stop.forced or now_s >= stop.signalled_s + 15.0:
-            steps.append(Step("its time to checkpoint is over", (f"requeuehold {row.id}",)))
+            steps.append(Step("its time to checkpoint is over", (requeue_hold(row.id),)))
             stop = replace(stop, forced=True, signalled_s=now_s)
     elif stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4):
         steps.append(Step("asked to checkpoint and leave", ask=True))
@@ -181,7 +182,7 @@ def _waiting(
             memo = replace(memo, blocked=(block_kind(row.reason).value, row.reason))
     steps: tuple[Step, ...] = ()
     if ours and not row.held:
-        steps = (Step("nobody granted it GPUs", (f"hold {row.id}",)),)
+        steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1]) if memo.blocked else None
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
@@ -203,7 +204,7 @@ def _granted(
     if row.held:
         return JobState.STARTING, memo, (), None
     if row.reason == "BeginTime":
-        step = Step("a requeue set BeginTime two minutes ahead", (f"update jobid={row.id} StartTime=now",))
+        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
         return JobState.STARTING, memo, (step,), None
     reason, waited = row.reason or "", now_s - grant.at_s
     kind = block_kind(reason)
@@ -212,7 +213,7 @@ def _granted(
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text))
-    step = Step(f"granted, but blocked: {text}", (f"hold {row.id}",))
+    step = Step(f"granted, but blocked: {text}", (hold(row.id),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text)
 
 
@@ -244,7 +245,31 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
     if now_s - max(memo.rescued_s, (row.end_s or now_s) + own_accord_s - 1.0) < 1.0:
         return state, memo, ()
     memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
-    return state, memo, (Step(why, (f"requeuehold {row.id}",)),)
+    return state, memo, (Step(why, (requeue_hold(row.id),)),)
+
+
+def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
+    found: set[int] = set()
+    for row in rows:
+        if row.dependency and "afternotok" in row.dependency:
+            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
+                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    return frozenset(found)
+
+
+def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
+    array = re.match(r"\d+", row.id)
+    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:
+    """A job that has checkpointed and stays: requeued held, which starts no dependent. Again while it is lost."""
+    stop = memo.stop
+    if row.state != "RUNNING" or stop is None or (stop.forced and now_s < stop.signalled_s + 5.0):
+        return None
+    step = Step("it has checkpointed", (requeue_hold(row.id),))
+    return replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), step
 
 
 def block_kind(reason: str) -> BlockKind:
@@ -260,6 +285,8 @@ def block_kind(reason: str) -> BlockKind:
 def _epoch(row: JobRow, memo: Memo) -> int:
     """Starts that Slurm has seen, in the journal's numbers; Slurm's own count where those are lost."""
     seen = max((grant.epoch for grant in memo.grants if grant.started), default=0)
+    if row.state == "COMPLETING" and memo.of(row.restarts) is None and memo.of(row.restarts - 1) is not None:
+        return seen
     ran = row.state in _HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
     if memo.of(row.restarts) is None and ran:
         return max(seen, row.restarts + 1)
@@ -276,11 +303,13 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 
 
 def held_gpus(row: JobRow) -> Allocation:
-    """GPUs by node of a job that holds nodes; a total is spread evenly, the surplus on the first nodes."""
+    """GPUs by node of a job that holds nodes; a total of unknown split is taken as even, the surplus on the first."""
     if row.state not in _HOLDING or not row.nodes:
         return {}
     if row.gpus_per_node:
         return dict.fromkeys(row.nodes, row.gpus_per_node)
+    if row.split:
+        return dict(row.split)
     even, surplus = divmod(row.gpus_total or 0, len(row.nodes))
     split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
     return {node: count for node, count in split.items() if count}
@@ -355,6 +384,17 @@ def _rigid(
         time_limit_s=memo.limit_s,
         extra={"slurm_job": row.id, "partition": row.partition},
     )
+
+
+def unseen(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str]) -> frozenset[str]:
+    """Nodes that our jobs hold and that are in no managed partition (any more)."""
+    held = {node for row in jobs if row.state in _HOLDING and port_id(row) in ours for node in row.nodes}
+    return frozenset(held - {row.name for row in rows})
+
+
+def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRow]:
+    """Those of `rows`, as nodes on which nothing more is put."""
+    return [replace(row, state=row.state + "+drain") for row in rows if row.name in names]
 
 
 def nodes_of(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str], facts: Facts) -> tuple[Node, ...]:

@@ -1,4 +1,4 @@
-"""What is said to scontrol about a job's shape, and Slurm's limits on shapes. Pure."""
+"""What is written to Slurm about a job's shape, and Slurm's limits on shapes. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from policy.model import Allocation, Gpus
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.memory import Grant, Memo
 from slurm_plugin.records import JobRow, fold
+from slurm_plugin.writes import Change, Write, release, update
 
 
 def shape(job: JobId, allocation: Allocation) -> tuple[tuple[str, ...], int]:
@@ -31,40 +32,41 @@ def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, G
     return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
 
 
-def start_lines(row: JobRow, memo: Memo, grant: Grant) -> tuple[str, ...]:
+def start_writes(row: JobRow, memo: Memo, grant: Grant) -> tuple[Write, ...]:
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
+    if total < 1:
+        raise Never(f"{row.id}: no GPUs")
     tag = parse_tag(row.admin_comment)
     per_gpu = tag.cpus / tag.gpus if tag and tag.cpus and tag.gpus else None
     per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
-    words = [
-        f"jobid={row.id}", "StartTime=now", f"NumNodes={count}-{count}", f"NumTasks={count}",
-        f"CpusPerTask={per_node}",
-        f"NumCPUs={count * per_node}", f"ReqNodeList={fold(grant.nodes)}", f"Gres=gpu:{grant.per_node}",
-    ]  # fmt: skip
+    memory_mb = limit_min = None
     if tag and tag.memory and tag.gpus:
         share = tag.memory * (tag.nodes or 1) / tag.gpus
-        words.append(f"MinMemoryNode={max(math.ceil(share * grant.per_node / (1 << 20)), 1)}")
+        memory_mb = max(math.ceil(share * grant.per_node / (1 << 20)), 1)
     if memo.limit_s is not None and memo.used_s > 0:
         left_s = memo.limit_s - memo.used_s
         if left_s <= 0:
             raise Never(f"{row.id} has used up its time limit of {memo.limit_s / 60:.0f} min")
-        words.append(f"TimeLimit={math.ceil(left_s / 60)}")
-    if total < 1:
-        raise Never(f"{row.id}: no GPUs")
-    return (f"update {' '.join(words)}", f"release {row.id}")
+        limit_min = math.ceil(left_s / 60)
+    change = Change(
+        start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
+        node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
+    )  # fmt: skip
+    return update(row.id, change), release(row.id)
 
 
-def original(row: JobRow) -> str:
+def original(row: JobRow) -> Write:
     """The request as its user made it, as far as Slurm takes it back, without our nodes."""
     tag = parse_tag(row.admin_comment)
-    words = [f"jobid={row.id}", "StartTime=now", "ReqNodeList="]
-    if tag and tag.gpus:
-        nodes = max(tag.nodes or 1, 1)
-        each = max((tag.cpus or nodes) // nodes, 1)
-        words += [f"NumNodes={nodes}-{nodes}", f"NumTasks={nodes}", f"CpusPerTask={each}"]
-        words.append(f"NumCPUs={nodes * each}")
-        words.append(f"Gres=gpu:{math.ceil(tag.gpus / nodes)}")
-    return f"update {' '.join(words)}"
+    if not tag or not tag.gpus:
+        return update(row.id, Change(start_now=True, node_list=()))
+    nodes = max(tag.nodes or 1, 1)
+    each = max((tag.cpus or nodes) // nodes, 1)
+    change = Change(
+        start_now=True, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each, node_list=(),
+        gpus_per_node=math.ceil(tag.gpus / nodes),
+    )  # fmt: skip
+    return update(row.id, change)
 
 
 def stdout_path(row: JobRow) -> str | None:

@@ -6,8 +6,8 @@
     reasons/JOB      why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
 
-A job folder belongs to the job's owner where we may give files away (root), else it is writable by all with the
-sticky bit, and only files that the job's owner owns are believed.
+A job folder belongs to the job's owner where we may give files away (root), else an ACL admits the owner alone,
+else (no ACLs there) it is writable by all with the sticky bit. Only plain files that the job's owner owns are read.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from horae.elastic.stores import Store
 from horae.port import CheckpointMark, FixConfiguration
 from slurm_plugin.transport import Files
 
+_EVENTS_LIMIT = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -41,14 +43,14 @@ class Account:
 class _FilesStore(Store):
     """A checkpoint folder as the SDK reads it, wherever the cluster's files are."""
 
-    def __init__(self, files: Files, folder: str) -> None:
-        self._files, self._folder, self.url = files, folder, folder
+    def __init__(self, files: Files, folder: str, uid: int) -> None:
+        self._files, self._folder, self._uid, self.url = files, folder, uid, folder
 
     def entries(self) -> list[str]:
         return [name for name in self._files.names(self._folder) if not name.startswith(".")]
 
     def read(self, entry: str, name: str) -> bytes | None:
-        return self._files.read(f"{self._folder}/{entry}/{name}", 0, 16 << 20)
+        return self._files.read(f"{self._folder}/{entry}/{name}", 0, 16 << 20, owner=self._uid)
 
     def sizes(self, entry: str) -> dict[str, int]:
         found = {}
@@ -69,9 +71,11 @@ class Spool:
             self._files.mkdir(str(self._folder), 0o755)
             self._files.mkdir(self.path("jobs"), 0o755)
             self._files.mkdir(self.path("reasons"), 0o755)
+            if self._files.stat(self.path("events")) is None:  # the hooks, of slurmctld's group, append to it
+                self._files.replace(self.path("events"), b"", 0o664)
         except OSError as error:
             raise FixConfiguration(
-                f"cannot write the spool {self._folder}: {error.strerror}",
+                f"cannot write the spool {self._folder}: {error.strerror or error}",
                 "make it, owned by Horae's account, or set `spool`",
             ) from error
 
@@ -107,6 +111,16 @@ class Spool:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def noticed(self) -> tuple[float, int]:
+        """(when, how much) the hooks wrote last. What they wrote is never read."""
+        path = self.path("events")
+        found = self._files.stat(path)
+        if found is None:
+            return 0.0, 0
+        if found.st_size > _EVENTS_LIMIT:
+            self._files.replace(path, b"", 0o664)
+        return found.st_mtime, found.st_size
+
     # --- a job ---
 
     def folder(self, job: str) -> str:
@@ -115,18 +129,23 @@ class Spool:
     def grant(self, job: str, uid: int, epoch: int, restarts: int) -> None:
         """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for."""
         folder = self.folder(job)
-        fresh = self._files.stat(folder) is None
-        self._files.mkdir(folder, 0o755)
-        if fresh and not self._files.chown(folder, uid):
-            self._files.chmod(folder, 0o1777)
-        for name in ("stop", "cancel", "slurm.exec"):
-            self._files.remove(f"{folder}/{name}")
+        try:
+            fresh = self._files.stat(folder) is None
+            self._files.mkdir(folder, 0o700)
+            if fresh and not self._files.chown(folder, uid) and not self._files.admit(folder, uid):
+                self._files.chmod(folder, 0o1777)
+            for name in ("stop", "cancel", "slurm.exec"):
+                self._files.remove(f"{folder}/{name}")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
         self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
         self._write(f"{folder}/epoch", f"{epoch}\n".encode())
 
-    def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float) -> None:
-        """The stop file: polled by the supervisor and the SDK."""
-        request = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
+    def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float, stay: bool = False) -> None:
+        """The stop file: polled by the supervisor and the SDK. `stay`: do not end the batch job, we requeue it."""
+        request: dict[str, Any] = {"epoch": epoch, "grace_s": grace_s, "time_s": now_s}
+        if stay:
+            request["stay"] = True
         self._ask(job, "stop", json.dumps(request).encode() + b"\n")
 
     def ask_to_end(self, job: str) -> None:
@@ -159,17 +178,14 @@ class Spool:
         if not isinstance(folder, str) or not folder.startswith("/"):
             return None
         try:
-            found = newest_mark(_FilesStore(self._files, folder))
+            found = newest_mark(_FilesStore(self._files, folder, uid))
         except (OSError, ValueError):
             return None
         return CheckpointMark(found[0].epoch, found[0].step, found[1]) if found else None
 
     def _own(self, path: str, uid: int) -> dict[str, Any]:
         try:
-            found = self._files.stat(path)
-            if found is None or found.st_uid != uid:
-                return {}
-            value = json.loads(self._files.read(path, 0, 65536) or b"{}")
+            value = json.loads(self._files.read(path, 0, 65536, owner=uid) or b"{}")
         except (OSError, ValueError):
             return {}
         return value if isinstance(value, dict) else {}
@@ -180,7 +196,10 @@ class Spool:
                 self._write(f"{self.folder(job)}/{what}", data)
 
     def reason(self, job: str, text: str) -> None:
-        self._files.mkdir(self.path("reasons"))
+        try:
+            self._files.mkdir(self.path("reasons"))
+        except OSError as error:
+            raise _unwritable(self.path("reasons"), error) from error
         self._write(self.path("reasons", job), (text.strip() + "\n").encode())
 
     def forget(self, job: str) -> None:
@@ -196,6 +215,9 @@ class Spool:
         try:
             self._files.replace(path, data)
         except OSError as error:
-            raise FixConfiguration(
-                f"cannot write {path}: {error.strerror}", "free space there, or give it to Horae's account"
-            ) from error
+            raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> FixConfiguration:
+    why = error.strerror or str(error)  # SFTP has no word for a full disk
+    return FixConfiguration(f"cannot write {path}: {why}", "free space there, or give it to Horae's account")

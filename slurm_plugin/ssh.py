@@ -21,7 +21,7 @@ import paramiko
 
 from horae.port import FixConfiguration, TryLater
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Completed, Conversation, Files
+from slurm_plugin.transport import Completed, Conversation, Files, not_theirs
 
 _CONNECT_S = 10.0
 T = TypeVar("T")
@@ -60,10 +60,17 @@ class SftpFiles:
     def __init__(self, transport: SshTransport) -> None:
         self._transport = transport
 
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20) -> bytes | None:
+    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
         def do(sftp: paramiko.SFTPClient) -> bytes | None:
+            def theirs(found: paramiko.SFTPAttributes) -> bool:
+                return owner is None or (found.st_uid == owner and modes.S_ISREG(found.st_mode or 0))
+
             try:
+                if owner is not None and not theirs(sftp.stat(path)):  # before: opening a pipe would wait
+                    raise not_theirs(path)
                 with sftp.open(path, "rb") as file:
+                    if owner is not None and not theirs(file.stat()):
+                        raise not_theirs(path)
                     file.seek(offset)
                     return file.read(limit)
             except FileNotFoundError:
@@ -139,6 +146,9 @@ class SftpFiles:
             return True
 
         return self._transport.with_sftp(do)
+
+    def admit(self, path: str, uid: int) -> bool:
+        return self._transport.run(["setfacl", "-m", f"u:{uid}:rwx,g::-,o::-", path]).rc == 0
 
     def remove(self, path: str) -> None:
         def do(sftp: paramiko.SFTPClient) -> None:

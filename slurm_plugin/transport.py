@@ -7,8 +7,11 @@ killed, and whether a write of it was done is for the next read to say.
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
+import stat
+import struct
 import subprocess
 import tempfile
 import time
@@ -43,7 +46,10 @@ class Conversation(Protocol):
 class Files(Protocol):
     """Files beside slurmctld. Paths are absolute. Missing is None, not an error; OSError for the rest."""
 
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20) -> bytes | None: ...
+    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
+        """With `owner`: a file that users can replace. Refused unless it is a plain file of that user: a link would
+        show them what only we may read, and a pipe would stop us."""
+        ...
 
     def stat(self, path: str) -> os.stat_result | None: ...
 
@@ -63,7 +69,15 @@ class Files(Protocol):
         """True when the file was given away; False where we may not."""
         ...
 
+    def admit(self, path: str, uid: int) -> bool:
+        """Give a user all rights in a folder of ours, and others none, by an ACL; False where there are no ACLs."""
+        ...
+
     def remove(self, path: str) -> None: ...
+
+
+def not_theirs(path: str) -> PermissionError:
+    return PermissionError(errno.EACCES, "not a plain file of the job's owner", path)
 
 
 class Transport(Protocol):
@@ -77,10 +91,16 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+_NOBODY = 0xFFFFFFFF
+
+
 class LocalFiles:
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20) -> bytes | None:
+    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                found = os.fstat(file.fileno())
+                if owner is not None and (found.st_uid != owner or not stat.S_ISREG(found.st_mode)):
+                    raise not_theirs(path)
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:
@@ -128,6 +148,16 @@ class LocalFiles:
         try:
             os.chown(path, uid, -1)
         except PermissionError:
+            return False
+        return True
+
+    def admit(self, path: str, uid: int) -> bool:
+        #: (tag, rights, id) as the kernel keeps them: owner, this user, group, mask, others
+        entries = ((1, 7, _NOBODY), (2, 7, uid), (4, 0, _NOBODY), (16, 7, _NOBODY), (32, 0, _NOBODY))
+        value = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+        try:
+            os.setxattr(path, "system.posix_acl_access", value)
+        except OSError:
             return False
         return True
 

@@ -6,6 +6,8 @@
 * A test marked `soak` runs only when soak tests are asked for.
 * Ctrl-C means what it means in a terminal: a run in the background of a shell inherits an ignored SIGINT, and would
   hand it on to every program that a test starts and interrupts.
+* Generated cases are the same in every run, so that a failure is the change's and not the dice's; `make soak` runs
+  the same tests on new cases (HORAE_RANDOM=1).
 """
 
 from __future__ import annotations
@@ -15,6 +17,11 @@ import signal
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("random" if os.environ.get("HORAE_RANDOM") == "1" else "repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,1 +1,16 @@
-"""The room of the Hadoop YARN adapter. It is empty: no `horae.clusters` entry point leads here yet."""
+"""Hadoop YARN: the cluster's REST interfaces as typed clients, and the adapter that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from horae.port import ClusterPort
+
+
+def connect(options: Mapping[str, Any]) -> ClusterPort:
+    """Entry point `horae.clusters: yarn`. Raises BadInput for options."""
+    from yarn_bridge.adapter import YarnCluster
+    from yarn_bridge.options import parse_options
+
+    return YarnCluster(parse_options(options))

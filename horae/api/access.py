@@ -10,6 +10,11 @@ from horae.api.peers import Caller
 
 #: What a job's owner and operators see of it. Names, sizes, places and reasons are everybody's: fairness is public.
 PRIVATE = ("command", "cwd", "env", "checkpoint", "extra", "loss", "losses", "loss_forecast", "progress_notes")
+#: Causes of an explanation that only they see.
+PRIVATE_CAUSES = ("profile",)
+
+#: The same among the numbers behind a cause.
+LOSSES = ("loss", "worst_kept", "forecast", "best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,29 @@ def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
     """`data` of one job as `caller` may see it."""
     if site.show_others or caller.sees(data.get("owner", "")):
         return dict(data)
-    return {key: value for key, value in data.items() if key not in PRIVATE}
+    shown = {key: value for key, value in data.items() if key not in PRIVATE}
+    if "causes" in shown:  # what was read of a log, and the model key, which is made of the command
+        shown["causes"] = [cause for cause in shown["causes"] if cause["what"] not in PRIVATE_CAUSES]
+    return shown
+
+
+def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    """An app as `caller` may see it: its trials' losses and settings are their owners'."""
+    if site.show_others or all(caller.sees(owner) for owner in data["owners"]):
+        return dict(data)
+    hidden = ("loss", "parameters", "why")
+    return {**data, "trials": [{k: v for k, v in t.items() if k not in hidden} for t in data["trials"]]}
+
+
+def explained(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    """An explanation as `caller` may see it: what causes say of losses is its owner's too."""
+    shown = job(data, caller, site)
+    if len(shown) < len(data):
+        shown["causes"] = [
+            {**c, "numbers": {k: v for k, v in c.get("numbers", {}).items() if k not in LOSSES}}
+            for c in data.get("causes", [])
+        ]
+    return shown
 
 
 def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae import __version__
 from horae.api import views
 from horae.api.sentences import sentence
 from horae.api.views import Measured
+from horae.apps import views as app_views
 from horae.arbiter.authority import Caller
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
-from horae.journal import Event, Ledger
+from horae.journal import Event, Kind, Ledger
 from horae.journal.codec import plain
 from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
@@ -115,7 +116,7 @@ class ArbiterBackend:
                 "pool": event.pool,
                 **people.get(event.job or "", {"name": "", "owner": "", "tenant": ""}),
                 "text": sentence(event),
-                "data": event.data,
+                "data": _shown(event),
             }
             for event in found
         ]
@@ -131,6 +132,31 @@ class ArbiterBackend:
 
     def config(self) -> dict[str, Any]:
         return self._arbiter.config.model_dump(mode="json")
+
+    # --- apps and their agents ----------------------------------------------------------------------------
+
+    def apps(self) -> list[dict[str, Any]]:
+        config = self._arbiter.config
+        return self._arbiter.view(lambda ledger, _now_s, measured: app_views.rows(ledger, config, measured))
+
+    def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.register(app, Caller(by)))
+
+    def leave_agent(self, app: str, *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.leave(app, Caller(by)))
+
+    def offer(self, app: str, *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.offer(app, Caller(by)))
+
+    def agent_instance(self, app: str, *, by: str) -> str:
+        _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Caller(by)))
+        return instance.to_text(snapshot)
+
+    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Caller(by)))
+
+    def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.win(app, offer, Caller(by)))
 
     # --- requests -----------------------------------------------------------------------------------------
 
@@ -172,3 +198,8 @@ def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]
         for job in named
         if (r := ledger.jobs.get(job)) is not None
     }
+
+
+def _shown(event: Event) -> Mapping[str, Any]:
+    """What an event carries, less what nobody reads: of a table of bids, how many rows it has."""
+    return {**event.data, "rows": len(event.data["rows"])} if event.kind is Kind.BID else event.data

@@ -30,13 +30,17 @@ class Unreachable(Exception):
         super().__init__(text)
 
 
-def find_socket(given: Path | None = None) -> Path:
-    """The socket to call: given, else `$HORAE_SOCKET`, else the first of `PLACES` that exists."""
+def find_socket(given: Path | None = None, cluster: str | None = None) -> Path:
+    """The socket to call: given, else `$HORAE_SOCKET`, else the first of `PLACES` that exists.
+
+    `cluster`: where several arbiters run on a host, each has a socket of its cluster's kind: `yarn.sock`.
+    """
     if given is not None:
         return given
     if named := os.environ.get("HORAE_SOCKET"):
         return Path(named)
-    for place in PLACES:
+    own = [place.replace("api.sock", f"{cluster}.sock") for place in PLACES if cluster is not None]
+    for place in (*own, *PLACES):
         path = Path(os.path.expandvars(place))
         if path.exists():
             return path
@@ -94,6 +98,34 @@ class Client:
 
     def metrics(self) -> str:
         return self._send("GET", "/metrics").body.decode()
+
+    def apps(self) -> list[dict[str, Any]]:
+        """Apps with their schedulers, phases and trials."""
+        return list(self._object("GET", "/v1/apps")["apps"])
+
+    # --- an app's own agent (horae.apps.agent plays the whole part) ---------------------------------------
+
+    def register_agent(self, app: str) -> dict[str, Any]:
+        return self._object("POST", "/v1/agents", json_body={"app": app})
+
+    def leave_agent(self, app: str) -> dict[str, Any]:
+        return self._object("POST", "/v1/agents/leave", json_body={"app": app})
+
+    def offer(self, app: str, *, after: int = 0, wait_s: Seconds = 0.0) -> dict[str, Any]:
+        """The app's jobs and, under `offer`, the open offer newer than `after`; waits up to `wait_s` for it."""
+        return self._object("GET", "/v1/agents/offer", params={"app": app, "after": after, "wait_s": wait_s})
+
+    def agent_instance(self, app: str) -> str:
+        """What the app's agent may see of the policy's picture: an instance file."""
+        return self._send("GET", "/v1/agents/instance", params={"app": app}).body.decode()
+
+    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Rows as `horae decide --bids` prints them. Raises ApiError for a table that is late or cannot be."""
+        return self._object("POST", "/v1/agents/bid", json_body={"app": app, "offer": offer, "bids": list(rows)})
+
+    def win(self, app: str, offer: int, *, wait_s: Seconds = 0.0) -> dict[str, Any]:
+        """What came of the offer for the app, once `settled` is true."""
+        return self._object("GET", "/v1/agents/win", params={"app": app, "offer": offer, "wait_s": wait_s})
 
     # --- requests -----------------------------------------------------------------------------------------
 

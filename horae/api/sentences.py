@@ -57,8 +57,11 @@ def _decided(data: Data) -> str:
     if data.get("fallback"):
         return f"the previous allocation stands: {data['fallback']}"
     moved = [f"{job}: {sum(target.values())}" for job, target in data.get("targets", {}).items()]
-    what = f"GPUs by job {', '.join(moved)}" if moved else "nothing is to change"
-    return f"{data.get('policy', 'the policy')} decided in {data.get('took_s', 0.0) * 1e3:.0f} ms: {what}"
+    what = [f"GPUs by job {', '.join(moved)}"] if moved else []
+    if data.get("cancel"):
+        what.append(f"jobs {', '.join(data['cancel'])} have lost in their app and end")
+    took = f"{data.get('policy', 'the policy')} decided in {data.get('took_s', 0.0) * 1e3:.0f} ms"
+    return f"{took}: {'; '.join(what) or 'nothing is to change'}"
 
 
 def _intent(data: Data) -> str:
@@ -84,6 +87,12 @@ def _guarded(data: Data) -> str:
     return f"held back by a guard{_because(data)}"
 
 
+def _probed(data: Data) -> str:
+    if "over" in data:
+        return f"its probe is over: {data['over']}"
+    return f"its speed on {data['gpus']} {data['gpu_type']} is to be measured: {data['text']}"
+
+
 def _measured(data: Data) -> str:
     total = f" of {data['total']:g}" if data.get("total") else ""
     loss = data.get("loss")
@@ -95,6 +104,14 @@ def _submitted(data: Data) -> str:
     program, *words = spec.get("command", ("",))
     command = " ".join([PurePath(program).name, *words])[:200]
     return f"handed in by {data['owner']} for tenant {data['tenant']}: {command}"
+
+
+def _settled(data: Data) -> str:
+    told = []
+    for app, result in data["apps"].items():
+        held = sum(sum(a.values()) for a in result["jobs"].values())
+        told.append(f"{app}: {result['text']}; it has {held} GPU{'' if held == 1 else 's'} now")
+    return f"offer {data['number']} is settled. " + ". ".join(told)
 
 
 _SENTENCES: dict[Kind, Callable[[Data], str]] = {
@@ -112,6 +129,15 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.UNHELD: lambda d: f"no longer held, says {d['by']}",
     Kind.MODE: lambda d: f"mode {d['mode']}, says {d['by']}",
     Kind.MAINTENANCE: lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}{_because(d)}",
+    Kind.AGENT: lambda d: (
+        f"an agent of {d['by']} bids for app {d['app']}"
+        if d["by"]
+        else f"nobody's agent bids for app {d['app']} any more"
+    ),
+    Kind.OFFERED: lambda d: f"offer {d['number']}, {gpus(d['gpus'])}, goes to {', '.join(d['asked'])}",
+    Kind.BID: lambda d: f"app {d['app']} bids {len(d['rows'])} rows on offer {d['offer']}",
+    Kind.BID_REFUSED: lambda d: f"the bid of app {d['app']} on offer {d['offer']} is refused{_because(d)}",
+    Kind.SETTLED: _settled,
     Kind.ADOPTED: lambda d: "found in the cluster",
     Kind.RESPECIFIED: lambda d: "its owner changed it in the cluster",
     Kind.SEEN: _seen,
@@ -121,6 +147,7 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.AVOIDED: lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now{_because(d)}",
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.PROBED: _probed,
     Kind.ADVISED: lambda d: f"{len(d['steps'])} steps would be taken",
     Kind.INTENT: _intent,
     Kind.OUTCOME: _outcome,

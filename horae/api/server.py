@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import uvicorn
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query
 from fastapi.responses import PlainTextResponse, Response
 
 from horae import __version__
-from horae.api import access, answers, forms, metrics
+from horae.api import access, agents, answers, forms, metrics
 from horae.api.backend import Backend
-from horae.api.errors import ApiError, Code
-from horae.api.peers import Caller, PeerProtocol, caller_of
+from horae.api.callers import Bytes, Me, Operator
+from horae.api.peers import PeerProtocol
 from policy.model import BadInput, Seconds
 from policy.textform import Form, fit, load
 
@@ -42,28 +42,6 @@ class WhyForm(Form):
 
 class ModeForm(Form):
     mode: str
-
-
-def _who(request: Request) -> Caller:
-    site: access.Site = request.app.state.site
-    if request.client is None:
-        raise ApiError(403, Code.NOT_ALLOWED, "the kernel does not say who calls")
-    return caller_of(request.client.host, site.operators)
-
-
-def _operator(caller: Annotated[Caller, Depends(_who)]) -> Caller:
-    if not caller.operator:
-        raise ApiError(403, Code.NOT_ALLOWED, f"{caller.name} is no operator", remedy="ask an operator")
-    return caller
-
-
-async def _raw(request: Request) -> bytes:
-    return await request.body()
-
-
-Me = Annotated[Caller, Depends(_who)]
-Operator = Annotated[Caller, Depends(_operator)]
-Bytes = Annotated[bytes, Depends(_raw)]
 
 
 def create_app(backend: Backend, site: access.Site) -> FastAPI:
@@ -90,7 +68,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
 
     @app.get("/v1/jobs/{job}/explain", summary="Why a job holds what it holds, and what would change it.")
     def explain(job: str, caller: Me) -> dict[str, Any]:
-        return access.job(backend.explain(job), caller, site)
+        return access.explained(backend.explain(job), caller, site)
 
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:
@@ -154,6 +132,8 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     )
     def release_all(caller: Operator, raw: Bytes) -> dict[str, Any]:
         return {"text": backend.release_all(by=caller.name, why=_read(WhyForm, raw).why)}
+
+    agents.add_routes(app, backend, site)
 
     @app.get("/metrics", summary="Numbers for Prometheus.", response_class=PlainTextResponse)
     def prometheus(caller: Me) -> PlainTextResponse:

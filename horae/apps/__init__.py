@@ -7,7 +7,8 @@ bids for GPUs through the policy, and ends its losers.
   schedules.py phases of successive halving and of Hyperband's brackets
   scheduler.py the scheduler as an object: the agent's questions of Fig. 7
   hook.py      what the arbiter asks each round: the apps of a pool, from its journal alone
-  desk.py      offers to external agents, their bids, their deadlines
+  views.py     what people are shown of apps: phases, ranks, weights, bids
+  agent.py     the client's half of offer, bid and win; the arbiter's is horae/arbiter/{offers,agents}.py
 
 A scheduler's state is the `HORAE_SWEEP` variable of its jobs: it is journaled with the job's specification, survives
 every restart and every adapter, and the trainer can read it.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 import horae
-from horae.arbiter import evidence, feedback, outcomes, recovery, round
+from horae.arbiter import evidence, feedback, offers, outcomes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
 from horae.arbiter.judge import Answer, Question
@@ -225,9 +225,7 @@ class Core:
         found += feedback.out_of_time(self.ledger, now_s)
         found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
         self.write(found)
-        self._questions = {
-            pool.name: self._question(pool, view) for pool in self.config.pools if self._asks(pool, view)
-        }
+        self._questions = {p.name: q for p in self.config.pools if (q := self._due(p, view)) is not None}
         if not self._questions:
             return self._act()
         self.stage = Stage.JUDGING
@@ -268,6 +266,23 @@ class Core:
         self._next_s = now_s + self.config.rounds.busy_s
         return []
 
+    def asking(self, pool: str) -> bool:
+        """Whether its policy is thinking."""
+        return pool in self._questions
+
+    def _due(self, pool: Pool, view: View) -> Question | None:
+        """What to ask the pool's policy now; where apps' own agents bid, they are offered what is free first."""
+        asks, offer = self._asks(pool, view), self.ledger.pool(pool.name).offer
+        if not mode_of(self.ledger, pool).decides or (offer is None and not asks):
+            return None
+        if offer is not None and not offers.ripe(offer, view.now_s):
+            return None
+        question = self._question(pool, view)
+        if offer is None and (draft := offers.opened(self.ledger.pool(pool.name), question, self.config)) is not None:
+            self.write([draft], durable=True)
+            return None
+        return question
+
     def _asks(self, pool: Pool, view: View) -> bool:
         """Whether the pool's policy is to be asked: something changed, a lease ran out, or it was long ago."""
         if not mode_of(self.ledger, pool).decides:
@@ -280,24 +295,14 @@ class Core:
             changed
             or pool.name in self._dirty
             or view.now_s - last_s >= self.config.rounds.quiet_s
-            or self._something_ran_out(pool.name, last_s, view.now_s)
+            or round.ran_out(self.ledger, pool.name, self.config, last_s, view.now_s)
+            or last_s < self._vetoes_end_s.get(pool.name, 0.0) <= view.now_s
         )
-
-    def _something_ran_out(self, pool: str, since_s: Seconds, now_s: Seconds) -> bool:
-        books = self.ledger.pool(pool)
-        times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
-        times.append(self._vetoes_end_s.get(pool, 0.0))
-        for record in self.ledger.live(pool):
-            for node_times in record.leases.values():
-                times += node_times
-            if record.state is JobState.LOST:
-                times.append(round.backoff_until(record, self.config))
-        return any(since_s < t <= now_s for t in times)
 
     def _question(self, pool: Pool, view: View) -> Question:
         self._dirty.discard(pool.name)
         self._decided_s[pool.name] = view.now_s
-        return round.question(self.ledger, pool, view, self.apps)
+        return offers.answered(round.question(self.ledger, pool, view, self.apps), self.ledger.pool(pool.name))
 
     def judged(self, pool_name: str, answer: Answer) -> list[Instruction]:
         try:
@@ -316,6 +321,8 @@ class Core:
         self._vetoes_end_s[pool_name] = min(ends, default=0.0)
         what = f"policy:{pool_name}"
         drafts = list(ruled.drafts)
+        if (settled := offers.settled(self.ledger.pool(pool_name), question, answer, ruled.targets)) is not None:
+            drafts.append(settled)
         if answer.decision is not None:
             self.decisions[pool_name] = answer.decision
             drafts += [events.cleared(what)] if what in self.ledger.alerts else []
@@ -367,7 +374,9 @@ class Core:
             wait_s = min(rounds.debounce_s, rounds.busy_s)
         elif self._under_way():
             wait_s = rounds.busy_s
-        self._next_s = now_s + wait_s
+        self._next_s = min(
+            now_s + wait_s, max(offers.next_s(self.ledger, self.config, now_s), now_s + rounds.debounce_s)
+        )
         self._keep_bounded(now_s)
         return []
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from horae.arbiter.model_key import model_key
-from horae.arbiter.profiles import LOGS_A_ROUND, LOSS_POINTS, Measurement, ReadLog
+from horae.arbiter.profiles import LOGS_A_ROUND, LOSS_POINTS, Known, Measurement, ReadLog
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown
@@ -66,6 +66,7 @@ class _Log:
     read_s: Seconds = float("-inf")
     packed_s: Seconds = float("-inf")
     key: str = ""
+    key_from: str = ""
     epoch: int = 0  #: the start that `from_line` and `watched` belong to
     from_line: int = 0  #: lines up to here were written at another placement
     watched: tuple[Seconds, float] | None = None  #: (when, progress) at the first progress of this start
@@ -104,7 +105,7 @@ class LogProfiles:
         for job, measured in known.items():
             saved = measured.profiler
             log = _Log(self._reader(saved.get("reader")), measured=measured, key=str(saved.get("key", "")))
-            log.loss = measured.loss
+            log.loss, log.key_from = measured.loss, measured.key_from
             if saved.get("reader") and log.reader.bytes:
                 log.offset, log.identity = measured.offset, measured.identity
                 log.from_line = log.reader.lines  # which start is running now is not known yet
@@ -167,6 +168,9 @@ class LogProfiles:
         key = model_key(spec) if spec is not None else self.key_of(job.id)
         if log.key and key != log.key:
             self.store.rename(log.key, key, job.id)
+            log.key_from = "corrected"
+        elif not log.key_from:
+            log.key_from = "given" if spec is not None and spec.model else "derived"
         log.key = key
         if runs:
             self._measure(log, job, runs[-1], nodes, now_s)
@@ -239,9 +243,10 @@ class LogProfiles:
     def _shared(self, log: _Log, spec: JobSpec | None) -> dict[str, Any]:
         """What all jobs of the key tell about this one."""
         wanted = {t: _counts(s.measured, spec) for t, s in self.store.scaling(log.key).items()}
+        tables = self.store.table(log.key, wanted)
         rates: dict[GpuType, dict[Gpus, float]] = {}
         provenance: dict[GpuType, Provenance] = {}
-        for gpu_type, table in self.store.table(log.key, wanted).items():
+        for gpu_type, table in tables.items():
             told = {n: r for n, r in table.items() if r.source is not Source.LINEAR}
             rates[gpu_type] = {n: r.value for n, r in told.items()}
             fitted = any(r.source is Source.FIT for r in told.values())
@@ -249,7 +254,18 @@ class LogProfiles:
         s = self.store.slowdown(log.key)
         values = {span: s[span].value for span in Span}
         told_s = Slowdown(values[Span.NODE], values[Span.RACK], values[Span.CLUSTER])
-        return {"rates": rates, "provenance": provenance, "slowdown": told_s}
+        places = {
+            gpu_type: {n: Known(r.value, *r.interval, r.source.value) for n, r in table.items()}
+            for gpu_type, table in tables.items()
+        }
+        return {
+            "rates": rates,
+            "provenance": provenance,
+            "slowdown": told_s,
+            "places": places,
+            "key": log.key,
+            "key_from": log.key_from,
+        }
 
     def _forecast(self, log: _Log, curve: tuple[tuple[float, float], ...], total: float | None) -> LossForecast | None:
         if len(curve) >= GREW * log.forecast_n and self._forecasts > 0:

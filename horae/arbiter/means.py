@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horae.arbiter.guards import Speed
+from horae.arbiter.probes import Find
 from horae.arbiter.refit import Offer, Place
 from horae.arbiter.round import Means
-from policy.model import EMPTY, Allocation, Gpus, JobName, Snapshot
+from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
 from policy.placement import Placer
 from policy.throughput import Throughput
 
@@ -44,5 +45,22 @@ def place(snapshot: Snapshot) -> Place:
     return settle
 
 
+def find(snapshot: Snapshot) -> Find:
+    """A place on one GPU type, beside what the other jobs have."""
+    jobs = {job.name: job for job in snapshot.jobs}
+
+    def found(others: Mapping[JobName, Allocation], job: Job, gpus: Gpus, gpu_type: GpuType) -> Allocation:
+        placer = Placer(snapshot)
+        try:
+            for name, allocation in others.items():
+                if allocation and name in jobs:
+                    placer.take(jobs[name], allocation)
+        except ValueError:
+            return EMPTY
+        return placer.best(job, gpus, gpu_type) or EMPTY
+
+    return found
+
+
 def standard() -> Means:
-    return Means(speed, place)
+    return Means(speed, place, find)

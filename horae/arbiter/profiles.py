@@ -30,6 +30,16 @@ ReadLog = Callable[[JobId, int], LogChunk]
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a rate at one place (iterations/s at best placement), with a 90 % interval."""
+
+    value: IterationsPerSecond
+    low: IterationsPerSecond
+    high: IterationsPerSecond
+    source: str  #: measured, fit, linear
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """All that is known about a job from its output, over all its starts."""
 
@@ -42,6 +52,9 @@ class Measurement:
     loss: tuple[tuple[float, float], ...] = ()
     loss_forecast: LossForecast | None = None
     notes: tuple[str, ...] = ()
+    key: str = ""  #: the model key that its measurements are shared under
+    key_from: str = ""  #: where the key comes from: given, derived; corrected: given after it had another
+    places: Mapping[GpuType, Mapping[Gpus, Known]] = field(default_factory=lambda: EMPTY)  #: by its key's jobs
     offset: int = 0  #: how far its log was read
     identity: str = ""  #: of that log
     profiler: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: the hook's own, of JSON types

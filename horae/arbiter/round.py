@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from horae.arbiter import guards, record
+from horae.arbiter import guards, probes, record
 from horae.arbiter.guards import Change, Speed, Veto
 from horae.arbiter.judge import Answer, Question
+from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, picture
-from horae.config import Pool
+from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture
+from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
-from policy.model import EMPTY, Allocation, Health, Job, JobName, Snapshot
+from horae.port import JobState
+from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
 
@@ -38,6 +40,7 @@ class Means:
 
     speed: Callable[[Snapshot], Speed]
     place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
+    find: Callable[[Snapshot], probes.Find] | None = None  #: for probes; None: none are made
 
 
 def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
@@ -45,10 +48,23 @@ def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Qu
         pool=pool.name,
         snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name)),
         policy=pool.policy,
-        options=pool.options,
+        options=options_of(pool),
         seed=pool.seed + ledger.pool(pool.name).decisions,
         limit_s=view.config.rounds.decide_s,
     )
+
+
+def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: Seconds) -> bool:
+    """Whether a lease, a limit, a probe or a wait of the pool's jobs ended between two times."""
+    books = ledger.pool(pool)
+    times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
+    for rec in ledger.live(pool):
+        times += probes.due_s(rec, config.probes)
+        for node_times in rec.leases.values():
+            times += node_times
+        if rec.state is JobState.LOST:
+            times.append(backoff_until(rec, config))
+    return any(since_s < t <= now_s for t in times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +98,12 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
     ]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
     speed = means.speed(snapshot)
-    hard, soft = _vetoes(ledger, pool, view, jobs, wanted, speed)
+    probing = probes.standing(ledger, pool, view)
+    going = {job: a for job, a in probing.stay.items() if job in wanted}
+    hard, soft = _vetoes(ledger, pool, view, jobs, {**wanted, **going}, speed)
+    soft = {job: veto for job, veto in soft.items() if job not in going}
     stay = {j.name: j.allocation for j in jobs if j.name in soft} | _in_transit(ledger, view, jobs, wanted, speed)
+    stay |= going
     fit = refit(
         [j.name for j in jobs if j.name in wanted],
         wanted,
@@ -93,6 +113,11 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         stay=stay,
         place=means.place(snapshot),
     )
+    targets, told = dict(fit.targets), (*probing.over, *probes.overruled(pool, sorted(fit.overruled & going.keys())))
+    if means.find is not None and not going and not hard and not told:
+        moves, more = probes.begun(ledger, pool, view, snapshot, targets, find=means.find(snapshot), speed=speed)
+        targets |= moves
+        told += more
     vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
     for job, whose in fit.stepped_back.items():
         if job not in vetoes:
@@ -104,16 +129,19 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         decision=decision,
         why_not="",
         took_s=answer.took_s,
-        targets=fit.targets,
+        targets=targets,
         now_s=view.now_s,
     )
     cancels = [
-        events.cancel_asked(job, f"policy {asked.policy}", _why(decision.reasons.get(job)))
+        events.cancel_asked(job, f"the scheduler of app {r.app}", _why(decision.reasons.get(job)))
         for job in decision.cancel
-        if (r := ledger.jobs.get(job)) is not None and r.live and r.cancel_why is None
+        if mode_of(ledger, pool) is Mode.ENFORCE  # else it is advice, and stands in the decision
+        and (r := ledger.jobs.get(job)) is not None
+        and r.live
+        and r.cancel_why is None
     ]
-    drafts = (*((draft,) if draft else ()), *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
-    return Ruling(fit.targets, vetoes, drafts)
+    drafts = (*((draft,) if draft else ()), *told, *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
+    return Ruling(targets, vetoes, drafts)
 
 
 def _in_transit(

@@ -1,8 +1,9 @@
 """The arbiter as a running thing: `Arbiter`, safe to call from any thread.
 
-Three threads, each with one job. The core's owns the journal and all state, and never waits for anybody: requests
-and results come to it through one mailbox. The hands' talks to the cluster, the judge's waits for policies. So the
-arbiter answers and accepts jobs while a cluster is slow or a policy computes.
+Three threads, each with one job (a fourth watches a cluster that tells of events). The core's owns the journal and
+all state, and never waits for anybody: requests and results come to it through one mailbox. The hands' talks to the
+cluster, the judge's waits for policies. So the arbiter answers and accepts jobs while a cluster is slow or a policy
+computes.
 
 When it is dead, nothing expires by itself: running jobs run on, and the next arbiter takes up where the journal
 and the cluster say.
@@ -25,6 +26,7 @@ import structlog
 
 from horae import explain as explaining
 from horae.arbiter import authority
+from horae.arbiter.agents import Agents
 from horae.arbiter.authority import Caller
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
 from horae.arbiter.desk import Desk, NoSuchJob
@@ -43,7 +45,7 @@ from horae.config import Config, Mode
 from horae.explain import Explanation
 from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
 from horae.journal.codec import restore
-from horae.port import ClusterPort, JobId, LogChunk, PortError, TryLater
+from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Decision, Seconds, Snapshot
 
@@ -52,6 +54,8 @@ log = structlog.get_logger("horae.arbiter")
 
 #: Requests taken together in one go; more wait for the next, so that results are not starved.
 BATCH = 20_000
+#: How often a cluster that tells of events is asked for them.
+WATCH_S = 0.25
 #: After a bug of ours a round is given up and the next one waits this long.
 BUG_PAUSE_S = 30.0
 
@@ -100,7 +104,7 @@ class Arbiter:
         })  # fmt: skip
         self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
         self._core = Core(config, self._journal, means or standard(), apps)
-        self._desk = Desk(self._core)
+        self._desk, self._agents = Desk(self._core), Agents(self._core)
         self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
         self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
             "hands": queue.SimpleQueue(),
@@ -122,6 +126,10 @@ class Arbiter:
             thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
+        if isinstance(self._port, Noticing):
+            watch = threading.Thread(target=self._watch_loop, args=(self._port,), name="horae-watch", daemon=True)
+            self._threads.append(watch)
+            watch.start()
 
     def stop(self, timeout_s: Seconds = 10.0) -> None:
         """Finish the call that is being made, and close. Running jobs run on."""
@@ -265,6 +273,17 @@ class Arbiter:
                 text = f"{type(error).__name__}: {error}"
                 self._mail.put(_Call(partial(self._core.give_up_round, text, BUG_PAUSE_S), None))
 
+    def _watch_loop(self, port: Noticing) -> None:
+        last: object = None
+        while not self._stopping.wait(WATCH_S):
+            try:
+                seen = port.noticed()
+            except (PortError, OSError):
+                continue  # the rounds come anyway, and say what is wrong
+            if last is not None and seen != last:
+                self._mail.put(_Call(self._core.wake, None))
+            last = seen
+
     def _look(self) -> None:
         look = self._hands.look(read_logs=reads_logs(self._core))
         self._back(self._core.looked, look)
@@ -327,6 +346,10 @@ class Arbiter:
         """The jobs that are being handed back."""
         return self._ask(lambda: self._desk.release_all(caller))
 
+    def agents(self, what: Callable[[Agents], T]) -> T:
+        """Ask the desk of apps' own agents. Raises BadInput, NotAllowed, TryLater, JournalStopped."""
+        return self._ask(lambda: what(self._agents))
+
     def wake(self) -> None:
         """Something happened in the cluster: look soon."""
         self._ask(self._core.wake)
@@ -347,7 +370,9 @@ class Arbiter:
         def look() -> Explanation:
             record = self._record(job)
             plan = self._core.plans.get(record.pool, ())
-            return explaining.explain(self._core.ledger, self.config, record, self._core.now_s(), plan)
+            return explaining.explain(
+                self._core.ledger, self.config, record, self._core.now_s(), plan, self._core.fresh
+            )
 
         return self._ask(look)
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from horae.arbiter.profiles import Measurement
 from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
 from horae.journal.codec import restore
 from horae.port import JobId, JobState, Observation
+from policy import catalogue
 from policy.model import (
     EMPTY,
     Allocation,
@@ -109,6 +111,18 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
     )
 
 
+def options_of(pool: Pool) -> Mapping[str, Any]:
+    """The pool's options, and those that mean something else in a living cluster unless the site says otherwise.
+
+    An app weighs its tenant's weight over the tenant's active apps, so that splitting one sweep into ten buys nothing;
+    `weigh: apps` is the papers' plain count.
+    """
+    entry = catalogue.entries().get(pool.policy)
+    if entry is not None and any(option.name == "weigh" for option in entry.options):
+        return {"weigh": "tenants", **pool.options}
+    return pool.options
+
+
 def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()) -> Snapshot:
     """The snapshot of one pool. Deterministic: equal inputs give equal snapshots."""
     config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
@@ -133,7 +147,7 @@ def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ())
         types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
     caps = {t: c.cap for t, c in books.caps.items() if c.until_s > now_s}
     tenants = sorted({r.tenant for r in records})
-    choice = PolicyChoice(pool.policy, pool.options)
+    choice = PolicyChoice(pool.policy, options_of(pool))
     return Snapshot(
         cluster=Cluster(nodes, view.limits, types),
         jobs=tuple(_job(r, view, known, types) for r in records),
@@ -153,7 +167,7 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
 
 def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
     spec, now_s = record.spec, view.now_s
-    measured = view.fresh.get(record.id) or _recorded(record)
+    measured = view.fresh.get(record.id) or recorded(record)
     occupied = occupies(record, now_s, view.config.rounds.settle_s)
     allocation = {n: g for n, g in occupied.items() if n in nodes}
     throughput, provenance = _throughput(record, measured, view.config, types)
@@ -185,7 +199,7 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
     )
 
 
-def _recorded(record: JobRecord) -> Measurement:
+def recorded(record: JobRecord) -> Measurement:
     return restore(Measurement, record.measured) if record.measured else Measurement()
 
 

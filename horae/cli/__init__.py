@@ -14,11 +14,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("horae.cli.demo", "Watch real training jobs share a small cluster on this machine."),
     "serve": ("horae.cli.serve", "Run the arbiter of one cluster."),
     "submit": ("horae.cli.submit", "Hand in a training job, or a file of them."),
+    "submarine": ("horae.cli.submarine", "Hand in a job written for Submarine, as it is: `submarine job run ...`."),
     "status": ("horae.cli.status", "Show jobs, nodes and tenants, as squeue and sinfo do."),
     "top": ("horae.cli.top", "Watch jobs, nodes, shares and decisions live."),
+    "apps": ("horae.cli.apps", "List apps of several jobs: sweeps with phase, trials, bids."),
     "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
     "history": ("horae.cli.history", "List what happened to a job, a tenant or the cluster."),
     "cancel": ("horae.cli.cancel", "End jobs for good."),
+    "hold": ("horae.cli.hold", "Keep jobs from running; a running one checkpoints and leaves."),
+    "unhold": ("horae.cli.hold", "Let held jobs run again."),
     "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
@@ -35,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
-    ("Jobs", ("submit", "status", "top", "explain", "history", "cancel")),
+    ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )

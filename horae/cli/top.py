@@ -49,7 +49,7 @@ def fetch(client: Client, *, ended: bool) -> View:
     """One picture's values."""
     from horae.cli.live.feed import view
 
-    return view(client.status(ended=ended, losses=True), client.history(limit=EVENTS))
+    return view(client.status(ended=ended, losses=True), client.history(limit=EVENTS), apps=client.apps())
 
 
 def show(view: View) -> None:
@@ -65,6 +65,8 @@ def show(view: View) -> None:
     console.print(parts.title(view, console.width))
     console.print(parts.node_map(view, console.width))
     console.print(parts.tenant_lines(view, console.width))
+    if view.apps:
+        console.print(parts.app_lines(view, console.width))
     header, rows = parts.job_rows(view, parts.shown_jobs(view), console.width)
     for line in (header, *rows):
         joined = line[0].copy()

@@ -26,6 +26,7 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
             _tenants(summary, colours, width),
             Text(),
             _curves(summary, colours, width),
+            *([Text(), _apps(summary, colours)] if summary["apps"] else []),
             Text(),
             _sentences(summary),
         ),
@@ -88,6 +89,24 @@ def _curves(summary: Mapping[str, Any], colours: Mapping[str, str], width: int) 
             "-" if job["jct_s"] is None else f"{job['jct_s']:.0f} s",
         )
     return table
+
+
+def _apps(summary: Mapping[str, Any], colours: Mapping[str, str]) -> Text:
+    """A line an app: what its scheduler did with its trials."""
+    lines = []
+    for app in summary["apps"]:
+        best = next((t for t in app["trials"] if t["id"] == app["best"]), None)
+        line = Text.assemble(
+            (app["name"].rpartition("/")[2], f"bold {colours[app['tenant']]}"), f" {app['scheduler']}: "
+        )
+        line.append(
+            f"of {len(app['trials'])} trials {app['ended_early']} ended early, {app['completed']} ran to the end"
+        )
+        if best is not None:
+            setting = ", ".join(f"{k} {number(v, 3)}" for k, v in best["parameters"].items())
+            line.append(f"; best {best['name']} ({setting}), loss {number(best['loss'], 3)}")
+        lines.append(line)
+    return Text("\n").join(lines)
 
 
 def _sizes(points: list[list[float]], width: int) -> str:

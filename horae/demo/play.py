@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.apps.sweep import read
 from horae.cli.live.feed import view
 from horae.cli.live.view import View
 from horae.demo import story
 from horae.demo.record import Record
-from horae.demo.scenario import Framework, Scenario, as_body
+from horae.demo.scenario import Arrival, Framework, Scenario, Sweep, as_body, sweep_file
 from horae.demo.stage import Stage, wait_ready
 from horae.demo.summary import summary
 from policy.model import Seconds
+from policy.textform import load_file, to_yaml
 
 #: How often the cluster is looked at.
 LOOK_S = 0.5
@@ -38,6 +40,7 @@ class Play:
     failure: Exception | None = None
     _begun: Seconds = 0.0
     _status: Mapping[str, Any] | None = None
+    _apps: Sequence[Mapping[str, Any]] = ()
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -56,19 +59,27 @@ class Play:
             self.over.set()
 
     def _act(self) -> None:
-        waiting = sorted(self.scenario.arrivals, key=lambda a: a.at_s)
+        waiting: list[Arrival | Sweep] = sorted((*self.scenario.arrivals, self.scenario.sweep), key=lambda a: a.at_s)
         while not self.asked.is_set():
             passed_s = time.monotonic() - self._begun
             while waiting and waiting[0].at_s <= passed_s:
-                self.stage.client.submit([as_body(waiting.pop(0), self.framework, self.stage.checkpoints)])
+                self.stage.client.submit(self._bodies(waiting.pop(0)))
             self._look()
             if passed_s >= self.seconds or (not waiting and self._all_ended()):
                 return
             self.asked.wait(LOOK_S)
         self.interrupted = True
 
+    def _bodies(self, arrival: Arrival | Sweep) -> list[dict[str, Any]]:
+        if isinstance(arrival, Arrival):
+            return [as_body(arrival, self.framework, self.stage.checkpoints)]
+        path = self.stage.folder / f"{arrival.name}.yaml"  # as `horae submit --sweep FILE` would read it
+        path.write_text(to_yaml(sweep_file(arrival, self.framework, self.stage.checkpoints)))
+        return read(load_file(path))
+
     def _look(self) -> None:
         self._status = self.stage.client.status(ended=True, losses=True)
+        self._apps = self.stage.client.apps()
         self.record.add(self._status)
 
     def _all_ended(self) -> bool:
@@ -79,7 +90,8 @@ class Play:
         """What there is to see now."""
         assert self._status is not None, "start first"
         events = self.stage.client.history(limit=EVENTS)
-        return view(self._status, events, since_s=time.monotonic() - self._begun, owed=self.record.fair_gpu_s)
+        passed_s = time.monotonic() - self._begun
+        return view(self._status, events, apps=self._apps, since_s=passed_s, owed=self.record.fair_gpu_s)
 
     def end(self) -> dict[str, Any]:
         """Stop playing, and make the account. Raises what went wrong on the way."""
@@ -94,6 +106,7 @@ class Play:
             policy=self.policy,
             framework=self.framework.value,
             status=self._status,
+            apps=self._apps,
             record=self.record,
             stories={j["id"]: story.read(self.stage.log(j["id"])) for j in self._status["jobs"]},
             events=self.stage.client.history(limit=100_000),
@@ -107,6 +120,6 @@ def wait(play: Play, tell: Callable[[str], None]) -> None:
     while not play.over.wait(1.0):
         for event in play.stage.client.history(after=newest):
             newest = max(newest, event["seq"])
-            if event["kind"] in ("submitted", "intent", "ended", "alert") and event["text"]:
+            if event["kind"] in ("submitted", "intent", "cancel-asked", "ended", "alert") and event["text"]:
                 who = f"job {event['job']} {event['name']}: " if event["job"] else ""
                 tell(f"{who}{event['text'][:150]}")

@@ -46,13 +46,28 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """A hyperparameter search by Hyperband: four trials of which one goes on, and two that run to the end."""
+
+    at_s: Seconds
+    name: str
+    tenant: str
+    sample_ms: float
+    iterations: int = 15
+    eta: int = 4
+    hidden: int = 16
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     nodes: str  #: as the local cluster's options read it
     speeds: Mapping[str, float]
     tenants: Mapping[str, float]  #: name -> weight
     arrivals: tuple[Arrival, ...]
+    sweep: Sweep
 
 
+SWEEP = Sweep(10.0, "tune", "speech", 12.0)
 ARRIVALS = (
     Arrival(0.0, "mlp-128", "vision", {"min": 1, "max": 8}, 95, hidden=128),
     Arrival(1.0, "softmax", "speech", {"min": 1, "max": 4}, 55, hidden=0, rate=0.03),
@@ -71,7 +86,13 @@ def scenario(seconds: Seconds) -> Scenario:
         Arrival(a.at_s * scale, a.name, a.tenant, a.gpus, a.seconds * scale, a.hidden, a.rate, a.sample_ms)
         for a in ARRIVALS
     )
-    return Scenario("v100:2x4,k80:2x2", {"v100": 1.0, "k80": 0.5}, {"vision": 2.0, "speech": 1.0, "nlp": 1.0}, arrivals)
+    return Scenario(
+        "v100:2x4,k80:2x2",
+        {"v100": 1.0, "k80": 0.5},
+        {"vision": 2.0, "speech": 1.0, "nlp": 1.0},
+        arrivals,
+        replace(SWEEP, at_s=SWEEP.at_s * scale, sample_ms=SWEEP.sample_ms * scale),
+    )
 
 
 def fitted(play: Scenario, gpus: int) -> Scenario:
@@ -89,10 +110,14 @@ def _at_most(wanted: dict[str, Any] | int, gpus: int) -> dict[str, Any] | int:
 
 def command(arrival: Arrival, framework: Framework) -> list[str]:
     """The trainer's command line."""
+    return _trainer(framework, arrival.steps, arrival.hidden, str(arrival.rate), arrival.sample_ms)
+
+
+def _trainer(framework: Framework, steps: int, hidden: int, rate: str, sample_ms: float) -> list[str]:
     module = "horae.demo.trainers.mlp" if framework is Framework.NUMPY else "horae.demo.trainers.torch_mlp"
     words = [
-        *("--steps", str(arrival.steps), "--global-batch", str(BATCH), "--hidden", str(arrival.hidden)),
-        *("--rate", str(arrival.rate), "--sample-ms", str(arrival.sample_ms), "--log-every-s", "0.3"),
+        *("--steps", str(steps), "--global-batch", str(BATCH), "--hidden", str(hidden)),
+        *("--rate", rate, "--sample-ms", str(sample_ms), "--log-every-s", "0.3"),
     ]
     if framework is Framework.NUMPY:
         return [sys.executable, "-m", module, *words]
@@ -135,4 +160,19 @@ def as_body(arrival: Arrival, framework: Framework, checkpoints: Path) -> dict[s
         "env": environment(framework),
         "grace_s": 20.0,
         "retries": 3,
+    }
+
+
+def sweep_file(sweep: Sweep, framework: Framework, checkpoints: Path) -> dict[str, Any]:
+    """What `horae submit --sweep` reads."""
+    return {
+        "name": sweep.name,
+        "tenant": sweep.tenant,
+        "command": _trainer(framework, sweep.iterations, sweep.hidden, "{rate}", sweep.sample_ms),
+        "gpus": 1,
+        "parameters": {"rate": {"low": 0.001, "high": 0.3, "log": True}},
+        "seed": 1,
+        "scheduler": {"kind": "hyperband", "iterations": sweep.iterations, "eta": sweep.eta},
+        "checkpoint": f"{checkpoints}/{{job}}",
+        "env": environment(framework),
     }

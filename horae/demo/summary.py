@@ -22,12 +22,16 @@ def summary(
     policy: str,
     framework: str,
     status: Mapping[str, Any],
+    apps: Sequence[Mapping[str, Any]] = (),
     record: Record,
     stories: Mapping[str, Story],
     events: Sequence[Mapping[str, Any]],
     interrupted: bool,
 ) -> dict[str, Any]:
-    """`status`: the last one, with ended jobs. `stories`: by job. `events`: the whole history."""
+    """`status`: the last one, with ended jobs. `apps`: as the API shows them. `stories`: by job.
+
+    `events`: the whole history.
+    """
     jobs = [_job(job, stories.get(job["id"], Story())) for job in status["jobs"]]
     pauses = restarts(events)
     lost = [text for job in jobs for text in _lost(job)]
@@ -44,6 +48,7 @@ def summary(
         "utilisation": _ratio(held, record.gpu_s),
         "utilisation_of_wanted": _ratio(held, record.wanted_gpu_s),
         "tenants": _tenants(status, record, jobs),
+        "apps": [_app(app) for app in apps if app["scheduler"] is not None],
         "jobs": jobs,
         "jct_s": {"mean": _mean(jcts), "max": max(jcts, default=None)},
         "resizes": {
@@ -63,6 +68,7 @@ def _job(job: Mapping[str, Any], story: Story) -> dict[str, Any]:
         "id": job["id"],
         "name": job["name"],
         "tenant": job["tenant"],
+        "app": job["app"],
         "state": job["state"],
         "exit_code": job["exit_code"],
         "range": job["range"],
@@ -82,6 +88,14 @@ def _job(job: Mapping[str, Any], story: Story) -> dict[str, Any]:
         "loss_jumps": [round(x, 2) for x in story.jumps()],
         "last_words": story.last_words,
         "losses": [[p.step, p.loss, p.world] for p in _thin(story.points)],
+    }
+
+
+def _app(app: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("id", "name", "state", "rank", "loss", "step", "parameters", "why")
+    return {
+        **{key: app[key] for key in ("name", "tenant", "scheduler", "phase", "completed", "ended_early", "best")},
+        "trials": [{key: trial[key] for key in kept} for trial in app["trials"]],
     }
 
 

@@ -6,11 +6,11 @@ import pwd
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
-from . import protocol, shape
+from . import protocol, shape, tasks
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import keep
-from .run import Run, Unusable, apply_extra, checkpoint_url, run_from_folder
+from .run import Run, Unusable, apply_extra, check_servers, checkpoint_url, run_from_folder
 from .spool import Spool
 from .supervisor import STOP_SIGNALS, Supervisor
 
@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--gate", metavar="URL", help="stay, and train whenever this gate opens (YARN)")
     parser.add_argument("--member", help="this worker's name at the gate")
+    parser.add_argument("--log", metavar="URL", help="with --gate: rank 0's output is copied there, a file an epoch")
     parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
     parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
     parser.add_argument("--daemon", action="store_true", help="with --job: return at once and outlive the caller")
@@ -118,6 +119,8 @@ def _run_slurm(options: argparse.Namespace) -> int:
     from . import slurm
 
     found = slurm.Shape(os.environ)
+    if os.environ.get(tasks.SERVERS):
+        raise Unusable("%s: servers beside the ranks are for YARN and one machine, not for Slurm" % tasks.SERVERS)
     folder = _open_folder(options.folder or slurm.job_folder(os.environ, found))
     # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
     # must not keep this one from running.
@@ -134,12 +137,16 @@ def _run_slurm(options: argparse.Namespace) -> int:
     supervisor = Supervisor(run, folder, spool)
     if lock is None:
         supervisor.say("an older run of this job still holds its lock; it may not write any more")
-    return supervisor.run()
+    code = supervisor.run()
+    if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
+        slurm.stay(folder, epoch)
+    return code
 
 
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
     from .gate import Gate, comes_back
+    from .mirror import Mirror, Together
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")
@@ -163,13 +170,23 @@ def _run_gate(options: argparse.Namespace) -> int:
         folder.write_epoch(epoch)
         folder.withdraw_stop()
         env = _trainer_environment(options, folder, epoch, gate.fence)
+        check_servers(env)
         run = _run_of(options, epoch, _at(opening.members, options, env))
         run.retries = 0  # the whole gang must start over, not this worker alone: that is the arbiter's to say
         run.allocation = opening.allocation
-        run.watch = gate.watch(epoch)
+        if tasks.servers(env):
+            run.all_done = gate.all_done(opening)
+        watch = gate.watch(epoch, folder)
+        mirror = None
+        if options.log and opening.position == 0:
+            mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
+        run.watch = watch if mirror is None else Together.of(watch, mirror)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
-        gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
+        if mirror is not None:
+            mirror.finish()
+        own = code if supervisor.exit_code is None else supervisor.exit_code
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code
 

@@ -37,6 +37,31 @@ def put(url: str, data: bytes) -> None:
     hdfs.rename(temporary, remote, overwrite=True)
 
 
+def size(url: str) -> int:
+    """Bytes in the document; 0 when there is none. Raises OSError."""
+    path = _local(url)
+    if path is not None:
+        return os.path.getsize(path) if os.path.exists(path) else 0
+    from . import webhdfs
+
+    hdfs, remote = webhdfs.locate(url)
+    return hdfs.size(remote)
+
+
+def append(url: str, data: bytes) -> None:
+    """Raises OSError; whether it is there all the same, `size` tells. One writer at a time."""
+    path = _local(url)
+    if path is not None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "ab") as file:
+            file.write(data)
+        return
+    from . import webhdfs
+
+    hdfs, remote = webhdfs.locate(url)
+    hdfs.append(remote, io.BytesIO(data), len(data))
+
+
 def _local(url: str) -> Optional[str]:
     if "://" not in url:
         return url

@@ -26,13 +26,20 @@ class Member:
     """One process to spawn: a rank on this machine, or the launcher of many ranks elsewhere (srun)."""
 
     def __init__(
-        self, argv: Sequence[str], env: Dict[str, str], cwd: str, rank: int, label: Optional[bytes] = None
+        self,
+        argv: Sequence[str],
+        env: Dict[str, str],
+        cwd: str,
+        rank: int,
+        label: Optional[bytes] = None,
+        serves: bool = False,
     ) -> None:
         self.argv = list(argv)
         self.env = env
         self.cwd = cwd
         self.rank = rank
         self.label = label  #: put before each line of its output; None: output passes as it is
+        self.serves = serves  #: a server of the ranks (`tasks`): it is ended when they are
 
 
 class Gang:
@@ -45,6 +52,8 @@ class Gang:
         self._groups: Set[int] = set()
         self._codes: Dict[int, int] = {}  # rank -> exit code
         self._first_failure: Optional[int] = None
+        self._servers = {member.rank for member in self.members if member.serves}
+        self._dismissed = False
 
     def spawn(self) -> None:
         """Raises OSError when not even a process can be made; what was spawned until then is in the gang."""
@@ -76,9 +85,21 @@ class Gang:
         for pid in self._alive:
             send_group(pid, number)
 
+    @property
+    def ranks_over(self) -> bool:
+        """Whether only servers are left, or nobody."""
+        return self._servers.issuperset(self._alive.values())
+
+    def dismiss(self, number: int) -> None:
+        """Signal the servers: they are not needed any more, and how they end is no matter."""
+        self._dismissed = True
+        self.signal(number)
+
     def ended(self, batch: "Sequence[tuple[int, int]]") -> None:
         """Note (pid, exit code) of processes reaped together; those that are not members are ignored."""
         ours = [(self._alive.pop(pid), code) for pid, code in batch if pid in self._alive]
+        if self._dismissed:
+            ours = [(rank, code) for rank, code in ours if rank not in self._servers]
         self._codes.update(ours)
         if self._first_failure is None:
             # A rank killed by a signal is the cause; its peers' own errors at the same time are the consequence.

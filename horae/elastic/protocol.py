@@ -32,6 +32,7 @@ ENV_FENCE_FILE = "HORAE_FENCE_FILE"
 ENV_PORT = "HORAE_PORT"  # the SDK's own coordination, beside the framework's MASTER_PORT
 ENV_GRACE = "HORAE_GRACE_S"
 ENV_SPEED = "HORAE_SPEED"  # relative speed of this rank's (virtual) GPU type
+ENV_HOST = "HORAE_HOST"  # set by the site where a worker's own name for its machine is not the one to reach it by
 #: All of them: none is passed on from an outer job.
 ENVIRONMENT = frozenset(
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"]

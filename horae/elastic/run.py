@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, Optional
 
-from . import protocol, shape
+from . import protocol, shape, tasks
 from .files import read_bytes
 from .gang import Member
 from .jobfolder import JobFolder
@@ -32,6 +32,8 @@ class Run:
         self.slots: Dict[str, List[int]] = {}
         #: A launcher's exit code as the gang's.
         self.translate: Callable[[int], int] = lambda code: code
+        #: Asked, again and again, when all ranks here have finished: whether all others have too. None: there are none.
+        self.all_done: Optional[Callable[[], bool]] = None
         #: Somebody who listens for requests elsewhere while the gang runs; has `start()` and `end()`.
         self.watch: Optional[Callable[[], Any]] = None
 
@@ -55,6 +57,7 @@ def run_from_folder(folder: JobFolder) -> Run:
     checkpoint = None if url is None else checkpoint_url(str(url), cwd)
     fence = folder.file(protocol.EPOCH_FILE)
     env = shape.plain_environment(spec.get("env") or {})
+    check_servers(env)
     env.update(shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, grace_s))
     run = Run(name, epoch, lambda: shape.local_members(command, env, cwd or folder.path, allocation, slots, speeds))
     run.checkpoint = checkpoint
@@ -78,6 +81,14 @@ def apply_extra(run: Run, extra: Dict[str, Any]) -> None:
         run.log_limit = int(extra.get(protocol.EXTRA_LOG_LIMIT, DEFAULT_LIMIT))
     except ValueError:
         raise Unusable("%s: not a number of bytes" % protocol.EXTRA_LOG_LIMIT) from None
+
+
+def check_servers(env: Dict[str, str]) -> None:
+    """Raises Unusable for servers that cannot be read."""
+    try:
+        tasks.servers(env)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
 
 
 def checkpoint_url(url: str, cwd: str) -> str:

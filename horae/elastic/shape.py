@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import protocol
 from .gang import Member
+from .tasks import Cluster
 
 #: Ports for rendezvous: below Linux's ephemeral range, so that no outgoing connection takes one meanwhile.
 _PORTS = (20000, 32000)
@@ -85,13 +86,16 @@ def local_members(
     """The whole gang as processes of this machine."""
     ranks = places(allocation, slots, speeds)
     port = free_ports()
+    here = "127.0.0.1"
+    cluster = Cluster(base, [here] * len(ranks), [here], port)
     members = []
     for place in ranks:
         env = dict(base)
-        env.update(rank_environment(place, allocation, len(ranks), "127.0.0.1", port))
+        env.update(rank_environment(place, allocation, len(ranks), here, port))
+        cluster.fit(env, place.rank)
         label = b"%d: " % place.rank if len(ranks) > 1 else None
         members.append(Member(command, env, cwd, place.rank, label))
-    return members
+    return members + cluster.beside(0, base, cwd)
 
 
 def free_ports(address: str = "127.0.0.1", attempts: int = 50) -> int:

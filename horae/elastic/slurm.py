@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from . import protocol
@@ -53,6 +54,8 @@ STALE = (
 _GRANT_FILE = "slurm.json"
 #: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
 _EXEC_FILE = "slurm.exec"
+#: How long a job that has checkpointed waits to be requeued.
+_STAY_S = 120.0
 
 
 class Shape:
@@ -160,6 +163,30 @@ def translate(folder: JobFolder, epoch: int, code: int) -> int:
     if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
         return code
     return int(said)
+
+
+def asked_to_stay(folder: JobFolder, epoch: int) -> bool:
+    """Whether the stop file says that the batch job must not end by itself (see `stay`)."""
+    try:
+        request = json.loads((read_bytes(folder.file(protocol.STOP_FILE), 4096) or b"").decode())
+    except ValueError:
+        return False
+    return isinstance(request, dict) and request.get("epoch") == epoch and request.get("stay") is True
+
+
+def stay(folder: JobFolder, epoch: int, patience_s: float = _STAY_S) -> None:
+    """Wait, after the checkpoint, until the arbiter requeues the job: Slurm sends TERM, and the job is over.
+
+    For sites and jobs where exit code 86 would count as a failure: dependents would start, or never would. When
+    nobody comes, or a newer start of the job lives, it ends all the same: an idle job must not keep its GPUs.
+    """
+    left: List[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: left.append(number))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late repetition of the request
+    until = time.monotonic() + patience_s
+    while not left and time.monotonic() < until and folder.epoch() <= epoch:
+        time.sleep(0.2)
 
 
 # --- one task ---------------------------------------------------------------------------------------------

@@ -62,6 +62,10 @@ class Supervisor:
         self._overdue = False  #: it was still there when its grace was over
         self._killed = False
         self._signalled = False
+        # Servers of the ranks (`tasks`).
+        self._all_done = False
+        self._next_asked = 0.0
+        self._dismissed_at: Optional[float] = None
         self._wake_read = self._wake_write = -1
 
     def run(self) -> int:
@@ -88,6 +92,11 @@ class Supervisor:
                 break
         return self._finish(verdict)
 
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The gang's own, once it has ended; `run` returns the supervisor's."""
+        return self._code
+
     def say(self, text: str) -> None:
         self.spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
@@ -113,10 +122,11 @@ class Supervisor:
             poll.register(fd, select.POLLIN)
         self._signalled = False
         self._terminated_at, self._killed = None, False
+        self._all_done, self._next_asked, self._dismissed_at = False, 0.0, None
         watch = self.job.watch() if self.job.watch is not None else None
         if watch is not None:
             watch.start()  # after the fork: until here the supervisor has one thread
-        while gang.alive:
+        while gang.alive or self._waits(gang):
             ready = poll.poll(self._patience_ms())
             for fd, _event in ready:
                 if fd == self._wake_read:
@@ -126,6 +136,8 @@ class Supervisor:
             gang.ended(reap())
             self._look(gang)
             self._press(gang)
+            if gang.alive and gang.ranks_over and not self._waits(gang):
+                self._dismiss(gang)
         if watch is not None:
             watch.end()
         left = kill_below()
@@ -137,6 +149,25 @@ class Supervisor:
         self._code = self.job.translate(gang.result())
         self._read_mark()
         return judge(self._end(self._code))
+
+    def _waits(self, gang: Gang) -> bool:
+        """Whether all ranks here have finished and those of other members have not."""
+        well = gang.ranks_over and not gang.failed and not gang.stopping
+        if not well or self.job.all_done is None or self._stop_at is not None or self._cancel_at is not None:
+            return False
+        if not self._all_done and time.monotonic() >= self._next_asked:
+            self._all_done = self.job.all_done()
+            self._next_asked = time.monotonic() + _LOOK_S
+        return not self._all_done
+
+    def _dismiss(self, gang: Gang) -> None:
+        """End the servers of ranks that are over."""
+        now = time.monotonic()
+        if self._dismissed_at is None:
+            self._dismissed_at = now
+            gang.dismiss(signal.SIGTERM)
+        elif now >= self._dismissed_at + _KILL_WAIT_S:
+            gang.dismiss(signal.SIGKILL)
 
     def _pass_on(self, fd: int, lines: Dict[int, Lines]) -> bool:
         """Move one piece of output on; False at its end."""

@@ -34,6 +34,9 @@ class Kind(StrEnum):
     UNHELD = "unheld"
     MODE = "mode"
     MAINTENANCE = "maintenance"
+    AGENT = "agent"  #: an app's own agent came, or left
+    BID = "bid"
+    BID_REFUSED = "bid-refused"
     # what the cluster showed
     ADOPTED = "adopted"  #: a job that the cluster knew before we did
     RESPECIFIED = "respecified"  #: its owner changed it in the cluster
@@ -44,8 +47,11 @@ class Kind(StrEnum):
     CAPPED = "capped"  #: a site's limit on a tenant, learnt from a blocked grant
     AVOIDED = "avoided"  #: GPUs of a node that a blocked grant showed to be unusable for now
     # what was decided and done
+    OFFERED = "offered"  #: GPUs, to the agents of apps, until a deadline
+    SETTLED = "settled"  #: what came of an offer
     DECIDED = "decided"
     GUARDED = "guarded"
+    PROBED = "probed"  #: a job runs elsewhere for a moment, because knowing its speed there is worth it
     ADVISED = "advised"  #: what would have been done, in the modes that do not act
     ORDERED = "ordered"  #: the order of waiting jobs that is being set
     INTENT = "intent"
@@ -157,6 +163,29 @@ def maintenance(pool: str, on: bool, by: str, why: str) -> Draft:
     return Draft(Kind.MAINTENANCE, {"on": on, "by": by, "text": why}, pool=pool)
 
 
+def agent(pool: str, app: str, by: str | None) -> Draft:
+    """`by`: whose agent now bids for the app; None: none does any more."""
+    return Draft(Kind.AGENT, {"app": app, "by": by}, pool=pool)
+
+
+def offered(pool: str, number: int, gpus: Mapping[str, Gpus], deadline_s: Seconds, asked: Iterable[str]) -> Draft:
+    data = {"number": number, "gpus": plain(gpus), "deadline_s": deadline_s, "asked": list(asked)}
+    return Draft(Kind.OFFERED, data, pool=pool)
+
+
+def bid(pool: str, number: int, app: str, rows: Iterable[Mapping[str, Any]]) -> Draft:
+    return Draft(Kind.BID, {"offer": number, "app": app, "rows": [plain(r) for r in rows]}, pool=pool)
+
+
+def bid_refused(pool: str, number: int, app: str, why: str) -> Draft:
+    return Draft(Kind.BID_REFUSED, {"offer": number, "app": app, "text": why}, pool=pool)
+
+
+def settled(pool: str, number: int, apps: Mapping[str, Mapping[str, Any]]) -> Draft:
+    """`apps`: for each app that was asked, whether its bid came, whose table counted and what it has now."""
+    return Draft(Kind.SETTLED, {"number": number, "apps": plain(apps)}, pool=pool)
+
+
 def seen(
     job: JobId,
     *,
@@ -219,6 +248,17 @@ def decided(pool: str, data: Mapping[str, Any]) -> Draft:
 def guarded(job: JobId, guard: str | None, why: str = "", *, wanted: Allocation = EMPTY) -> Draft:
     """The guard that holds a change of this job back (to `wanted`); None: none does any more."""
     return Draft(Kind.GUARDED, {"guard": guard, "text": why, "wanted": plain(wanted)}, job=job)
+
+
+def probed(
+    job: JobId, pool: str, *, gpu_type: GpuType, gpus: Gpus, allocation: Allocation, until_s: Seconds, why: str
+) -> Draft:
+    data = {"gpu_type": gpu_type, "gpus": gpus, "allocation": plain(allocation), "until_s": until_s, "text": why}
+    return Draft(Kind.PROBED, data, job=job, pool=pool)
+
+
+def probe_over(job: JobId, pool: str, why: str) -> Draft:
+    return Draft(Kind.PROBED, {"over": why}, job=job, pool=pool)
 
 
 def advised(pool: str, steps: Iterable[Mapping[str, Any]]) -> Draft:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from horae.journal import bidding
 from horae.journal.codec import restore
 from horae.journal.events import Event, Kind, Verb
 from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
@@ -268,6 +269,15 @@ def _guarded(ledger: Ledger, event: Event) -> None:
         record.guard = {**event.data, "since_s": event.at_s}
 
 
+def _probed(ledger: Ledger, event: Event) -> None:
+    record, pool, data = _job(ledger, event), _pool(ledger, event), event.data
+    if "over" not in data:
+        pool.probes = [*(t for t in pool.probes if t > event.at_s - 3600.0), event.at_s]
+    if record is not None:
+        record.probe = None if "over" in data else {**data, "since_s": event.at_s}
+        record.probed = data.get("over", "")
+
+
 def _advised(ledger: Ledger, event: Event) -> None:
     _pool(ledger, event).advised = list(event.data["steps"])
 
@@ -321,7 +331,7 @@ def _ended(ledger: Ledger, event: Event) -> None:
     record.ended, record.end_text = JobState(event.data["state"]), event.data["text"]
     record.ended_s, record.ended_wall_s = ended_s, event.wall_s
     record.allocation, record.holding, record.target, record.leases = {}, {}, None, {}
-    record.grant = record.guard = None
+    record.grant = record.guard = record.probe = None
     record.stop_asked_s = record.stop_repeated_s = None
 
 
@@ -365,6 +375,7 @@ def _count_app(ledger: Ledger, record: JobRecord, by: int, at_s: Seconds) -> Non
         pool.apps[record.app_key] = count
     else:
         pool.apps.pop(record.app_key, None)
+        pool.agents.pop(record.app_key, None)
     if len(pool.apps) == before:
         return
     if pool.active_apps and pool.active_apps[-1][0] == at_s:
@@ -392,6 +403,11 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.CLOCK_STEPPED: _nothing,
     Kind.CHECKPOINT: _checkpoint,
     Kind.SUBMITTED: _submitted,
+    Kind.AGENT: bidding.agent,
+    Kind.OFFERED: bidding.offered,
+    Kind.BID: bidding.bid,
+    Kind.BID_REFUSED: bidding.bid_refused,
+    Kind.SETTLED: bidding.settled,
     Kind.ADOPTED: _submitted,
     Kind.RESPECIFIED: _respecified,
     Kind.CANCEL_ASKED: _cancel_asked,
@@ -407,6 +423,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.AVOIDED: _avoided,
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.PROBED: _probed,
     Kind.ADVISED: _advised,
     Kind.ORDERED: _ordered,
     Kind.INTENT: _intent,

@@ -88,6 +88,8 @@ class JobRecord:
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
     reason: dict[str, Any] | None = None
     guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
+    probe: dict[str, Any] | None = None  #: {gpu_type, gpus, allocation, until_s, text, since_s}
+    probed: str = ""  #: how its newest probe ended
 
     # the end
     ended: JobState | None = None
@@ -134,6 +136,28 @@ class Avoid:
 
 
 @dataclass(slots=True)
+class Agent:
+    """Somebody's program that bids for an app."""
+
+    by: str
+    since_s: Seconds
+    missed: int = 0  #: offers in a row that it did not answer in time
+
+
+@dataclass(slots=True)
+class Offer:
+    """GPUs that agents may bid for until the deadline."""
+
+    number: int
+    made_s: Seconds
+    deadline_s: Seconds
+    gpus: dict[NodeName, Gpus]
+    asked: list[str]  #: apps
+    bids: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)  #: app -> what was wrong with its newest bid
+
+
+@dataclass(slots=True)
 class PoolRecord:
     mode: str | None = None  #: set while running; None: the configuration's
     releasing: bool = False  #: every job is being handed back
@@ -147,8 +171,13 @@ class PoolRecord:
     order: list[JobId] = field(default_factory=list)  #: of waiting jobs, as it was set in the cluster
     caps: dict[str, Cap] = field(default_factory=dict)
     avoid: dict[NodeName, Avoid] = field(default_factory=dict)
+    probes: list[Seconds] = field(default_factory=list)  #: when the newest began
     apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`
     active_apps: list[tuple[Seconds, int]] = field(default_factory=list)
+    agents: dict[str, Agent] = field(default_factory=dict)  #: by `app_key`
+    offer: Offer | None = None  #: the open one
+    offers: int = 0
+    settled: dict[str, Any] = field(default_factory=dict)  #: what came of the last one
 
 
 @dataclass(slots=True)

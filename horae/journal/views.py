@@ -95,6 +95,8 @@ def state_word(record: JobRecord) -> str:
 
 def why(record: JobRecord) -> str:
     """The strongest of the things that keep it where it is."""
+    if record.ended is JobState.CANCELLED and record.cancel_why:
+        return record.cancel_why
     if record.ended is not None:
         return record.end_text
     for text in (

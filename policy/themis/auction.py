@@ -14,6 +14,9 @@ Of several optima, the one in which bidders gain most who come first in the tie 
 tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
 Bidders that share no class and no tenant's cap are separate programs.
 
+Where apps weigh differently (`weigh=tenants`), a bidder's logarithms count w_i times, and c_i is the w_i-th root: Nash
+welfare with weights, as in Cole, Gkatzelis and Goel (EC 2013). A weight in T_id alone would cancel out of the product.
+
 c_i = (product over j != i of 1/rho_j with i present) / (the same with i absent). It is at most 1: Pseudocode 1,
 line 8, prints the fraction upside down. A solve without i is skipped where it cannot change anything: i won nothing,
 or everybody else has its best row already.
@@ -78,8 +81,8 @@ def auction(
     backend: Backend = Backend.HIGHS,
 ) -> Outcome:
     """Run one auction. Bids in the tie order; equal bids are served in it."""
-    boost = sum(log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
-    log_null = {b.app: log(b.null_rho) + (boost if b.starving else 0.0) for b in bids}
+    boost = sum(b.weight * log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
+    log_null = {b.app: log(b.null_rho) + (boost / b.weight if b.starving else 0.0) for b in bids}
     done = [
         _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids), backend).run()
         for part in apart(contenders([b for b in bids if b.rows], classes, log_null, caps), caps)
@@ -139,7 +142,7 @@ class _Market:
             chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
-        fraction = {}
+        fraction, weight = {}, {b.app: b.weight for b in self.bids}
         for app in chosen:
             others = sum(v for a, v in value.items() if a != app)
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
@@ -149,7 +152,7 @@ class _Market:
             without = self._value(rows)
             if how is not Termination.OPTIMAL:
                 self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
-            fraction[app] = min(exp(others - max(without, others)), 1.0)
+            fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
         wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
         return Outcome(
             chosen,
@@ -165,7 +168,7 @@ class _Market:
         )
 
     def gain(self, bid: Bid, row: Row) -> float:
-        return self.log_null[bid.app] - log(row.rho)
+        return bid.weight * (self.log_null[bid.app] - log(row.rho))
 
     # --- the program ---
 

@@ -20,7 +20,8 @@ class Cap:
 
 def kind(bid: Bid, log_null: Mapping[str, float], caps: Sequence[Cap]) -> tuple[object, ...]:
     """Bidders of one kind are interchangeable."""
-    return bid.rows, log_null[bid.app], bid.need, tuple(n for n, cap in enumerate(caps) if bid.app in cap.apps)
+    limits = tuple(n for n, cap in enumerate(caps) if bid.app in cap.apps)
+    return bid.rows, log_null[bid.app], bid.weight, bid.need, limits
 
 
 def contenders(

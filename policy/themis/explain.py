@@ -38,6 +38,7 @@ def _numbers(this: Round, app: str) -> dict[str, Any]:
         "rho": after if after < inf else _finite(standing.rho),
         "rho_before": _finite(standing.rho),
         "bid": app in this.bidders,
+        "bid_by": this.bid_by.get(app) if app in this.bidders else None,
         "won": won,
         "kept_fraction": outcome.kept_fraction[app] if outcome and app in outcome.kept_fraction else None,
         "kept": sum(payment.kept.values()) if payment else 0,

@@ -8,11 +8,15 @@ An external agent's table comes in the snapshot's state, put there by whoever re
 older than the deadline is not used: the app's table of the last auction stands in, by GPU count and span, and without
 one the built-in agent's valuation. Rows that cannot be (a node or a count that is not offered, a rho that is not a
 positive number) are left out, and the decision says how many.
+
+An agent may know more than was measured (that it will stop early), but not arbitrarily much: a row that says to be
+more than `trust` times better than the app's measured valuation counts as that, and so does a rho of winning nothing
+that is as much worse. What came of it, the certificate measures without looking at any bid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -49,10 +53,15 @@ def bid(
     starving: bool,
     most: Gpus | None,
     need: Need,
-) -> tuple[Bid, int]:
-    """The table as a bid, and how many of its rows cannot be. The nodes it names are classes of their own."""
+    measured: Callable[[Mapping[NodeName, Gpus]], float],
+    trust: float,
+) -> tuple[Bid, int, int]:
+    """The table as a bid, how many of its rows cannot be, and how many say too much.
+
+    The nodes it names are classes of their own. `measured`: the rho that the built-in agent gives such a win.
+    """
     at = {c.nodes[0]: c.index for c in classes if len(c.nodes) == 1}
-    rows, bad = [], 0
+    rows, bad, bounded, stated_null = [], 0, 0, null_rho
     for entry in table:
         nodes, rho = entry.get("nodes"), entry.get("rho")
         if not isinstance(nodes, Mapping) or isinstance(rho, bool) or not isinstance(rho, int | float):
@@ -66,12 +75,16 @@ def bid(
         if not (possible and isfinite(rho) and rho > 0) or (most is not None and sum(counts) > most):
             bad += 1
         elif not nodes:
-            null_rho = null_rho if starving else float(rho)
+            bounded += not starving and rho > null_rho * trust
+            stated_null = null_rho if starving else min(float(rho), null_rho * trust)
+        elif not isfinite(least := measured(nodes) / trust):
+            bad += 1  # nothing of the app runs on these GPUs
         else:
+            bounded += rho < least
             demands = tuple(Demand((at[n],), g, 1) for n, g in sorted(nodes.items(), key=lambda i: at[i[0]]))
-            rows.append(Row(float(rho), sum(counts), demands))
-    better = tuple(sorted(r for r in rows if r.rho < null_rho))
-    return Bid(app, null_rho, starving, better, need, exact=True), bad
+            rows.append(Row(max(float(rho), least), sum(counts), demands))
+    better = tuple(sorted(r for r in rows if r.rho < stated_null))
+    return Bid(app, stated_null, starving, better, need, exact=True), bad, bounded
 
 
 def remembered(bid_rows: Sequence[Row], classes: Sequence[NodeClass]) -> Table:
@@ -83,8 +96,8 @@ def remembered(bid_rows: Sequence[Row], classes: Sequence[NodeClass]) -> Table:
     return [{"gpus": g, "span": s, "rho": rho} for (g, s), rho in sorted(best.items())]
 
 
-def replaced(bid_rows: Sequence[Row], table: Any, classes: Sequence[NodeClass]) -> list[Row]:
-    """The rows with the remembered rho; rows that the table does not know are left out."""
+def replaced(bid_rows: Sequence[Row], table: Any, classes: Sequence[NodeClass], trust: float) -> list[Row]:
+    """The rows with the remembered rho, as far as it is trusted; rows that the table does not know are left out."""
     if not isinstance(table, list | tuple):
         return list(bid_rows)
     known = {(r["gpus"], r["span"]): float(r["rho"]) for r in table if isinstance(r, Mapping) and r.keys() >= _KEYS}
@@ -92,7 +105,7 @@ def replaced(bid_rows: Sequence[Row], table: Any, classes: Sequence[NodeClass]) 
     for row in bid_rows:
         rho = known.get((row.gpus, span_of(row, classes)))
         if rho is not None and isfinite(rho) and rho > 0:
-            out.append(row._replace(rho=rho))
+            out.append(row._replace(rho=max(rho, row.rho / trust)))
     return sorted(out)
 
 

@@ -33,6 +33,7 @@ OPTIONS = (
     ),
     Option("reference", str, None, "GPU type in which T_id is counted; default: the slowest the app can run on"),
     Option("deadline", float, 30.0, "an external bid older than this gives way to the cached table", 0.0, unit="s"),
+    Option("trust", float, 2.0, "how many times better than measured an external bid may say to be", 1.0),
     Option("rows", int, 2000, "most rows of one bid; smaller offers are enumerated whole", 1),
 )
 
@@ -48,4 +49,5 @@ class Options:
     weigh: str = "apps"
     reference: str | None = None
     deadline: Seconds = 30.0
+    trust: float = 2.0
     rows: int = 2000

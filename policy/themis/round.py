@@ -40,12 +40,12 @@ from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction import Outcome, auction
 from policy.themis.bidders import Cap
+from policy.themis.contention import weights
 from policy.themis.leftover import Pool, distribute, exchange
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
 from policy.themis.rows import Bid, Rows, need
-from policy.themis.sweeps import losers
 from policy.themis.valuation import cap, valuations
 
 
@@ -71,6 +71,7 @@ class Round:
     bidders: list[str] = field(default_factory=list)
     classes: list[NodeClass] = field(default_factory=list)
     bids: list[Bid] = field(default_factory=list)
+    bid_by: dict[str, str] = field(default_factory=dict)  #: whose table: "agent", "last-table" or "built-in"
     outcome: Outcome | None = None
     payments: dict[str, Payment] = field(default_factory=dict)
     bundles: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
@@ -88,14 +89,11 @@ class Round:
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One round. Deterministic in snapshot (its state included), options and seed."""
-    lost = losers(snapshot)
-    left = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in lost)) if lost else snapshot
-    this = run(left, options, context)
+    this = run(snapshot, options, context)
     return Proposal(
         allocation={j.name: this.gangs.get(j.name, {}) for j in snapshot.jobs},
         leases=this.leases,
-        cancel=tuple(lost),
-        reasons={**lost, **explain.reasons(this, context.speeds)},
+        reasons=explain.reasons(this, context.speeds),
         state=_state(this),
         solver=_summary(this.outcome, context),
         notes=tuple(this.notes),
@@ -230,6 +228,9 @@ def share(apps: int, fairness_knob: float) -> int:
 def _bid(this: Round) -> None:
     """Tables of the worst-off apps that can use something."""
     wanted = share(len(this.standings), this.options.fairness_knob)
+    weigh = {}
+    if this.options.weigh == "tenants":
+        weigh = weights(this.snapshot, {a: s.agent.value.jobs for a, s in this.standings.items()})
     tables = {
         app: table
         for app in this.standings
@@ -244,7 +245,7 @@ def _bid(this: Round) -> None:
         apart = {n for a in asked for n in this.standings[a].base}
         apart |= {n for a in asked if a in tables for n in external.nodes_of(tables[a])}
         this.classes = classes(this.snapshot.cluster, this.offered, apart)
-        found = {a: _table(this, a, tables.get(a)) for a in asked}
+        found = {a: replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0)) for a in asked}
         asked = [a for a in asked if found[a].rows]
         this.bids = [found[a] for a in this.standings if a in asked]
     this.bidders = [b.app for b in this.bids]
@@ -257,14 +258,33 @@ def _table(this: Round, app: str, sent: external.Table | None) -> Bid:
         most = standing.agent.value.most
         room = None if most is None else max(most - sum(standing.base.values()), 0)
         wants = need(standing.agent.value.jobs)
-        made, bad = external.bid(app, sent, this.classes, this.offered, standing.rho, standing.starving, room, wants)
+        made, bad, bounded = external.bid(
+            app,
+            sent,
+            this.classes,
+            this.offered,
+            standing.rho,
+            standing.starving,
+            room,
+            wants,
+            partial(_with, standing),
+            this.options.trust,
+        )
         if bad:
             this.notes.append(f"{bad} rows of the bid of {app} cannot be and were left out")
+        if bounded:
+            this.notes.append(
+                f"{bounded} rows of the bid of {app} say to be more than {this.options.trust:g} times better than "
+                "was measured and count as that"
+            )
+        this.bid_by[app] = "agent"
         return made
     made = _rows(this, app)
     if last is not None:
         this.notes.append(f"no bid of {app} came in time: its last table stands in")
-        return replace(made, rows=tuple(external.replaced(made.rows, last, this.classes)))
+        this.bid_by[app] = "last-table"
+        return replace(made, rows=tuple(external.replaced(made.rows, last, this.classes, this.options.trust)))
+    this.bid_by[app] = "built-in"
     return made
 
 

@@ -227,8 +227,8 @@ def _phases(
     done = min(j.work.done for j in jobs)
     at = next((i for i, end in enumerate(ends) if done < end), len(ends))
     past = tuple(tuple(Task(median, p.iterations) for _ in range(p.jobs)) for p in app.phases[:at])
-    if at == len(ends):
-        return ((),), past
+    if at == len(ends):  # who runs on after the last phase has work left all the same
+        return (tuple(Task(j, iterations_left(j, serial(j))) for j in jobs),), past
     current = tuple(Task(j, max(ends[at] - j.work.done, 0.0)) for j in jobs)
     later = tuple(tuple(Task(median, p.iterations) for _ in range(p.jobs)) for p in app.phases[at + 1 :])
     return (current, *later), past

@@ -179,7 +179,8 @@ class ContainerSlurm:
         self._keys(etc / "secret/ssh")
         settings.carry_supervisor(folder / "shared/horae")
         try:
-            os.chown(folder / "shared/horae/spool", HORAE_UID, HORAE_UID)
+            os.chown(folder / "shared/horae/spool", HORAE_UID, SLURM_UID)
+            (folder / "shared/horae/spool").chmod(0o2775)
         except PermissionError:
             (folder / "shared/horae/spool").chmod(0o777)
 

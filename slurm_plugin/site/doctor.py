@@ -16,7 +16,7 @@ from typing import Any
 from horae.doctor import Check, Verdict
 from horae.port import PortError
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command import settings_of
+from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.options import parse_options
 from slurm_plugin.reading import CHECKPOINTED
 from slurm_plugin.records import Facts
@@ -40,7 +40,8 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         facts = cluster.facts()
         took = time.monotonic() - began
         found = [Check("controller", OK, f"Slurm {facts.version} of {facts.cluster} answers in {took * 1000:.0f} ms")]
-        settings = settings_of(cluster.client.ask("show config"))
+        settings = settings_of(cluster.command.ask("show config"))
+        found += _clients(cluster)
         found += _settings(facts, settings, checked.partitions)
         found += _rights(cluster, settings)
         found += _spool(cluster, checked.spool)
@@ -49,6 +50,24 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         return [Check("controller", FAIL, error.text)]
     finally:
         cluster.close()
+
+
+def _clients(cluster: SlurmCluster) -> list[Check]:
+    """Which ways to Slurm work, and by which of them each operation goes."""
+    found = []
+    for client in cluster.client.clients:
+        try:
+            found.append(Check(f"client {client.name}", OK, client.describe()))
+        except PortError as error:
+            remedy = "its part goes by the other clients meanwhile: see the clients in the Slurm guide"
+            found.append(Check(f"client {client.name}", WARN, error.text, remedy))
+    ways: dict[str, list[str]] = {}
+    for choice in cluster.client.choices():
+        ways.setdefault(choice.client, []).append(choice.operation.value)
+    text = "; ".join(f"{', '.join(operations)} by {client}" for client, operations in ways.items())
+    pace = cluster.client.pace
+    text += f"; at most {pace.per_s:g} requests a second after a burst of {pace.burst:g}"
+    return [*found, Check("routes", OK, text)]
 
 
 def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, ...]) -> list[Check]:
@@ -92,7 +111,9 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
     )  # fmt: skip
     if "rl_enable" in settings.get("SlurmctldParameters", ""):
         found.append(
-            Check("RPC rate limit", WARN, "on: it shows only as slow answers", "exempt Horae: run it as SlurmUser")
+            Check(
+                "RPC rate limit", WARN, "on: Horae asks no faster than it allows", "exempt Horae: run it as SlurmUser"
+            )
         )
     if settings.get("TRESBillingWeights") or "GrpTRESMins" in settings.get("AccountingStorageEnforce", ""):
         found.append(

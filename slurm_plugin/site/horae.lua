@@ -231,7 +231,7 @@ local function modify(jd, record, uid)
   if given(jd.nice) then change = "reniced" end
   if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
   if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
-  if given(jd.begin_time) then change = "given another start time" end
+  if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
   if given(jd.req_nodes) or given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or
      given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.features) or given(jd.exc_nodes) then
     change = "reshaped"

@@ -6,16 +6,19 @@ can be read, kept under the site's configuration management, and taken out by ha
 
 from __future__ import annotations
 
+import grp
 import pwd
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from horae.cli.manual import page
 from horae.sites import Change
 from policy.model import BadInput
 
 HERE = Path(__file__).parent
 BEGIN, END = "-- horae: begin (two lines that chain Horae's module; remove them to leave)", "-- horae: end"
+_COMPLETION = b'eval "$(horae completion bash)"\n'
 DEFAULTS = {
     "partitions": "",  # managed ones, by commas
     "etc": "/etc/slurm",  # where slurm.conf and job_submit.lua are
@@ -27,6 +30,8 @@ DEFAULTS = {
     "bin": "/opt/horae/bin",  # of the venv that holds the program
     "units": "/etc/systemd/system",
     "logrotate": "/etc/logrotate.d",
+    "man": "/usr/local/share/man/man1",
+    "completion": "/usr/local/share/bash-completion/completions",
     "slurm_conf": "yes",  # edit slurm.conf too; "no": only say what to add
 }
 
@@ -56,23 +61,49 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         _job_submit(Path(said["etc"]) / "job_submit.lua", lua),
         Change(Path(said["units"]) / "horae.service", _unit(said).encode(), "the arbiter as a hardened service"),
         Change(Path(said["logrotate"]) / "horae", _logrotate(said).encode(), "its log"),
+        Change(Path(said["man"]) / "horae.1", page().encode(), "the manual page"),
+        Change(Path(said["completion"]) / "horae", _COMPLETION, "completion, loaded by bash when it is asked for"),
     ]
-    edited = edit_slurm_conf(conf)
-    commands = [f"install -d -o {said['user']} -m 755 {said['spool']}"]
+    epilog = lua / "epilog.sh"
+    hook = (HERE / "epilog.sh").read_text().replace("@SPOOL@", said["spool"])
+    changes.append(Change(epilog, hook.encode(), "a job's end wakes the arbiter; it never waits", 0o755))
+    edited = edit_slurm_conf(conf, str(epilog))
+    group = _group(_slurm_user(conf))
+    commands = [f"install -d -o {said['user']} -g {group} -m 2775 {said['spool']}"]
     if edited != conf and said["slurm_conf"] == "yes":
-        changes.append(Change(conf_path, edited.encode(), "the Lua plugin, and exit code 86 as 'held, not failed'"))
+        why = "the Lua plugin, exit code 86 as 'held, not failed', and the epilog"
+        changes.append(Change(conf_path, edited.encode(), why))
     elif edited != conf:
-        commands.append(f"add to {conf_path}: JobSubmitPlugins=lua and RequeueExitHold=86")
+        commands.append(f"add to {conf_path}: {', '.join(_missing(conf, str(epilog)))}")
+    own = _setting(conf, "EpilogSlurmctld")
+    if own not in {None, str(epilog)}:
+        commands.append(f"call {epilog} from your own {own}, as its last line (jobs' ends then wake the arbiter)")
     if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
         commands.append(f"sacctmgr -i add user {said['user']} account=root adminlevel=Operator")
-    commands += ["scontrol reconfigure", "systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
+    commands.append("scontrol reconfigure")
+    if own is None:  # Slurm takes up a first EpilogSlurmctld only when it starts; jobs run on meanwhile
+        commands.append("systemctl restart slurmctld")
+    commands += ["systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
     return changes, commands
 
 
-def edit_slurm_conf(text: str) -> str:
-    """slurm.conf with our two settings merged into what stands there; unchanged when they are there."""
+def edit_slurm_conf(text: str, epilog: str = "") -> str:
+    """slurm.conf with our settings merged into what stands there; unchanged when they are there. A site's own
+    EpilogSlurmctld, of which there can be one, is left alone."""
     text = _merged(text, "JobSubmitPlugins", "lua")
-    return _merged(text, "RequeueExitHold", "86")
+    text = _merged(text, "RequeueExitHold", "86")
+    return _merged(text, "EpilogSlurmctld", epilog) if epilog and not _setting(text, "EpilogSlurmctld") else text
+
+
+def _missing(conf: str, epilog: str) -> list[str]:
+    """The lines that the edit would add or change."""
+    edited = set(edit_slurm_conf(conf, epilog).splitlines())
+    return sorted(edited - set(conf.splitlines()))
+
+
+def _setting(conf: str, key: str) -> str | None:
+    found = re.search(rf"(?im)^[ \t]*{key}[ \t]*=[ \t]*([^\s#]+)", conf)
+    return found.group(1) if found else None
 
 
 def _merged(text: str, key: str, value: str) -> str:
@@ -120,9 +151,7 @@ def _job_submit(path: Path, lua: Path) -> Change:
 
 
 def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
-    users = [said["user"], "root"]
-    slurm = re.search(r"(?im)^\s*SlurmUser\s*=\s*([\w.-]+)", conf)
-    users.append(slurm.group(1) if slurm else "root")
+    users = [said["user"], "root", _slurm_user(conf)]
     uids = sorted({uid for name in users if (uid := _uid(name)) is not None})
     default = re.search(r"(?im)^\s*PartitionName=(\S+)[^\n]*\bDefault=YES\b", conf)
     names = ", ".join(f"{_quoted(name)} = true" for name in partitions)
@@ -151,6 +180,18 @@ def _uid(name: str) -> int | None:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
         return None
+
+
+def _slurm_user(conf: str) -> str:
+    return _setting(conf, "SlurmUser") or "root"
+
+
+def _group(user: str) -> str:
+    """A user's own group; its name where there is no such user here."""
+    try:
+        return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+    except KeyError:
+        return user
 
 
 def _unit(said: Mapping[str, str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from profiler import state
 from profiler.reader import LogReader
 from profiler.rules import load
 from profiler.summary import summarise
+from tests.profiler.others import labelled
 
 DATA = Path(__file__).with_name("data")
 SEEDS = [p.read_bytes() for p in sorted(DATA.iterdir()) if p.name != "MANIFEST.tsv"]
+SEEDS += [entry["log"].encode() for entry in labelled()]
 BOOK = load()
-#: mutated logs a run; the benchmark asks for ten thousand
-COUNT = int(os.environ.get("HORAE_FUZZ", "150"))
+COUNT = 150  #: mutated logs in a test run; `make soak` reads ten thousand
 
 WORDS = [
     b"loss",
@@ -112,6 +112,16 @@ def test_mutated_logs(seed: int) -> None:
         read(data, dice)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_ten_thousand_mutated_logs(seed: int) -> None:
+    """The same, 10,000 times."""
+    dice = random.Random(seed)
+    for _ in range(1000):
+        read(mutated(dice), dice)
+
+
 def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:
     """Lines made to be slow: their reading must cost no more than their length."""
     for word in (
@@ -144,6 +154,7 @@ def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:
         b"\x1b[",
         b"\x1b]",
         b"x\b",
+        b"9",
     ):
         yield word.decode("latin-1"), lambda n, w=word: w * (n // len(w))
 
@@ -154,3 +165,18 @@ def test_long_lines_of_one_thing(name: str, make: Callable[[int], bytes]) -> Non
     for n in (1_000, 16_000, 300_000):
         line = make(n)
         read(line + b"\n" + line[: n // 2] + b"x\n", random.Random(1))
+
+
+def test_a_date_without_a_year_that_can_be() -> None:
+    log = (
+        b"Jan 05 10:00:00 99999999999999999999 step 1 loss 2.0\nJan 05 10:00:01 " + b"9" * 5000 + b" step 2 loss 2.0\n"
+    )
+    read(log, random.Random(1))
+
+
+def test_a_clock_that_stands_still_times_nothing() -> None:
+    log = b"".join(b"2024-05-01 10:00:00.1234567 step %d loss 2.0\n" % i for i in range(1, 30))
+    reader = LogReader(BOOK)
+    reader.feed(log)
+    (run,) = reader.runs()
+    assert summarise(run).iteration_time is None

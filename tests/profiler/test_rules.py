@@ -111,6 +111,14 @@ def test_a_sites_own_file(tmp_path: Path) -> None:
         ("loss: 2.31,", "loss: 9.99,", 10, "loss should be 9.99"),
         ("{unit: ms}", "{units: ms}", 7, "step_time"),
         ("  - name: step", "  - nome: step", 4, "unknown key 'nome'"),
+        ("{unit: ms}", "{unit: fortnight}", 7, "unknown unit 'fortnight'"),
+        ("{unit: ms}", "{is: speed}", 7, "not a field: 'speed'"),
+        ("{unit: ms}", "{of: half}", 7, "one of error, inverse"),
+        ('["it=", "L="]', '"it="', 5, "a list of texts"),
+        ("    scope: run", "    bar: maybe", 8, "true or false"),
+        ("    scope: run", "    values: {world: many}", 8, "not a field with a number"),
+        ("    scope: run", "    words: {dt: speed}", 8, "not a field: 'speed'"),
+        ("loss: 2.31,", "loss: much,", 10, "loss is no number"),
         (
             "    examples:\n      - line: 'it=10/400 L=2.31 lr=1e-3 dt=12.5ms'\n        gives: "
             "{iteration: 10, iterations: 400, loss: 2.31, step_time: 0.0125}\n",
@@ -160,3 +168,18 @@ def test_load_text_gives_line_of_each_rule() -> None:
     """A rule knows its line, for errors at use."""
     (rule,) = load_text(SITE, "site.yaml")
     assert (rule.at, rule.where) == (4, "site.yaml")
+
+
+def test_the_sdks_epoch_is_its_start() -> None:
+    """`epoch=` of the SDK numbers the job's starts: it is no pass over the data, and a restart ends no run."""
+    reader = LogReader(load())
+    reader.feed(
+        b"[horae] start step=0 world=2 epoch=1 checkpoint=none\n"
+        b"[horae] step=10/40 loss=2.3100 iter_s=0.0123 world=2 epoch=1 t=3.2\n"
+        b"[horae] step=20/40 loss=2.2100 iter_s=0.0123 world=2 epoch=1 t=4.2\n"
+        b"[horae] start step=20 world=4 epoch=2 checkpoint=step-20\n"
+        b"[horae] step=30/40 loss=2.0100 iter_s=0.0063 world=4 epoch=2 t=5.9\n"
+    )
+    (run,) = reader.runs()
+    assert (run.last_epoch, run.total_epochs, run.scope) == (None, None, "run")
+    assert (run.first_iteration, run.last_iteration, run.total_iterations, run.ranks) == (10, 30, 40, 4)

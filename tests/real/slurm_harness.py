@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
@@ -19,8 +23,15 @@ class SlurmHarness:
     patience_s = 40.0
     can_lose_nodes = True
 
-    def __init__(self, cluster: RealSlurm, memory: Path, partition: str | None = None) -> None:
-        self.cluster = cluster
+    def __init__(
+        self,
+        cluster: RealSlurm,
+        memory: Path,
+        partition: str | None = None,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`more`: options of the adapter beyond those that reach the cluster."""
+        self.cluster, self._more = cluster, more
         self.partition = partition or fresh_partition(cluster)
         self._memory = memory
         self._ports: list[ClusterPort] = []
@@ -45,12 +56,12 @@ class SlurmHarness:
         return self.submit_script(script, f"--job-name={name}", "--gres=gpu:1", word)
 
     def submit_script(self, script: str, *options: str) -> JobId:
-        """A user's own script; the port's id of the job, which is observed by then."""
+        """A user's own script; the port's id of the job (a task of it), which is observed by then."""
         number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
-        return next(job.id for job in self.port.observe().jobs if job.id.split(".")[0] == number)
+        return next(job.id for job in self.port.observe().jobs if re.split("[._]", job.id)[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
-        port = connect({**self.cluster.options(self.partition), "state": str(self._memory)})
+        port = connect({**self.cluster.options(self.partition), "state": str(self._memory), **self._more})
         self._ports.append(port)
         return port
 

@@ -63,7 +63,7 @@ def watch(framework: Framework, command: Sequence[str], gpus: int, folder: Path)
         retries=0,
     )
     port = connect({"state": folder / "state", "nodes": "v100:1x2"})
-    profiles, reader, offset = LogProfiles(0), LogReader(load()), 0
+    profiles, reader, offset = LogProfiles(0, budget_s=60.0), LogReader(load()), 0
     measured, seen = Measurement(), list[float]()
     port.submit("train", spec)
     port.start("train", {"v100-1": gpus}, 1)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from horae import sites
+from horae.cli import COMMANDS
 from policy.model import BadInput
 from slurm_plugin.site.install import edit_slurm_conf, planned
 
@@ -39,6 +43,8 @@ def options(tmp_path: Path) -> dict[str, str]:
         "lua": str(tmp_path / "lua"),
         "units": str(tmp_path / "units"),
         "logrotate": str(tmp_path / "logrotate"),
+        "man": str(tmp_path / "man"),
+        "completion": str(tmp_path / "completion"),
         "user": getpass.getuser(),
         "spool": "/srv/horae",
     }
@@ -134,3 +140,47 @@ def test_wrong_options_are_named(options: dict[str, str], change: dict[str, str]
     with pytest.raises(BadInput) as raised:
         planned({**options, **change})
     assert raised.value.field == field
+
+
+def test_a_sites_own_epilog_is_left_alone_and_the_administrator_is_told(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    conf = tmp_path / "etc/slurm.conf"
+    conf.write_text(CONF + "EpilogSlurmctld=/etc/slurm/ours.sh\n")
+    changes, commands = planned(options)
+    sites.apply(changes, tmp_path / "record.json")
+    assert "EpilogSlurmctld=/etc/slurm/ours.sh\n" in conf.read_text()
+    assert any("/etc/slurm/ours.sh" in command and "epilog.sh" in command for command in commands)
+
+
+@pytest.mark.parametrize("events", ["plain", "missing", "fifo", "link", "readonly"])
+def test_the_epilog_never_waits_and_never_fails(options: dict[str, str], tmp_path: Path, events: str) -> None:
+    """Whatever stands in the spool: Slurm waits for this script before it frees the job."""
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    sites.apply(planned({**options, "spool": str(spool)})[0], tmp_path / "record.json")
+    path = spool / "events"
+    if events == "fifo":
+        os.mkfifo(path)
+    elif events == "link":
+        path.symlink_to("/dev/full")
+    elif events != "missing":
+        path.write_text("")
+        path.chmod(0o444 if events == "readonly" else 0o644)
+    done = subprocess.run([str(tmp_path / "lua/epilog.sh")], env={}, timeout=20, check=False, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    if events == "plain":
+        deadline = time.monotonic() + 20
+        while path.read_text() != "end\n":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_the_manual_page_has_every_command_and_is_clean_roff(options: dict[str, str], tmp_path: Path) -> None:
+    sites.apply(planned(options)[0], tmp_path / "record.json")
+    text = (tmp_path / "man/horae.1").read_text()
+    for name in COMMANDS:
+        assert f".SS horae {name.replace('-', chr(92) + '-')}" in text
+    known = (".TH", ".SH", ".SS", ".TP", ".PP", ".B ", ".I ")
+    assert [line for line in text.splitlines() if line.startswith(".") and not line.startswith(known)] == []
+    assert "[bold]" not in text

@@ -192,7 +192,7 @@ def test_the_owner_cannot_change_what_we_decide(lua: Lua, change: dict[str, Any]
     assert lua.modify(1000, {"partition": "dl", "admin_comment": "other"}, **change) == 0
 
 
-@pytest.mark.parametrize("change", [{"comment": "horae:max=2"}, {"name": "x"}, {"time_limit": 10}])
+@pytest.mark.parametrize("change", [{"comment": "horae:max=2"}, {"name": "x"}, {"time_limit": 10, "begin_time": 0}])
 def test_the_owner_may_change_the_rest(lua: Lua, change: dict[str, Any]) -> None:
     assert lua.modify(1000, {"partition": "dl", "admin_comment": "horae=1,gpus=1"}, **change) == 0
 

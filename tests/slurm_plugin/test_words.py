@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput, Gpus
 from slurm_plugin.comment import parse_tag, parse_word
-from slurm_plugin.errors import port_error
+from slurm_plugin.errors import ControllerAway, port_error
 from slurm_plugin.records import duration, expand, gpu_count, gpus, size
 
 
@@ -121,8 +121,8 @@ def test_the_tag() -> None:
 @pytest.mark.parametrize(
     ("sentence", "kind"),
     [
-        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", TryLater),
-        ("slurm_load_jobs error: Socket timed out on send/recv operation", TryLater),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", ControllerAway),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", ControllerAway),
         ("slurm_update error: Invalid job id specified", Never),
         ("slurm_update error: Access/permission denied", FixConfiguration),
         ("scontrol: error: Incompatible versions of client and server code", FixConfiguration),

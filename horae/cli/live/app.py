@@ -60,6 +60,7 @@ class LiveApp(App[None]):
     #upper { height: auto; }
     .part { border-top: solid #34414e; border-title-color: #8fa3b5; border-title-style: bold; padding: 0 1; }
     #nodes, #tenants { height: auto; }
+    #apps { height: auto; max-height: 7; }
     #jobs { height: 1fr; background: #101418; padding: 0; scrollbar-size-horizontal: 0; }
     #jobs > .datatable--header { background: #101418; color: #8fa3b5; text-style: bold; }
     #jobs > .datatable--cursor { background: #26313c; }
@@ -91,8 +92,11 @@ class LiveApp(App[None]):
         interval_s: Seconds = 1.0,
         over: Callable[[View], bool] = lambda _: False,
         pictures: Path | None = None,
+        hint: str = "",
     ) -> None:
+        """`hint`: a line that other terminals need, shown beside the decisions."""
         super().__init__()
+        self._hint = hint
         self._fetch, self._explain, self._over = fetch, explain, over
         self._interval_s = interval_s
         self._pictures = Path.cwd() if pictures is None else pictures
@@ -103,14 +107,18 @@ class LiveApp(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(" horae ", id="title")
         nodes, tenants = Static(id="nodes", classes="part"), Static(id="tenants", classes="part")
+        apps = Static(id="apps", classes="part")
         jobs: DataTable[Text] = DataTable(
             id="jobs", classes="part", cursor_type="row", cursor_foreground_priority="renderable"
         )
         events = Static(id="events", classes="part")
         nodes.border_title, jobs.border_title = "nodes", "jobs"
         tenants.border_title, events.border_title = "tenants", "decisions"
+        if self._hint:
+            events.border_title = f"decisions · {self._hint}"
+        apps.border_title, apps.display = "apps", False
         yield Container(nodes, tenants, id="upper")
-        yield from (jobs, events)
+        yield from (apps, jobs, events)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -162,6 +170,9 @@ class LiveApp(App[None]):
         base.query_one("#title", Static).update(parts.title(view, width))
         base.query_one("#nodes", Static).update(parts.node_map(view, side, max(height // 4, 3)))
         base.query_one("#tenants", Static).update(parts.tenant_lines(view, side))
+        apps = base.query_one("#apps", Static)
+        apps.display = bool(view.apps)
+        apps.update(parts.app_lines(view, width - 3))
         lines = 4 if height < 30 else 4 + (height - 24) // 3
         base.query_one("#events", Static).update(parts.event_lines(view, width - 3, lines))
         self._draw_jobs(base.query_one(DataTable), view, width)
@@ -236,6 +247,9 @@ tenants  bar      GPUs held; ┃ where its fair share ends
          52%/53%  of all GPU time so far / of what was owed
          rho      finish-time fairness of its worst app;
                   1 or less: as good as a part of its own
+
+apps     trials of a sweep, the best first: coloured run, yellow wait,
+         × ended early, ✓ ran to the end
 
 jobs     PD waits    CF starts     R  runs    SG stopping   S stopped
          CD done     F  failed     CA cancelled             NF lost

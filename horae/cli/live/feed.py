@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from horae.cli.live.view import EventView, JobView, NodeView, TenantView, View
+from horae.cli.forms import number
+from horae.cli.live.view import AppView, EventView, JobView, NodeView, TenantView, TrialView, View
 from policy.model import GpuSeconds, Seconds
 
 #: What people watching want to read; the rest is for `horae history`.
@@ -16,6 +17,7 @@ def view(
     status: Mapping[str, Any],
     events: Iterable[Mapping[str, Any]] = (),
     *,
+    apps: Iterable[Mapping[str, Any]] = (),
     since_s: Seconds | None = None,
     owed: Mapping[str, GpuSeconds] | None = None,
 ) -> View:
@@ -29,6 +31,7 @@ def view(
         nodes=tuple(NodeView(n["name"], n["gpu_type"], n["gpus"], n["health"], n["foreign"]) for n in status["nodes"]),
         tenants=tuple(_tenant(t, owed) for t in status["tenants"]),
         jobs=tuple(_job(j) for j in status["jobs"]),
+        apps=tuple(_app(a) for a in apps if a["scheduler"] is not None and a["running"] + a["waiting"]),
         events=tuple(_event(e) for e in events if _told(e)),
         alerts=tuple(a["text"] for a in status["alerts"]),
         since_s=since_s,
@@ -73,6 +76,19 @@ def _job(job: Mapping[str, Any]) -> JobView:
         starts=job["starts"],
         reason=job["why"],
         ended=job["ended"],
+    )
+
+
+def _app(app: Mapping[str, Any]) -> AppView:
+    phase, best = app["phase"], next((t for t in app["trials"] if t["id"] == app["best"]), None)
+    return AppView(
+        name=app["app"],
+        tenant=app["tenant"],
+        scheduler=app["scheduler"],
+        phase="" if phase is None else f"{phase['number']}/{phase['of']} to {number(phase['end'], 4)}",
+        places=None if phase is None else phase["places"],
+        trials=tuple(TrialView(t["id"], t["state"], t["held"], t["rank"]) for t in app["trials"]),
+        best="" if best is None else f"{best['name']} {number(best.get('loss'), 3)}",
     )
 
 

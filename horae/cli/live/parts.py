@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.text import Text
 
 from horae.cli.forms import allocation, duration, number
-from horae.cli.live.view import JobView, NodeView, TenantView, View, palette
+from horae.cli.live.view import JobView, NodeView, TenantView, TrialView, View, palette
 from horae.cli.screen import LETTERS, STATE_STYLES
 from policy.model import Seconds
 
@@ -143,6 +143,35 @@ def _tenant(tenant: TenantView, colour: str, name_width: int, bar: int, top: int
         text.append(" of time", "dim")
     text.append(f"  rho {number(tenant.rho, 2)}", "dim" if tenant.rho is None else "")
     return text
+
+
+def app_lines(view: View, width: int) -> Text:
+    """A line an app with a scheduler: its phase, and its trials, the best first, as cells: number, or how it ended."""
+    colours = palette(j.tenant for j in view.jobs)
+    lines = []
+    for app in view.apps:
+        line = Text.assemble((app.name, f"bold {colours.get(app.tenant, '')}"), (f" {app.scheduler}  ", "dim"))
+        if app.phase:
+            line.append("phase ", "dim").append(app.phase)
+            if app.places is not None:
+                line.append(f", best {app.places} go on", "dim")
+            line.append("  ")
+        for trial in sorted(app.trials, key=lambda t: (t.rank is None, t.rank or 0, len(t.id), t.id)):
+            line.append_text(_trial_cell(trial, colours.get(app.tenant, "white"))).append(" ")
+        if app.best:
+            line.append(" best ", "dim").append(app.best)
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    return Text("\n", no_wrap=True).join(lines)
+
+
+def _trial_cell(trial: TrialView, colour: str) -> Text:
+    label = f"{trial.id[-2:]:>2}"
+    if trial.state == "completed":
+        return Text(f"{label}✓", "green")
+    if trial.state in ("cancelled", "failed"):
+        return Text(f"{label}×", "dim")
+    return Text(f"{label} ", Style(color="black", bgcolor=colour, bold=True) if trial.held else "yellow")
 
 
 JOB_COLUMNS = ("JOBID", "NAME", "TENANT", "ST", "GPUS", "DONE", "LOSS", "", "TIME", "NODELIST(REASON)")

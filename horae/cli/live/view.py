@@ -67,6 +67,25 @@ class TenantView:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialView:
+    id: str
+    state: str
+    held: Gpus = 0
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppView:
+    name: str
+    tenant: str
+    scheduler: str
+    phase: str  #: "1/2 to 20": which of how many, and the iterations it ends at
+    places: int | None  #: that go on after it
+    trials: tuple[TrialView, ...] = ()
+    best: str = ""  #: job and loss
+
+
+@dataclass(frozen=True, slots=True)
 class EventView:
     wall_s: Seconds
     text: str
@@ -85,6 +104,7 @@ class View:
     nodes: tuple[NodeView, ...] = ()
     tenants: tuple[TenantView, ...] = ()
     jobs: tuple[JobView, ...] = ()
+    apps: tuple[AppView, ...] = ()  #: with a scheduler of their own, and jobs left to run
     events: tuple[EventView, ...] = ()  #: oldest first
     alerts: tuple[str, ...] = ()
     since_s: Seconds | None = None  #: how long this has been going on

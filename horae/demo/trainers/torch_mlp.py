@@ -21,9 +21,9 @@ def train(options: argparse.Namespace) -> int:
     torch.manual_seed(options.seed)  # the same initial weights on every rank
     images, labels = digits.load(options.data)
     x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
-    model = nn.Sequential(
-        nn.Linear(digits.FEATURES, options.hidden), nn.Tanh(), nn.Linear(options.hidden, digits.CLASSES)
-    )
+    sizes = (digits.FEATURES, options.hidden) if options.hidden else (digits.FEATURES,)
+    hidden = [nn.Linear(*sizes), nn.Tanh()] if options.hidden else []
+    model = nn.Sequential(*hidden, nn.Linear(sizes[-1], digits.CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9)
     training = TorchTraining(
         model,
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--global-batch", type=int, default=64)
-    parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--hidden", type=int, default=32, help="size of the hidden layer; 0: softmax regression")
     parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample-ms", type=float, default=0.0, help="time a sample would take on a GPU of speed 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ class Book:
     modes: dict[str, str] = field(default_factory=dict)
     released: list[str] = field(default_factory=list)
     logs: dict[JobId, bytes] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)  #: by agents of apps
     fail: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -80,6 +81,41 @@ class Book:
         self.job(job)
         data = self.logs.get(job, b"")[offset : offset + 4]
         return LogChunk(data, offset + len(data), eof=offset + len(data) >= len(self.logs.get(job, b"")))
+
+    def apps(self) -> list[dict[str, Any]]:
+        trial = {"id": "1", "name": "t", "loss": 0.5, "parameters": {"lr": 0.1}, "why": "", "rank": 1}
+        owners = sorted({s.owner for s in self.specs.values()})
+        return [{"name": "ann/tune", "owners": owners, "trials": [trial]}]
+
+    def _asked(self, app: str, by: str) -> None:
+        if self.fail is not None:
+            raise self.fail
+        self.asked.append((app, by))
+
+    def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
+        self._asked(app, by)
+        return {"app": app, "pool": "main", "bid_s": 5.0}
+
+    def leave_agent(self, app: str, *, by: str) -> dict[str, Any]:
+        self._asked(app, by)
+        return {"app": app, "pool": "main"}
+
+    def offer(self, app: str, *, by: str) -> dict[str, Any]:
+        self._asked(app, by)
+        offer = {"number": len(self.asked), "left_s": 5.0, "came": False, "gpus": {"n1": 2}, "nodes": {}}
+        return {"app": app, "pool": "main", "offer": offer, "jobs": []}
+
+    def agent_instance(self, app: str, *, by: str) -> str:
+        self._asked(app, by)
+        return "schema: 1\n"
+
+    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
+        self._asked(app, by)
+        return {"app": app, "offer": offer, "rows": len(rows)}
+
+    def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
+        self._asked(app, by)
+        return {"app": app, "offer": offer, "settled": len(self.asked) > offer, "jobs": {}}
 
     def snapshot(self, pool: str | None) -> str:
         return "schema: 1\n"

@@ -1,4 +1,4 @@
-"""The scheduler's answers to the agent, the offer desk, and the hook over a real ledger."""
+"""The scheduler's answers to the agent, and the hook over a ledger."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from horae.apps import hook
-from horae.apps.desk import Desk, wins
 from horae.apps.scheduler import AppScheduler, Sweep
 from horae.apps.sweep import VARIABLE, to_text
-from policy.decide import decide
-from policy.model import App, BadInput, Phase, Snapshot
+from policy.model import App, Phase
 from policy.throughput import Throughput
 from tests.policy.themis.worlds import job, nodes, world
 
@@ -55,62 +53,3 @@ def test_the_hook_reads_apps_from_the_journal() -> None:
     ledger: Any = SimpleNamespace(live=lambda pool: records if pool == "p" else [])
     assert hook.apps(ledger, "p") == (APP,)
     assert hook.apps(ledger, "q") == ()
-
-
-# --- external agents ---------------------------------------------------------------------------------------
-
-
-def contested() -> Snapshot:
-    apps = [App("ext", "external")]
-    return world(nodes(2, 4), [job("ext", (1, 4)), job("other", (1, 4))], now=600.0, apps=apps)
-
-
-def test_offer_bid_win() -> None:
-    snapshot, desk = contested(), Desk()
-    offer = desk.open(snapshot, patience_s=5.0)
-    assert offer is not None
-    assert offer.gpus == {"n0": 4, "n1": 4}
-    assert desk.waiting_for(snapshot.apps, 601.0) == ["ext"]
-    desk.bid("ext", offer.number, [{"nodes": {"n1": 3}, "rho": 0.01}], 602.0)
-    assert desk.waiting_for(snapshot.apps, 602.0) == []
-    state = Desk.from_plain(desk.to_plain()).into({"round": 3})
-    with_bid = world(snapshot.cluster.nodes, snapshot.jobs, now=603.0, apps=snapshot.apps, state=state)
-    decision = decide(with_bid, "themis", {"fairness_knob": 0.0})
-    assert decision.reasons["ext"].numbers["won"] == 3
-    assert wins(with_bid, decision, "ext")["ext"] == decision.allocation["ext"]
-
-
-def test_late_and_false_bids_are_refused_in_words() -> None:
-    desk = Desk()
-    with pytest.raises(BadInput, match="none is open"):
-        desk.bid("ext", 1, [], 0.0)
-    offer = desk.open(contested(), patience_s=5.0)
-    assert offer is not None
-    with pytest.raises(BadInput, match="after the deadline"):
-        desk.bid("ext", offer.number, [], 606.0)
-    rows: list[dict[str, Any]] = [
-        {"nodes": {"n9": 1}, "rho": 1},
-        {"nodes": {"n0": 5}, "rho": 1},
-        {"nodes": {"n0": 1}, "rho": 0},
-        {"nodes": {"n0": True}, "rho": 1},
-        {"nodes": 3, "rho": 1},
-        {"nodes": {}, "rho": float("inf")},
-    ]
-    for row in rows:
-        with pytest.raises(BadInput, match="rows"):
-            desk.bid("ext", offer.number, [row], 601.0)
-    assert desk.bids == {}
-    assert desk.waiting_for([App("ext", "external")], 606.0) == []
-
-
-def test_a_new_offer_voids_old_bids_and_nothing_free_is_no_offer() -> None:
-    desk = Desk()
-    first = desk.open(contested(), 5.0)
-    assert first is not None
-    desk.bid("ext", first.number, [{"nodes": {"n0": 1}, "rho": 1.0}], 601.0)
-    second = desk.open(contested(), 5.0)
-    assert second is not None
-    assert second.number == first.number + 1
-    assert desk.into({}) == {}
-    full = world(nodes(1, 1), [job("a", 1, allocation={"n0": 1}, lease={"n0": [9.0]})])
-    assert Desk().open(full, 5.0) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from horae.arbiter.driver import Driver
 from horae.arbiter.hands import Hands
 from horae.arbiter.judge import Decide, Inline
 from horae.arbiter.means import standard
-from horae.arbiter.profiles import SdkProfiles
+from horae.arbiter.profiles import Profiles, SdkProfiles
 from horae.arbiter.round import Means
 from horae.config import Config
 from horae.fake import FakePort, Program, World
@@ -84,6 +84,7 @@ class Site:
         port: ClusterPort | None = None,
         program: Program | None = None,
         means: Means | None = None,
+        profiles: Callable[[], Profiles] = SdkProfiles,
         world_options: Mapping[str, Any] = EMPTY,
         **changes: Any,
     ) -> None:
@@ -97,7 +98,7 @@ class Site:
         self.fake = FakePort(self.world)
         self.port: ClusterPort = port or self.fake
         self.config = config(folder, **changes)
-        self.policy, self.means = policy or first_come, means or standard()
+        self.policy, self.means, self.profiles = policy or first_come, means or standard(), profiles
         self.open()
 
     def open(self) -> None:
@@ -105,7 +106,7 @@ class Site:
         self.journal = self.open_journal()
         self.core = Core(self.config, self.journal, self.means)
         self.desk = Desk(self.core)
-        hands = Hands(self.port, SdkProfiles(), self.time.monotonic)
+        hands = Hands(self.port, self.profiles(), self.time.monotonic)
         self.driver = Driver(self.core, hands, Inline(self._decide))
 
     def _decide(self, *asked: Any) -> Decision:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from horae.arbiter.log_profiles import LogProfiles
+from horae.arbiter.profiles import Measurement
 from horae.config import Mode
-from horae.explain import Explanation, explain
+from horae.explain import Cause, Explanation, explain
 from horae.fake import Delay
 from horae.port import Blocked, BlockKind, JobState
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
@@ -56,7 +58,7 @@ def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
     assert causes(site, job)["cancel"] == "not needed (root)"
     site.until(job, JobState.CANCELLED)
     assert why(site, job).state == "cancelled"
-    assert set(causes(site, job)) == {"end"}
+    assert causes(site, job)["cancel"] == "not needed (root)", "why it ended is said for good"
 
 
 def test_a_job_that_waits_for_others_to_leave_names_them(tmp_path: Path) -> None:
@@ -123,3 +125,40 @@ def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:
     assert "mode advise" in causes(site, job)["mode"]
     site.desk.maintenance("main", True, ROOT, "new floor")
     assert any("new floor" in cause.text for cause in why(site, job).causes)
+
+
+def profile(site: Site, job: str) -> list[Cause]:
+    return [cause for cause in why(site, job).causes if cause.what == "profile"]
+
+
+def test_the_model_key_and_what_the_log_lacks_are_said(tmp_path: Path) -> None:
+    """The key and where it comes from, and each thing that the log leaves open with how to print it."""
+    site = Site(tmp_path, profiles=lambda: LogProfiles(every_s=1.0, budget_s=60.0))
+    derived, given = site.desk.submit([spec("a", 2, steps=10**5), spec("b", 2, steps=10**5, model="resnet")], ANN)
+    site.until(given, JobState.RUNNING)
+    site.run(20)
+    key, *_ = profile(site, derived)
+    assert (key.numbers["from"], key.numbers["key"]) == ("derived", "ann/train")
+    assert "derived from its command" in key.text
+    assert profile(site, given)[0].numbers == {"key": "resnet", "from": "given"}
+
+
+def test_a_job_whose_log_tells_nothing_is_told_how_to_print(tmp_path: Path) -> None:
+    site = Site(tmp_path, profiles=Blank)
+    (job,) = site.desk.submit([spec("a", 2, steps=10**5)], ANN)
+    site.until(job, JobState.RUNNING)
+    assert profile(site, job) == []
+    site.run(70)
+    (said,) = profile(site, job)
+    assert said.text.startswith("nothing was measured of it yet")
+    assert "[horae] step=120/4000" in said.text
+
+
+class Blank:
+    """A profiler that can make nothing of any log."""
+
+    def restore(self, known: object) -> None:
+        """Nothing was ever measured."""
+
+    def update(self, observation: object, read_log: object) -> dict[str, Measurement]:
+        return {}

@@ -15,6 +15,8 @@ from horae.port import JobState, LogChunk, Observation, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Node, Provenance
 
+#: A round's reading is not cut short on a busy machine.
+PATIENT_S = 600.0
 NODES = (
     Node("n1", "v100", 8, rack="r1"),
     Node("n2", "v100", 8, rack="r1"),
@@ -69,7 +71,7 @@ def imagenet(first: int, last: int, seconds: float, total: int = 5000) -> str:
 
 def test_a_log_that_nobody_instrumented_is_profiled() -> None:
     logs = Logs(j=imagenet(10, 1500, 0.25))
-    (found,) = LogProfiles(0).update(look(100.0, job()), logs).values()
+    (found,) = LogProfiles(0, budget_s=PATIENT_S).update(look(100.0, job()), logs).values()
     assert found.done == 1490
     assert found.rates["v100"][2] == pytest.approx(4.0, rel=0.02)
     assert found.provenance["v100"] is Provenance.MEASURED
@@ -79,7 +81,7 @@ def test_a_log_that_nobody_instrumented_is_profiled() -> None:
 
 
 def test_only_new_text_is_read() -> None:
-    logs, profiles = Logs(j=imagenet(10, 300, 0.25)), LogProfiles(10)
+    logs, profiles = Logs(j=imagenet(10, 300, 0.25)), LogProfiles(10, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
     assert profiles.update(look(105.0, job()), logs) == {}, "too soon"
     size = len(logs.files["j"])
@@ -91,7 +93,7 @@ def test_only_new_text_is_read() -> None:
 
 
 def test_a_resize_starts_a_new_stretch_and_both_counts_are_known() -> None:
-    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
     moved = job(epoch=2, nodes={"n1": 4}, since_s=101.0)
     logs.add("j", imagenet(1000, 1010, 9.0))  # of either start
@@ -105,7 +107,7 @@ def test_a_resize_starts_a_new_stretch_and_both_counts_are_known() -> None:
 
 def test_jobs_of_a_key_learn_from_each_other() -> None:
     logs = Logs(a=imagenet(10, 600, 0.4), b=imagenet(10, 600, 0.1), c=imagenet(10, 600, 0.3))
-    profiles = LogProfiles(0)
+    profiles = LogProfiles(0, budget_s=PATIENT_S)
     jobs = (job("a", nodes={"n1": 2}), job("b", nodes={"n2": 8}), job("c", nodes={"n1": 1}, spec=spec("other")))
     profiles.update(look(100.0, *jobs), logs)
     logs.add("a", imagenet(600, 700, 0.4))
@@ -117,7 +119,7 @@ def test_jobs_of_a_key_learn_from_each_other() -> None:
 
 
 def test_slowdown_by_span_is_measured() -> None:
-    logs, profiles = Logs(a=imagenet(10, 600, 0.2), b=imagenet(10, 600, 0.3)), LogProfiles(0)
+    logs, profiles = Logs(a=imagenet(10, 600, 0.2), b=imagenet(10, 600, 0.3)), LogProfiles(0, budget_s=PATIENT_S)
     jobs = (job("a", nodes={"n1": 4}), job("b", nodes={"n1": 2, "n2": 2}))
     found = profiles.update(look(100.0, *jobs), logs)
     s = found["b"].slowdown
@@ -127,18 +129,22 @@ def test_slowdown_by_span_is_measured() -> None:
 
 
 def test_a_job_over_two_types_measures_no_type() -> None:
-    (found,) = LogProfiles(0).update(look(9.0, job(nodes={"n1": 1, "k1": 1})), Logs(j=imagenet(10, 600, 0.2))).values()
+    (found,) = (
+        LogProfiles(0, budget_s=PATIENT_S)
+        .update(look(9.0, job(nodes={"n1": 1, "k1": 1})), Logs(j=imagenet(10, 600, 0.2)))
+        .values()
+    )
     assert found.done == 590
     assert dict(found.rates) == {}
 
 
 @pytest.mark.parametrize("via_journal", [False, True])
 def test_a_restarted_arbiter_goes_on_at_the_byte_where_it_stopped(via_journal: bool) -> None:
-    logs, profiles = Logs(j=imagenet(10, 1000, 0.4) + "Epoch: [0][10"), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4) + "Epoch: [0][10"), LogProfiles(0, budget_s=PATIENT_S)
     (found,) = profiles.update(look(100.0, job()), logs).values()
     if via_journal:
         found = restore(Measurement, json.loads(json.dumps(plain(found))))
-    again = LogProfiles(0)
+    again = LogProfiles(0, budget_s=PATIENT_S)
     again.restore({"j": found})
     logs.reads.clear()
     logs.files["j"] = logs.files["j"][: -len("Epoch: [0][10")]
@@ -153,12 +159,12 @@ def test_a_restarted_arbiter_goes_on_at_the_byte_where_it_stopped(via_journal: b
 
 
 def test_state_of_other_rules_is_read_again_from_the_start() -> None:
-    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     (found,) = profiles.update(look(100.0, job()), logs).values()
     damaged = Measurement(
         done=found.done, offset=found.offset, identity="1", profiler={"reader": "!!", "key": "resnet"}
     )
-    again = LogProfiles(0)
+    again = LogProfiles(0, budget_s=PATIENT_S)
     again.restore({"j": damaged})
     (after,) = again.update(look(200.0, job()), logs).values()
     assert after.done == found.done
@@ -166,7 +172,7 @@ def test_state_of_other_rules_is_read_again_from_the_start() -> None:
 
 
 def test_a_replaced_log_is_read_from_its_start() -> None:
-    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
     logs.identity, logs.files["j"] = "2", imagenet(1000, 1500, 0.4).encode()
     (found,) = profiles.update(look(200.0, job()), logs).values()
@@ -179,7 +185,7 @@ def mnist(first: int, last: int) -> str:
 
 
 def test_without_a_printed_time_the_clock_between_its_steps_is_the_rate() -> None:
-    logs, profiles = Logs(j=mnist(0, 100)), LogProfiles(0)
+    logs, profiles = Logs(j=mnist(0, 100)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
     logs.add("j", mnist(100, 700))
     (found,) = profiles.update(look(160.0, job()), logs).values()
@@ -189,7 +195,7 @@ def test_without_a_printed_time_the_clock_between_its_steps_is_the_rate() -> Non
 
 
 def test_a_claim_against_the_clock_is_not_used_and_said() -> None:
-    logs, profiles = Logs(j=imagenet(10, 100, 0.001)), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 100, 0.001)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
     logs.add("j", imagenet(100, 700, 0.001))
     (found,) = profiles.update(look(160.0, job()), logs).values()
@@ -198,7 +204,7 @@ def test_a_claim_against_the_clock_is_not_used_and_said() -> None:
 
 
 def test_a_log_that_tells_nothing_says_what_is_missing() -> None:
-    (found,) = LogProfiles(0).update(look(9.0, job()), Logs(j="hello\nworld\n" * 50)).values()
+    (found,) = LogProfiles(0, budget_s=PATIENT_S).update(look(9.0, job()), Logs(j="hello\nworld\n" * 50)).values()
     assert found.done == 0
     assert "[horae] step=" in found.notes[0]
 
@@ -208,14 +214,14 @@ def keras(last: int) -> str:
 
 
 def test_a_log_of_epochs_is_counted_in_epochs() -> None:
-    (found,) = LogProfiles(0).update(look(9.0, job()), Logs(j=keras(12))).values()
+    (found,) = LogProfiles(0, budget_s=PATIENT_S).update(look(9.0, job()), Logs(j=keras(12))).values()
     assert (found.done, found.total) == (12, 20)
     assert found.rates["v100"][2] == pytest.approx(1 / 225, rel=0.02)
     assert any("in epochs" in note for note in found.notes)
 
 
 def test_a_corrected_key_takes_its_measurements_along() -> None:
-    logs, profiles = Logs(j=imagenet(10, 600, 0.2)), LogProfiles(0)
+    logs, profiles = Logs(j=imagenet(10, 600, 0.2)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(9.0, job()), logs)
     logs.add("j", imagenet(600, 700, 0.2))
     profiles.update(look(19.0, job(spec=spec("resnet-50"))), logs)
@@ -226,13 +232,13 @@ def test_a_corrected_key_takes_its_measurements_along() -> None:
 def test_what_a_program_prints_can_do_no_harm(noise: bytes) -> None:
     logs = Logs()
     logs.files["j"] = noise
-    for found in LogProfiles(0).update(look(10.0, job()), logs).values():
+    for found in LogProfiles(0, budget_s=PATIENT_S).update(look(10.0, job()), logs).values():
         assert found.done == 0
         assert dict(found.rates) == {}
 
 
 def test_a_log_that_cannot_be_read_is_read_later_and_the_last_words_are_read() -> None:
-    logs, profiles = Logs(), LogProfiles(10)
+    logs, profiles = Logs(), LogProfiles(10, budget_s=PATIENT_S)
     assert profiles.update(look(10.0, job()), logs) == {}
     logs.add("j", mnist(0, 50))
     assert set(profiles.update(look(20.0, job()), logs)) == {"j"}

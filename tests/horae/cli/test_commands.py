@@ -50,6 +50,15 @@ def test_submit_hands_in_what_the_options_say(
     assert job["total"] == 500
 
 
+def test_submit_goes_to_the_kind_of_cluster_that_was_named(site: Client, horae: Horae) -> None:
+    assert horae("submit", "-g", "1", "--cluster", "fake", "--", "true").code == 0
+    said = horae("submit", "-g", "1", "--cluster", "yarn", "--", "true")
+    assert said.code == 3
+    assert "--cluster: the arbiter at" in said.err and "is that of another cluster: fake" in said.err
+    assert horae("submit", "-g", "1", "--cluster", "yarn", "--sbatch", "x", "--", "true").code == 3
+    assert len(site.status(ended=True)["jobs"]) == 1
+
+
 def test_submit_takes_a_file_and_options_win_over_it(site: Client, horae: Horae, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(
@@ -340,3 +349,54 @@ def test_serve_until_it_is_told_to_stop(short: Path, horae: Horae, monkeypatch: 
     begun = time.monotonic()
     assert horae("status").code == 6
     assert time.monotonic() - begun < 30
+
+
+# --- apps --------------------------------------------------------------------------------------------------
+
+SWEEP = """
+name: tune
+command: [train, --lr, "{lr}"]
+gpus: 1
+checkpoint: ck/{job}
+parameters: {lr: [0.1, 0.2, 0.4]}
+scheduler: {kind: successive-halving, iterations: 10, eta: 3}
+"""
+
+
+def test_a_sweep_is_an_app_with_trials(horae: Horae, site: Client, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(SWEEP)
+    assert horae("submit", "--sweep", str(file)).lines == [f"Submitted job {i}" for i in (1, 2, 3)]
+    header, row = horae("apps").lines
+    assert header.split()[:3] == ["APP", "TENANT", "SCHEDULER"]
+    assert row.split()[0] == "tune"
+    assert "successive-halving" in row
+    (app,) = horae("apps", "--json").json["apps"]
+    assert [t["name"] for t in app["trials"]] == ["tune-0", "tune-1", "tune-2"]
+    assert [t["parameters"]["lr"] for t in app["trials"]] == [0.1, 0.2, 0.4]
+    page = horae("apps", "tune")
+    assert page.code == 0
+    assert "lr=0.4" in page.out
+    assert horae("apps", app["name"], "--json").json["apps"] == horae("apps", "tune", "--json").json["apps"]
+    assert "app tune (successive-halving)" in horae("explain", "2").out
+    nothing = horae("apps", "nothing")
+    assert (nothing.code, nothing.out) == (4, "")
+    assert "there is no app nothing" in nothing.err
+
+
+def test_without_apps_the_table_is_only_its_header(horae: Horae, site: Client) -> None:
+    assert len(horae("apps").lines) == 1
+    assert horae("apps", "--json").json == {"apps": []}
+
+
+def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:
+    job = site.submit([{"command": ["train"], "gpus": 1, "checkpoint": "ck"}])[0]
+    assert horae("hold", job, "--why", "lunch").lines == [f"job {job}: is held"]
+    told = horae("explain", job).out
+    assert "lunch" in told
+    assert f"horae unhold {job}" in told, "what it says to type must be there to type"
+    assert horae("unhold", job, "--json").json["jobs"][job]["text"] == "is not held"
+    both = horae("hold", job, "4711")
+    assert both.code == 1
+    assert "4711: there is no job 4711" in both.err
+    assert horae("unhold", "4711").code == 4

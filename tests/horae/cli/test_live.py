@@ -19,7 +19,7 @@ from textual.widgets import DataTable
 from horae.api.views import fair_shares
 from horae.cli.live import parts
 from horae.cli.live.app import LiveApp
-from horae.cli.live.view import EventView, JobView, NodeView, TenantView, View, palette
+from horae.cli.live.view import AppView, EventView, JobView, NodeView, TenantView, TrialView, View, palette
 
 VIEW = View(
     cluster="local (3 nodes)",
@@ -63,6 +63,34 @@ def walk(
 
     asyncio.run(go())
     return app
+
+
+SWEEP = AppView(
+    "tune",
+    "ann",
+    "hyperband",
+    "1/2 to 3.75",
+    1,
+    (TrialView("11", "running", 1, 2), TrialView("12", "queued", 0, None), TrialView("13", "completed", 0, 1)),
+    "tune-2 0.4",
+)
+
+
+def test_an_app_is_a_line_with_its_trials_the_best_first() -> None:
+    line = parts.app_lines(replace(VIEW, apps=(SWEEP,)), 100).plain
+    assert line.startswith("tune hyperband  phase 1/2 to 3.75, best 1 go on")
+    assert line.index("13✓") < line.index("11 ") < line.index("12 ")
+    assert line.rstrip().endswith("best tune-2 0.4")
+    assert parts.app_lines(replace(VIEW, apps=(SWEEP,)), 30).cell_len <= 30
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+def test_apps_stand_on_the_screen_while_there_are_some(size: tuple[int, int]) -> None:
+    async def look(app: LiveApp, pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "apps" in screen(app) and "hyperband" in screen(app))
+        assert "resnet" in screen(app), "and leave room for the jobs"
+
+    walk(replace(VIEW, apps=(SWEEP,)), size, look)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 40)])

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,8 @@ def test_the_demo_plays_to_its_end(home: Path, tmp_path: Path) -> None:
     assert process.returncode == 0, err
     found = json.loads(out)
     assert (found["schema"], found["ok"], found["lost"], found["interrupted"]) == (1, True, [], False)
-    assert len(found["jobs"]) == 7
+    assert Counter(j["app"] for j in found["jobs"] if j["app"].startswith("tune")) == {"tune-1": 4, "tune-0": 2}
+    assert len(found["jobs"]) == 7 + 6
     assert {t["name"] for t in found["tenants"]} == {"vision", "speech", "nlp"}
     assert found["gpus"] == 12
     completed = [j for j in found["jobs"] if j["state"] == "completed"]
@@ -89,6 +91,14 @@ def test_the_demo_plays_to_its_end(home: Path, tmp_path: Path) -> None:
     assert found["resizes"]["count"] > 0
     assert all(j["skipped_steps"] == j["restarts_before_checkpoint"] == 0 for j in found["jobs"])
     assert sum(t["gpu_s"] for t in found["tenants"]) > 0
+    assert [(a["name"], a["scheduler"], len(a["trials"])) for a in found["apps"]] == [
+        ("speech/tune-1", "hyperband", 4),
+        ("speech/tune-0", "hyperband", 2),
+    ]
+    for trial in (t for a in found["apps"] for t in a["trials"]):
+        assert 0.001 <= trial["parameters"]["rate"] <= 0.3
+        if trial["state"] == "cancelled":
+            assert "keeps the best 1 of" in trial["why"] or trial["why"] == "the demo is over"
     assert picture.read_bytes().startswith(b"\x89PNG")
     nothing_left(home)
 
@@ -122,6 +132,7 @@ def test_a_closed_terminal_leaves_nothing_behind(home: Path) -> None:
         shown = b""
         while b"mlp-128" not in shown or not any("demo.trainers" in " ".join(p.cmdline()) for p in ours(home)):
             shown = (shown + os.read(ours_end, 65536))[-200_000:]
+        assert b"export HORAE_SOCKET=" in shown, "what a second terminal needs is on the screen"
         os.close(ours_end)
         process.wait(timeout=120)
     nothing_left(home)

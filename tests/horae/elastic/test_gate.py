@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from horae.elastic import documents
-from horae.elastic.gate import Opening
+from horae.elastic.gate import Gate, Opening
 from horae.elastic.shape import free_ports
-from tests.horae.elastic.exec_job import ELASTIC, ROOT, counter, until
+from tests.horae.elastic.exec_job import ELASTIC, PATIENCE_S, ROOT, counter, until
 
 
 class Yard:
@@ -28,24 +28,23 @@ class Yard:
         self.gate = path / "gate"
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
 
-    def worker(self, name: str, source: str, gpus: int = 1) -> None:
+    def worker(self, name: str, source: str, gpus: int = 1, **env: str) -> None:
+        path = self.path / f"{name}.py"
+        path.write_text(textwrap.dedent(source))
+        self.supervise(name, [sys.executable, str(path)], gpus, PYTHONPATH=str(ROOT), **env)
+
+    def supervise(self, name: str, command: list[str], gpus: int = 1, **env: str) -> None:
         home = self.path / name
         home.mkdir()
-        (self.path / "train.py").write_text(textwrap.dedent(source))
-        argv = [
-            sys.executable,
-            str(ELASTIC),
-            "--gate",
-            f"file://{self.gate}",
-            "--member",
-            name,
-            "--gpus",
-            str(gpus),
-        ]
-        argv += ["--checkpoint", str(self.path / "ckpt"), "--", sys.executable, str(self.path / "train.py")]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, str(ELASTIC), "--gate", f"file://{self.gate}", "--member", name, "--gpus", str(gpus)]
+        argv += ["--checkpoint", str(self.path / "ckpt"), "--", *command]
         self.workers[name] = subprocess.Popen(
-            argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            argv,
+            cwd=home,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         until(f"{name} waits", (self.gate / "members" / name).exists)
 
@@ -57,14 +56,14 @@ class Yard:
     def say(self, value: dict[str, Any]) -> None:
         documents.put(str(self.gate / "gate"), json.dumps(value).encode())
 
-    def ack(self, name: str, epoch: int) -> dict[str, Any]:
+    def ack(self, name: str, epoch: int, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         path = self.gate / "acks" / name
 
         def found() -> Any:
             value = json.loads(path.read_text()) if path.exists() else {}
             return value if value.get("epoch") == epoch else None
 
-        return dict(until(f"{name} acknowledges epoch {epoch}", found))
+        return dict(until(f"{name} acknowledges epoch {epoch}", found, patience_s))
 
     def log(self, name: str) -> str:
         path = self.path / name / ".horae" / "output.log"
@@ -138,9 +137,122 @@ def test_a_newer_opening_supersedes_a_running_one(yard: Yard) -> None:
     until("it waits again", lambda: "not open to w-a" in yard.log("w-a"))
 
 
+TELLS = """
+    import json, os, signal, sys, time
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    task = cluster.get("task", {})
+    sizes = {role: len(listed) for role, listed in cluster.get("cluster", {}).items()}
+    print("told", json.dumps(sizes, sort_keys=True), task.get("type"), task.get("index"), flush=True)
+"""
+
+
+def serving(yard: Yard, count: int, source: str) -> dict[str, str]:
+    """The environment of a job with parameter servers that run `source`."""
+    path = yard.path / "server.py"
+    path.write_text(textwrap.dedent(source))
+    servers = [{"role": "ps", "count": count, "command": [sys.executable, str(path)], "env": {"MINE": "yes"}}]
+    return {"HORAE_FRAMEWORK": "tensorflow", "HORAE_SERVERS": json.dumps(servers), "TF_CONFIG": "left by another"}
+
+
+def test_each_shape_has_its_own_tf_config(yard: Yard) -> None:
+    for name in ("w-a", "w-b", "w-c"):
+        yard.worker(name, TELLS + counter(), HORAE_FRAMEWORK="tensorflow", TF_CONFIG="left by another")
+    yard.open(1, "w-b", "w-a")
+    until("the chief is told", lambda: 'told {"chief": 1, "worker": 1} chief 0' in yard.log("w-b"))
+    until("the worker is told", lambda: 'told {"chief": 1, "worker": 1} worker 0' in yard.log("w-a"))
+    until("progress", lambda: "step=8/" in yard.log("w-b"))
+    yard.say({"epoch": 1, "state": "stop", "members": []})
+    assert [yard.ack(name, 1)["state"] for name in ("w-a", "w-b")] == ["stopped"] * 2
+    yard.open(2, "w-c", "w-b", "w-a")
+    until("another chief is told", lambda: 'told {"chief": 1, "worker": 2} chief 0' in yard.log("w-c"))
+    until("others are told", lambda: 'told {"chief": 1, "worker": 2} worker 1' in yard.log("w-a"))
+
+
+def test_servers_stand_beside_the_workers_until_all_of_them_have_finished(yard: Yard) -> None:
+    serve = TELLS + '    print("mine", os.environ["MINE"], os.environ["CUDA_VISIBLE_DEVICES"], flush=True)\n'
+    env = serving(yard, 3, serve + "    time.sleep(3600)\n")
+    yard.worker("w-a", TELLS, **env)
+    yard.worker("w-b", TELLS + f"    while not os.path.exists({str(yard.path / 'go')!r}): time.sleep(0.05)\n", **env)
+    yard.open(1, "w-a", "w-b")
+    sizes = '{"chief": 1, "ps": 3, "worker": 1}'
+    for name, line in (("w-a", "ps-2: told %s ps 2"), ("w-a", "ps-0: told %s ps 0"), ("w-b", "ps-1: told %s ps 1")):
+        until(line, lambda line=line, name=name: line % sizes in yard.log(name))  # type: ignore[misc]
+    until("its variables", lambda: "ps-1: mine yes \n" in yard.log("w-b"))
+    until("w-a has finished", (yard.gate / "done" / "w-a").exists)
+    assert not (yard.gate / "acks" / "w-a").exists(), "its servers are needed yet"
+    (yard.path / "go").touch()
+    assert [yard.ack(name, 1)["state"] for name in ("w-a", "w-b")] == ["completed"] * 2
+    assert [yard.workers[name].wait(30) for name in ("w-a", "w-b")] == [0, 0]
+
+
+def test_servers_go_when_their_workers_stop(yard: Yard) -> None:
+    env = serving(yard, 1, "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)")
+    yard.worker("w-a", counter(), **env)
+    yard.open(1, "w-a")
+    until("progress", lambda: "step=8/" in yard.log("w-a"))
+    yard.say({"epoch": 1, "state": "stop", "members": []})
+    ack = yard.ack("w-a", 1)
+    assert (ack["state"], ack["exit_code"]) == ("stopped", 86)
+
+
+def test_a_server_that_fails_fails_the_gang(yard: Yard) -> None:
+    yard.worker("w-a", counter(), **serving(yard, 1, "raise SystemExit(3)"))
+    yard.open(1, "w-a")
+    ack = yard.ack("w-a", 1)
+    assert (ack["state"], ack["exit_code"]) == ("failed", 3)
+
+
+def test_a_finished_worker_goes_when_the_others_never_finish(yard: Yard) -> None:
+    env = serving(yard, 1, "import time\ntime.sleep(3600)")
+    yard.worker("w-a", "pass", **env)
+    yard.worker("w-b", "import time\nprint('here', flush=True)\ntime.sleep(3600)", **env)
+    yard.open(1, "w-a", "w-b")
+    until("w-b runs", lambda: "here" in yard.log("w-b"))
+    until("w-a has finished", (yard.gate / "done" / "w-a").exists)
+    account = yard.path / "w-b" / ".horae" / "state.json"
+    until("w-b has begun", lambda: account.exists() and '"running"' in account.read_text())
+    yard.say({"epoch": 1, "state": "stop", "grace_s": 0.5})
+    assert yard.ack("w-a", 1)["exit_code"] == 0
+    assert yard.ack("w-b", 1)["state"] == "stopped", "killed after its grace"
+
+
+def test_who_was_too_late_to_begin_does_not_keep_the_others_waiting(yard: Yard) -> None:
+    yard.worker("w-a", "raise SystemExit('never run')")
+    yard.say({"epoch": 1, "state": "stop", "members": [{"name": "w-b"}]})
+    yard.say({"epoch": 2, "state": "stop", "members": [{"name": "w-a"}]})
+    told = yard.ack("w-a", 2)
+    assert (told["state"], told["exit_code"], told["checkpoint"]) == ("stopped", 86, None)
+    yard.open(2, "w-a")  # over for it
+    yard.open(3, "w-a")
+    assert yard.ack("w-a", 3)["state"] == "failed"
+
+
+def test_a_gate_out_of_reach_is_waited_for_without_holding_anybody_up(tmp_path: Path) -> None:
+    """Who is done cannot be told or seen: the answer is no, at once, and the trouble is said once."""
+    said: list[str] = []
+    (tmp_path / "gate").write_text("a file where a folder should be")
+    gate = Gate(str(tmp_path / "gate"), "w-a", 1, said.append)
+    members = [{"name": name, "gpus": 1, "host": "h"} for name in ("w-a", "w-b")]
+    ask = gate.all_done(Opening({"epoch": 2, "members": members}, "w-a"))
+    assert [ask(), ask()] == [False, False]
+    assert len(said) == 1 and said[0].startswith("cannot write done/w-a")
+    (tmp_path / "gate").unlink()
+    assert not ask()
+    documents.put(str(tmp_path / "gate" / "done" / "w-b"), b'{"epoch": 1}')
+    assert not ask(), "an older epoch's"
+    documents.put(str(tmp_path / "gate" / "done" / "w-b"), b'{"epoch": 2}')
+    assert ask()
+
+
 @pytest.mark.parametrize(
     "value",
-    [{}, {"epoch": 1}, {"epoch": "x", "members": []}, {"epoch": 1, "members": [{"name": "w"}]}, {"members": 3}],
+    [
+        {},
+        {"epoch": 1},
+        {"epoch": "x", "members": []},
+        {"epoch": 1, "members": [{"name": "w"}]},
+        {"members": 3},
+    ],
 )
 def test_a_gate_that_is_not_well_formed_is_refused(value: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="gate"):

@@ -219,3 +219,29 @@ def test_array_tasks_have_folders_of_their_own() -> None:
 def test_outside_a_batch_job_the_missing_word_is_named() -> None:
     with pytest.raises(ValueError, match="SLURM_JOB_NUM_NODES is not set"):
         slurm.Shape({"SLURM_JOB_ID": "1"})
+
+
+def stays(batch: Batch) -> subprocess.Popen[str]:
+    """A job that was asked to stay after its checkpoint, and has checkpointed."""
+    batch.launch(counter())
+    until("progress", lambda: "step=8/" in batch.log)
+    request = {"epoch": 1, "grace_s": 20, "stay": True}
+    (Path(batch.folder.path) / "stop").write_text(json.dumps(request))
+    until("its account", lambda: (batch.folder.state() or {}).get("state") == "stopped")
+    assert batch.process is not None
+    assert batch.process.poll() is None, "it ended, and Slurm would count that as a failure"
+    return batch.process
+
+
+def test_asked_to_stay_it_checkpoints_and_waits_for_the_requeue(batch: Batch) -> None:
+    process = stays(batch)
+    assert (batch.folder.state() or {})["exit_code"] == 86
+    process.send_signal(signal.SIGUSR1)  # the arbiter's repetition, which came late
+    process.send_signal(signal.SIGTERM)  # what a requeue sends
+    assert batch.end()[0] == 86
+
+
+def test_a_job_that_stays_gives_way_to_a_newer_start_of_itself(batch: Batch) -> None:
+    stays(batch)
+    batch.folder.write_epoch(2)
+    assert batch.end()[0] == 86

@@ -414,6 +414,42 @@ def test_splitting_an_app_buys_nothing_with_weights() -> None:
     assert 3 / weighed["c"] == pytest.approx(3 * 3 / (2 * plain["c"]))
 
 
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_weights_are_exponents_in_the_product_and_roots_in_the_payment(weight: float) -> None:
+    """Against all choices of rows, for three apps of two tenants on five GPUs of one node."""
+    from itertools import product
+    from math import exp, log
+
+    jobs = [job("a", (1, 5), tenant="x", total=2000.0), job("b", (1, 4), tenant="x"), job("c", (1, 5), tenant="y")]
+    held = [replace(j, allocation={"n0": 1}, lease_until={"n0": (9999.0,)}) for j in jobs]
+    tenants = [Tenant("x", 1.0), Tenant("y", weight)]
+    snapshot = replace(world(nodes(1, 8), held, now=600.0), tenants=tuple(tenants))
+    this = rounds(snapshot, weigh="tenants")
+    assert this.outcome is not None
+    weighs = {b.app: b.weight for b in this.bids}
+    assert weighs["c"] == pytest.approx(2 * weight * weighs["a"])
+
+    def best(bids: list[Any]) -> tuple[float, dict[str, float]]:
+        """The most that these bidders reach on the five GPUs, and each one's part of it."""
+        top, parts = 0.0, dict.fromkeys((b.app for b in bids), 0.0)
+        for rows in product(*([None, *b.rows] for b in bids)):
+            if sum(r.gpus for r in rows if r is not None) > 5:
+                continue
+            gains = {
+                b.app: b.weight * log(b.null_rho / r.rho) if r is not None else 0.0
+                for b, r in zip(bids, rows, strict=True)
+            }
+            if sum(gains.values()) > top + 1e-12:
+                top, parts = sum(gains.values()), gains
+        return top, parts
+
+    top, parts = best(this.bids)
+    assert this.outcome.objective == pytest.approx(top)
+    for app, fraction in this.outcome.kept_fraction.items():
+        without, _ = best([b for b in this.bids if b.app != app])
+        assert fraction == pytest.approx(exp((top - parts[app] - without) / weighs[app]), rel=1e-6), app
+
+
 # --- external bids -----------------------------------------------------------------------------------------
 
 
@@ -448,7 +484,9 @@ def test_rows_that_cannot_be_are_left_out_and_counted() -> None:
 def test_a_late_bid_gives_way_to_the_last_table() -> None:
     jobs = [job("ext", (1, 4)), job("other", (1, 4))]
     rows = [{"nodes": {"n1": 2}, "rho": 0.01}]
-    first = decide(world(nodes(2, 4), jobs, now=600.0, state=bid_state(600.0, rows)), fairness_knob=0.0)
+    snapshot = world(nodes(2, 4), jobs, now=600.0, state=bid_state(600.0, rows))
+    first = decide(snapshot, fairness_knob=0.0, trust=1e9)
+    assert first.reasons["ext"].numbers["bid_by"] == "agent"
     assert first.state["tables"] == {"ext": [{"gpus": 2, "span": "node", "rho": 0.01}]}
     assert "bids" not in first.state
     late = {**first.state, **bid_state(600.0, [{"nodes": {"n1": 4}, "rho": 0.001}])}
@@ -456,6 +494,28 @@ def test_a_late_bid_gives_way_to_the_last_table() -> None:
     assert this.outcome is not None
     assert [r.gpus for b in this.bids if b.app == "ext" for r in b.rows] == [2]
     assert any("last table stands in" in n for n in this.notes)
+
+
+def test_a_lie_is_believed_only_as_far_as_trust_goes() -> None:
+    """What an agent says beyond `trust` times what was measured changes nothing any more."""
+    jobs = [job("ext", (1, 4), total=4000.0), job("other", (1, 4))]
+
+    def told(rho: float, trust: float = 2.0) -> Round:
+        rows = [{"nodes": {"n0": 4}, "rho": rho}, {"nodes": {}, "rho": 1e9}]
+        snapshot = world(nodes(1, 4), jobs, now=600.0, state=bid_state(600.0, rows))
+        return rounds(snapshot, trust=trust)
+
+    def row(this: Round) -> float:
+        return next(b for b in this.bids if b.app == "ext").rows[0].rho
+
+    honest = row(rounds(world(nodes(1, 4), jobs, now=600.0)))
+    assert row(told(honest * 3)) == pytest.approx(honest * 3), "what says to be worse is taken at its word"
+    assert row(told(1e-9)) == row(told(honest / 100)) == pytest.approx(honest / 2)
+    assert row(told(honest / 1.5)) == pytest.approx(honest / 1.5)
+    assert row(told(1e-9, trust=1.0)) == pytest.approx(honest)
+    assert any("more than 2 times better than was measured" in note for note in told(1e-9).notes)
+    liar = decide(world(nodes(1, 4), jobs, now=600.0, state=bid_state(600.0, [{"nodes": {"n0": 4}, "rho": 1e-9}])))
+    assert liar.certificate.rho["ext"] is None or liar.certificate.rho["ext"] > 1e-3, "measured, not believed"
 
 
 def test_bids_of_an_unknown_app_are_refused() -> None:

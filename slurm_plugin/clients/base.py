@@ -1,0 +1,93 @@
+"""What the adapter asks of Slurm, as operations, and what a client of Slurm is: a set of routes, one an operation.
+
+A client says which operations it has a route for, and whether a certain write fits it; `routes.Routes` asks the
+preferred client first and the next one for what it cannot do. The command line can do all of them and comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from horae.port import TryLater
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.writes import Write
+
+
+class Operation(StrEnum):
+    JOBS = "jobs"  #: every job of the managed partitions, in one read
+    NODES = "nodes"
+    FACTS = "facts"  #: slurm.conf, partitions and topology as slurmctld has them
+    UPDATE = "update"
+    RELEASE = "release"
+    HOLD = "hold"
+    REQUEUE_HOLD = "requeuehold"
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+    ENDED = "ended"  #: slurmdbd's word on jobs that slurmctld forgot
+
+
+class ClientAway(TryLater):
+    """This way to Slurm does not work now (a daemon of its own, a token, a process); Slurm itself may.
+
+    `done`: None when the request certainly did not reach Slurm, so that another client may send it; else what is
+    not known about it. A write of unknown fate is never sent twice: the next observation tells.
+    """
+
+    def __init__(self, text: str, unknown: bool = False) -> None:
+        self.unknown = unknown
+        super().__init__(text)
+
+
+class CannotSay(TryLater):
+    """This client cannot give this answer as things are (an array it cuts off); another one can."""
+
+
+class Client(Protocol):
+    name: str
+
+    def lacks(self, operation: Operation) -> str:
+        """Why there is no route for it here; empty when there is one. Asks nobody."""
+        ...
+
+    def fits(self, write: Write) -> bool:
+        """Whether this very write can be said, for an operation that there is a route for."""
+        ...
+
+    def describe(self) -> str:
+        """What it is, for people: versions, address. Raises PortError when it does not work."""
+        ...
+
+    def jobs(self, partitions: Sequence[str]) -> list[JobRow]: ...
+
+    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]: ...
+
+    def facts(self) -> Facts: ...
+
+    def write(self, writes: Sequence[Write], doing: str) -> None:
+        """In order; the first that fails ends it and is the error."""
+        ...
+
+    def signal(self, slurm_id: str, name: str, doing: str) -> None: ...
+
+    def cancel(self, ids: Sequence[str], doing: str) -> None: ...
+
+    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]: ...
+
+    def close(self) -> None: ...
+
+
+class Kept:
+    """Rows of the last read, given again where they read the same: most of a queue does, and is judged once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, JobRow] = {}
+
+    def again(self, rows: Sequence[JobRow]) -> list[JobRow]:
+        found = []
+        for row in rows:
+            before = self._rows.get(row.id)
+            found.append(before if before == row and before is not None else row)
+        self._rows = {row.id: row for row in found}
+        return found

@@ -1,0 +1,252 @@
+"""slurmrestd: the REST interface, over TCP with a token (JWT) or over a unix socket.
+
+The newest version of the interface that slurmrestd and `versions.REST` both know is used, found by asking `ping`
+from the newest down, and again when it is gone (slurmrestd was upgraded). Errors and warnings come in the body, with
+Slurm's own sentences; a body is believed over the status. Reads are one request whatever the queue's length.
+
+Facts: a task of an array cannot be updated by its name (`ARRAY_TASK`); an empty `required_nodes` clears nothing; a
+begin time in the past means now, which spares us the difference of clocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+
+from horae.port import FixConfiguration, TryLater
+from slurm_plugin import versions
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation
+from slurm_plugin.clients.pace import Pace
+from slurm_plugin.clients.rest_reading import job_rows, node_rows
+from slurm_plugin.clients.tokens import NoToken, Tokens
+from slurm_plugin.errors import Gone, port_error
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.writes import Change, Verb, Write
+
+_AUTHENTICATION = 1007  #: ESLURM "Protocol authentication error": a token that ended, or is of another key
+_UNSPECIFIED = -1  #: what v0.0.38 says instead
+_COST = {"/nodes/": 2}  #: requests to slurmctld behind one of ours, as sdiag counts them
+_ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already completing or completed
+_NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
+
+
+class RestClient:
+    name = "slurmrestd"
+
+    def __init__(
+        self,
+        url: str,
+        tokens: Tokens | None = None,
+        timeout_s: float = 30.0,
+        pace: Pace | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """`url`: http://HOST:PORT, https://..., or unix:/PATH of its socket."""
+        self._url, self._tokens, self._pace = url, tokens or NoToken(), pace or Pace()
+        if url.startswith("unix:"):
+            transport = transport or httpx.HTTPTransport(uds=url.removeprefix("unix:"))
+            url = "http://localhost"
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, transport=transport, trust_env=False)
+        self._version = ""
+        self._served = ""  #: Slurm's own version, as it says
+        self._lock = threading.Lock()
+        self._kept = Kept()
+        self.warnings: list[str] = []  #: of the last answer
+
+    # --- what it can ---
+
+    def lacks(self, operation: Operation) -> str:
+        if operation in versions.REST_LACKS:
+            return versions.REST_LACKS[operation]
+        if not self._version:
+            return ""  # not known before the first request
+        known = versions.REST[self._version]
+        return "" if operation in known.can else known.lacks[operation]
+
+    def fits(self, write: Write) -> bool:
+        if "_" in write.job:
+            return False
+        return write.change is None or write.change.node_list is None or bool(write.change.node_list)
+
+    def describe(self) -> str:
+        version = self._negotiated()
+        return f"{version} of Slurm {self._served or '?'} at {self._url}"
+
+    # --- reads ---
+
+    def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
+        body = self._ask("GET", "/jobs/", "reading the jobs")
+        return self._kept.again(job_rows(body.get("jobs") or (), partitions, time.time()))
+
+    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
+        return node_rows(self._ask("GET", "/nodes/", "reading the nodes").get("nodes") or (), partitions)
+
+    def facts(self) -> Facts:
+        raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
+
+    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+        raise FixConfiguration(versions.REST_LACKS[Operation.ENDED], "let the command line do it")
+
+    # --- writes ---
+
+    def write(self, writes: Sequence[Write], doing: str) -> None:
+        for write in writes:
+            self._check(Operation(write.verb.value))
+            if write.verb is Verb.REQUEUE_HOLD:
+                self._ask("GET", f"/job/{write.job}/requeue?Hold", doing)
+            else:
+                self._ask("POST", f"/job/{write.job}", doing, body_of(write))
+
+    def signal(self, slurm_id: str, name: str, doing: str) -> None:
+        self._check(Operation.SIGNAL)
+        self._end({"jobs": [slurm_id], "signal": name, "flags": ["BATCH_JOB"]}, doing)
+
+    def cancel(self, ids: Sequence[str], doing: str) -> None:
+        self._check(Operation.CANCEL)
+        self._end({"jobs": list(ids)}, doing)
+
+    def close(self) -> None:
+        self._http.close()
+
+    # --- how ---
+
+    def _check(self, operation: Operation) -> None:
+        """Before the first request it is not known what the other side can."""
+        self._negotiated()
+        if why := self.lacks(operation):
+            raise CannotSay(why)
+
+    def _end(self, body: Mapping[str, Any], doing: str) -> None:
+        """Signals or ends many jobs by one request; each has its own status. Who is gone already is no error."""
+        answer = self._ask("DELETE", "/jobs/", doing, body)
+        for status in answer.get("status") or ():
+            error = status.get("error") or {}
+            code = int(error.get("code") or 0)
+            if code and code not in _ALREADY_GONE | _NOT_NOW:
+                raise port_error(str(error.get("message") or error.get("string") or ""), doing)
+
+    def _ask(self, method: str, path: str, doing: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        for attempt in (1, 2):
+            version = self._negotiated()
+            self._pace.spend(_COST.get(path, 1))
+            answer = self._send(method, f"/slurm/{version}{path}", body)
+            if answer.status_code == 404 and not _is_json(answer) and attempt == 1:
+                self._version = ""  # slurmrestd serves other versions than it did
+                continue
+            parsed = _parsed(answer)
+            if _refused(answer, parsed, version) and attempt == 1 and self._tokens.refused():
+                continue
+            break
+        if _refused(answer, parsed, version):
+            raise ClientAway(f"{doing}: slurmrestd refuses our token ({answer.status_code})")
+        self.warnings = [str(each.get("description") or each) for each in parsed.get("warnings") or ()]
+        errors = parsed.get("errors") or ()
+        if errors:
+            raise _error(errors, doing)
+        if answer.status_code != 200:
+            raise ClientAway(f"{doing}: slurmrestd answers {answer.status_code}", unknown=method != "GET")
+        return parsed
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+        try:
+            return self._http.request(method, path, json=body, headers=dict(self._tokens.headers()))
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise ClientAway(f"slurmrestd at {self._url} cannot be reached: {error}") from error
+        except httpx.TimeoutException as error:
+            raise ClientAway(f"slurmrestd at {self._url} gave no answer in time", unknown=method != "GET") from error
+        except httpx.TransportError as error:
+            raise ClientAway(f"slurmrestd at {self._url}: {error}", unknown=method != "GET") from error
+
+    def _negotiated(self) -> str:
+        """The version in use; asked for when there is none yet."""
+        with self._lock:
+            if self._version:
+                return self._version
+            for version in versions.REST:
+                self._pace.spend()
+                answer = self._send("GET", f"/slurm/{version}/ping{'' if version == 'v0.0.38' else '/'}", None)
+                if answer.status_code == 404:
+                    continue
+                parsed = _parsed(answer)
+                if answer.status_code == 401:
+                    if self._tokens.refused():
+                        answer = self._send("GET", f"/slurm/{version}/ping/", None)
+                        parsed = _parsed(answer)
+                    if answer.status_code == 401:
+                        raise ClientAway("slurmrestd refuses our token (401)")
+                self._served = str(_slurm(parsed).get("release") or "")
+                self._version = version
+                return version
+            known = ", ".join(versions.REST)
+            raise ClientAway(f"slurmrestd at {self._url} serves none of the versions {known}")
+
+
+def body_of(write: Write) -> dict[str, Any]:
+    """A write as slurmrestd takes it, v0.0.41 and later."""
+    if write.verb is Verb.HOLD:
+        return {"hold": True}
+    if write.verb is Verb.RELEASE:
+        return {"hold": False}
+    change = write.change or Change()
+    body: dict[str, Any] = {}
+    if change.start_now:
+        body["begin_time"] = _number(1)
+    if change.nodes is not None:
+        body |= {"minimum_nodes": change.nodes, "maximum_nodes": change.nodes}
+    for key, plain in (
+        ("tasks", change.tasks),
+        ("cpus_per_task", change.cpus_per_task),
+        ("minimum_cpus", change.cpus),
+        ("site_factor", change.site_factor),
+        ("required_nodes", list(change.node_list) if change.node_list else None),
+        ("tres_per_node", None if change.gpus_per_node is None else f"gres/gpu:{change.gpus_per_node}"),
+        ("memory_per_node", None if change.memory_mb is None else _number(change.memory_mb)),
+        ("time_limit", None if change.limit_min is None else _number(change.limit_min)),
+    ):
+        if plain is not None:
+            body[key] = plain
+    return body
+
+
+def _number(number: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": number}
+
+
+def _is_json(answer: httpx.Response) -> bool:
+    return "json" in answer.headers.get("content-type", "")
+
+
+def _parsed(answer: httpx.Response) -> dict[str, Any]:
+    if not _is_json(answer):
+        return {}
+    try:
+        found = answer.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refused(answer: httpx.Response, parsed: Mapping[str, Any], version: str) -> bool:
+    numbers = {error.get("error_number") for error in parsed.get("errors") or () if isinstance(error, Mapping)}
+    if version == "v0.0.38" and _UNSPECIFIED in numbers:
+        return True
+    return answer.status_code == 401 or _AUTHENTICATION in numbers
+
+
+def _error(errors: Sequence[Mapping[str, Any]], doing: str) -> TryLater | Exception:
+    """The first error with Slurm's own sentence; its description where there is no such sentence."""
+    first = errors[0]
+    text = str(first.get("error") or first.get("description") or "")
+    if first.get("error_number") in _ALREADY_GONE:
+        return Gone(f"{doing}: {text}")
+    return port_error(text, doing)
+
+
+def _slurm(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = body.get("meta") or {}
+    found = meta.get("slurm") or meta.get("Slurm") or {}
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,174 @@
+"""slurmrestd's jobs and nodes -> rows: the same rows that squeue and sinfo give, whatever the version. Pure.
+
+Values are bare until v0.0.39 and `{"set", "infinite", "number"}` after; states are one word or a list of a base
+state and flags; an array's pending tasks are one record with their numbers in `array_task_string`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from slurm_plugin.clients.base import CannotSay
+from slurm_plugin.records import JobRow, NodeRow, expand, gpu_count, gpus, size, tres, word
+
+#: flags that outrank the base state in squeue's word, in its order
+_FLAGS = (
+    "COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
+    "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING",
+)  # fmt: skip
+_ENDED = frozenset(
+    """COMPLETED COMPLETING CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY""".split()
+)
+_NO_VALUE = {0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF}
+
+
+def job_rows(jobs: Iterable[Mapping[str, Any]], partitions: Sequence[str], now_s: float) -> list[JobRow]:
+    """Rows of the jobs of `partitions` (all, when empty), each pending array task on its own.
+
+    Raises CannotSay for an array whose list of tasks slurmrestd has cut off.
+    """
+    wanted = frozenset(partitions)
+    rows: list[JobRow] = []
+    for job in jobs:
+        if not wanted or wanted & set(str(job.get("partition") or "").split(",")):
+            rows += _rows(job, now_s)
+    return rows
+
+
+def _rows(job: Mapping[str, Any], now_s: float) -> Iterator[JobRow]:
+    number = int(job["job_id"])
+    array, task = value(job.get("array_job_id")) or 0, value(job.get("array_task_id"))
+    tasks = job.get("array_task_string") or ""
+    if array and tasks:
+        for each in task_numbers(tasks):
+            yield job_row(job, f"{array}_{each}", number, now_s)
+    elif array and task is not None:
+        yield job_row(job, f"{array}_{task}", number, now_s)
+    else:
+        yield job_row(job, str(number), number, now_s)
+
+
+def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> JobRow:
+    state = job_state(job["job_state"])
+    alloc = tres(job.get("tres_alloc_str") or "")
+    end_s, limit = _time(job.get("end_time")), value(job.get("time_limit"))
+    limit_s = None if limit is None else limit * 60.0
+    if limit_s is None and state not in _ENDED:
+        end_s = None  # a year ahead: slurmctld's stand-in for no limit
+    reason = word(job.get("state_description") or "") or word(job.get("state_reason") or "")
+    return JobRow(
+        id=name,
+        slurm_id=number,
+        state=state,
+        reason=None if reason == "None" else reason,
+        restarts=value(job.get("restart_cnt")) or 0,
+        priority=value(job.get("priority")) or 0,
+        nodes=expand(word(job.get("nodes") or "")),
+        gpus_per_node=gpu_count(job.get("tres_per_node") or ""),
+        gpus_total=gpu_count(job.get("tres_per_job") or ""),
+        num_nodes=value(job.get("node_count")) or 1,
+        num_cpus=value(job.get("cpus")) or 1,
+        alloc_memory=size(alloc.get("mem", "")),
+        comment=word(job.get("comment") or "") or "",
+        admin_comment=word(job.get("admin_comment") or "") or "",
+        user=str(job.get("user_name") or ""),
+        uid=int(job.get("user_id") or 0),
+        account=word(job.get("account") or ""),
+        qos=word(job.get("qos") or ""),
+        partition=str(job.get("partition") or ""),
+        name=str(job.get("name") or ""),
+        cwd=str(job.get("current_working_directory") or ""),
+        command=word(job.get("command") or ""),
+        stdout=word(job.get("standard_output") or ""),
+        dependency=word(job.get("dependency") or ""),
+        submit_s=_time(job.get("submit_time")),
+        eligible_s=_time(job.get("eligible_time")),
+        start_s=_time(job.get("start_time")),
+        end_s=end_s,
+        preempt_s=_time(job.get("preempt_time")),
+        limit_s=limit_s,
+        left_s=max(end_s - now_s, 0.0) if state == "RUNNING" and end_s else limit_s,
+        exit_status=exit_status(job.get("exit_code")),
+        feature=word(job.get("features") or ""),
+        split=_split(job, expand(word(job.get("nodes") or ""))),
+    )
+
+
+def _split(job: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """From `gres_detail`, one text a node in their order, for jobs that asked for a total over several nodes."""
+    detail = job.get("gres_detail") or ()
+    if len(nodes) < 2 or len(detail) != len(nodes) or not gpu_count(job.get("tres_per_job") or ""):
+        return ()
+    each = ((node, gpu_count(text) or 0) for node, text in zip(nodes, detail, strict=True))
+    return tuple((node, count) for node, count in each if count)
+
+
+def node_rows(nodes: Iterable[Mapping[str, Any]], partitions: Sequence[str]) -> list[NodeRow]:
+    wanted = frozenset(partitions)
+    return [node_row(node) for node in nodes if not wanted or wanted & set(node.get("partitions") or ())]
+
+
+def node_row(node: Mapping[str, Any]) -> NodeRow:
+    state = node.get("state")
+    flags = [state] if isinstance(state, str) else list(state or ())
+    flags += node.get("state_flags") or ()
+    words = [str(flag).lower() for flag in flags if flag]
+    cpus, allocated = value(node.get("cpus")) or 0, value(node.get("alloc_cpus")) or 0
+    out = any(word_ in {"down", "drain", "fail", "error", "not_responding"} for word_ in words)
+    features = node.get("features")
+    return NodeRow(
+        name=str(node["name"]),
+        gpu_types=gpus(word(node.get("gres") or "") or ""),
+        used=gpu_count(word(node.get("gres_used") or "") or "") or 0,
+        state="+".join(words),
+        cpus_idle=0 if out else cpus - allocated,
+        cpus_total=cpus,
+        memory=(value(node.get("real_memory")) or 0) << 20,
+        memory_used=(value(node.get("alloc_memory")) or 0) << 20,
+        features=tuple(features.split(",")) if isinstance(features, str) else tuple(features or ("",)),
+    )
+
+
+def job_state(state: str | Sequence[str]) -> str:
+    """squeue's one word for a base state with flags."""
+    if isinstance(state, str):
+        return state
+    flags = set(state)
+    return next((flag for flag in _FLAGS if flag in flags), next(iter(state), "UNKNOWN"))
+
+
+def value(raw: Any) -> int | None:
+    """A number of any version; None for unset and infinite."""
+    if isinstance(raw, Mapping):
+        return int(raw.get("number") or 0) if raw.get("set") and not raw.get("infinite") else None
+    if raw is None or isinstance(raw, bool | str):
+        return None
+    return None if int(raw) in _NO_VALUE else int(raw)
+
+
+def _time(raw: Any) -> float | None:
+    found = value(raw)
+    return float(found) if found else None
+
+
+def exit_status(raw: Any) -> int | None:
+    """The wait status behind an exit code: a number, or status, return code and signal apart."""
+    if not isinstance(raw, Mapping):
+        return value(raw)
+    signal = raw.get("signal") or {}
+    number = value(signal.get("id", signal.get("signal_id"))) or 0
+    return ((value(raw.get("return_code")) or 0) << 8) | number
+
+
+def task_numbers(text: str) -> list[int]:
+    """`1,3-6%2`, `0-10:5` -> numbers of tasks. Raises CannotSay when the list is cut off (`...`)."""
+    numbers: list[int] = []
+    for part in text.partition("%")[0].strip("[]").split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part.strip())
+        if found is None:
+            raise CannotSay(f"slurmrestd cuts off the list of an array's tasks: {text}")
+        first, last, step = found.groups()
+        numbers += range(int(first), int(last or first) + 1, int(step or 1))
+    return numbers

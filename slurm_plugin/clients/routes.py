@@ -1,0 +1,183 @@
+"""Several clients as one: each operation by the first in its order that can, the next one while that is away.
+
+A client that is away (slurmrestd down, a token that ended, a child that died) is left alone for a while that doubles
+up to a minute; its operations go by the next one, and the observation's notes and the doctor say so. slurmctld away
+is another matter: then nobody is asked before a pause that doubles up to `AWAY_MOST_S`. A write of unknown fate is
+not sent again by another client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from types import MappingProxyType
+from typing import TypeVar
+
+from horae.port import PortError, TryLater
+from slurm_plugin.clients.base import CannotSay, Client, ClientAway, Operation
+from slurm_plugin.clients.pace import Pace
+from slurm_plugin.errors import ControllerAway
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.writes import Write
+
+AWAY_FIRST_S, AWAY_MOST_S = 0.25, 5.0
+REST_FIRST_S, REST_MOST_S = 1.0, 60.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """By which client an operation goes now, and why not by those before it."""
+
+    operation: Operation
+    client: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Rest:
+    until_s: float = 0.0
+    length_s: float = 0.0
+    why: str = ""
+
+
+class Routes:
+    """`order` names the clients to try for an operation, best first; those it leaves out follow as given."""
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        pace: Pace,
+        order: Mapping[Operation, Sequence[str]] = MappingProxyType({}),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pace, self._clock = pace, clock
+        self.clients = tuple(clients)
+        self._order = {operation: _ordered(self.clients, order.get(operation, ())) for operation in Operation}
+        self._resting: dict[str, _Rest] = {}
+        self._away = _Rest()
+        self._notes: list[str] = []
+
+    # --- for people ---
+
+    @property
+    def calls(self) -> int:
+        """Requests to slurmctld so far."""
+        return self.pace.requests
+
+    def notes(self) -> list[str]:
+        """What went another way since the last time this was asked, and what still does."""
+        told, self._notes = self._notes, []
+        now_s = self._clock()
+        for rest in self._resting.values():
+            if rest.until_s > now_s and rest.why not in told:
+                told.append(rest.why)
+        return told
+
+    def choices(self) -> list[Choice]:
+        found = []
+        for operation in Operation:
+            passed: list[str] = []
+            for client in self._order[operation]:
+                rest = self._resting.get(client.name)
+                why = rest.why if rest and rest.until_s > self._clock() else client.lacks(operation)
+                if not why:
+                    found.append(Choice(operation, client.name, "; ".join(passed)))
+                    break
+                passed.append(why)
+        return found
+
+    # --- operations ---
+
+    def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
+        return self._by(Operation.JOBS, lambda client: client.jobs(partitions))
+
+    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
+        return self._by(Operation.NODES, lambda client: client.nodes(partitions))
+
+    def facts(self) -> Facts:
+        return self._by(Operation.FACTS, lambda client: client.facts())
+
+    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
+        return self._by(Operation.ENDED, lambda client: client.ended(ids))
+
+    def write(self, writes: Sequence[Write], doing: str) -> None:
+        """In order, each by the first client that can; the first that fails ends it and is the error."""
+        by_client = groupby(writes, lambda write: [client.name for client in self._able(write)])
+        for _, group in by_client:
+            batch = list(group)
+            self._by(Operation(batch[0].verb.value), partial(_written, batch=batch, doing=doing), batch)
+
+    def signal(self, slurm_id: str, name: str, doing: str) -> None:
+        self._by(Operation.SIGNAL, lambda client: client.signal(slurm_id, name, doing))
+
+    def cancel(self, ids: Sequence[str], doing: str) -> None:
+        self._by(Operation.CANCEL, lambda client: client.cancel(ids, doing))
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+    # --- how ---
+
+    def _able(self, write: Write) -> list[Client]:
+        operation = Operation(write.verb.value)
+        return [client for client in self._order[operation] if not client.lacks(operation) and client.fits(write)]
+
+    def _by(self, operation: Operation, call: Callable[[Client], T], batch: Sequence[Write] = ()) -> T:
+        now_s = self._clock()
+        if now_s < self._away.until_s:
+            raise TryLater(f"waiting a little: {self._away.why}", retry_after_s=self._away.until_s - now_s)
+        last: PortError | None = None
+        for client in self._order[operation]:
+            rest = self._resting.get(client.name)
+            if (rest and now_s < rest.until_s) or client.lacks(operation):
+                continue
+            if not all(client.fits(write) for write in batch):
+                continue
+            try:
+                done = call(client)
+            except CannotSay as error:
+                self._notes.append(f"{error.text}: by the next client")
+                last = error
+                continue
+            except ClientAway as error:
+                self._rest(client, error)
+                last = error
+                if error.unknown:
+                    raise
+                continue
+            except ControllerAway as error:
+                self._pause(error)
+                raise
+            except PortError:
+                self._away = _Rest()  # slurmctld answers, if only to refuse
+                raise
+            self._away = _Rest()
+            self._resting.pop(client.name, None)
+            return done
+        raise last or TryLater(f"no client has a way for {operation} now")
+
+    def _rest(self, client: Client, error: ClientAway) -> None:
+        rest = self._resting.setdefault(client.name, _Rest())
+        rest.length_s = min(max(rest.length_s * 2, REST_FIRST_S), REST_MOST_S)
+        rest.until_s = self._clock() + rest.length_s
+        rest.why = f"{client.name} is away, its part goes by the next client: {error.text}"
+        self._notes.append(rest.why)
+
+    def _pause(self, error: ControllerAway) -> None:
+        length_s = min(max(self._away.length_s * 2, AWAY_FIRST_S), AWAY_MOST_S)
+        self._away = _Rest(self._clock() + length_s, length_s, error.text)
+        error.retry_after_s = max(error.retry_after_s, length_s)
+
+
+def _ordered(clients: Sequence[Client], names: Sequence[str]) -> tuple[Client, ...]:
+    named = [client for name in names for client in clients if client.name == name]
+    return (*named, *(client for client in clients if client not in named))
+
+
+def _written(client: Client, batch: Sequence[Write], doing: str) -> None:
+    client.write(batch, doing)

@@ -1,0 +1,100 @@
+"""How much of `others.yaml` is read right: excerpts of programs beyond the 52 labelled logs.
+
+    python -m tests.profiler.others [--json FILE] [--verbose]
+
+Counted is every field that a label tells. A run that was not found, or is one too many, has all its fields wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.profiler.score import Tally, matches
+
+OTHERS = Path(__file__).with_name("others.yaml")
+
+
+def labelled() -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = yaml.safe_load(OTHERS.read_text(encoding="utf-8"))
+    return loaded
+
+
+def leaves(want: Any, got: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    """(name, wanted, found) of every single thing that a label tells."""
+    if isinstance(want, dict) and not want.keys() & {"any", "between"}:
+        for key, value in want.items():
+            yield from leaves(value, got.get(key) if isinstance(got, dict) else None, f"{at}.{key}" if at else key)
+    elif isinstance(want, list):
+        for i, value in enumerate(want):
+            yield from leaves(value, got[i] if isinstance(got, list) and i < len(got) else None, f"{at}[{i}]")
+    else:
+        yield at, want, got
+
+
+def right(want: Any, got: Any) -> bool:
+    if want == "*":
+        return got is not None
+    if isinstance(want, float) and isinstance(got, int | float):
+        return bool(abs(got - want) <= 1e-4 * abs(want) + 1e-12)
+    return matches(want, got)
+
+
+def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
+    tally = Tally()
+    tally.judge("runs", len(runs) == len(entry["runs"]), len(entry["runs"]), len(runs))
+    for i, want in enumerate(entry["runs"]):
+        for name, wanted, found in leaves(want, runs[i] if i < len(runs) else None, ""):
+            if wanted == "*" and found is not None:
+                continue
+            ok = right(wanted, found)
+            if ok:
+                tally.right += 1
+            else:
+                tally.judge(name, False, wanted, found)
+    return tally
+
+
+def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+    from profiler.reader import LogReader
+    from profiler.rules import load
+    from profiler.summary import summarise
+
+    book = load()
+    reader = LogReader(book.without(book.formats) if generic else book)
+    reader.feed(log.encode())
+    return [summarise(run).to_json() for run in reader.runs()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.profiler.others", description="excerpts read right")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--generic", action="store_true", help="no rules at all")
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    total, whole, wrong = Tally(), 0, {}
+    entries = [e for e in labelled() if options.only in e["name"]]
+    for entry in entries:
+        tally = judge(entry, read(entry["log"], generic=options.generic))
+        total.add(tally)
+        whole += not tally.wrong
+        if tally.wrong:
+            wrong[entry["name"]] = tally.wrong
+            if options.verbose:
+                print(entry["name"], *tally.wrong, sep="\n    ")
+    share = total.right / max(total.told, 1)
+    print(f"{whole} of {len(entries)} excerpts wholly right; {total.right} of {total.told} fields = {share:.3f}")
+    if options.json:
+        body = {"excerpts": len(entries), "whole": whole, "right": total.right, "told": total.told, "wrong": wrong}
+        options.json.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,171 @@
+"""Real Hadoop clusters for tests: private processes, one cluster a release, once a test session.
+
+What a killed run left behind is ended first: daemons and containers carry the folder of their lab, which says who
+owns it. All tests of a release run in one xdist group, since they share its GPUs; each has a folder of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from horae.lab import LabRequest, default_folder
+from horae.port import ClusterPort, JobId
+from horae.spec import JobSpec
+from policy.model import BadInput, GpuRange, Pinning
+from tests.contract.harness import Behaviour
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.lab.private import PrivateHadoop, processes_of
+from yarn_bridge.options import parse_options
+
+_TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
+_numbers = itertools.count(1)
+_CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
+NODES = (("v100", 4), ("v100", 4), ("k80", 4))
+
+
+def reap_orphans() -> None:
+    """End the private clusters of test runs that were killed."""
+    found = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
+    for pid in list(processes_of("/pytest-")):
+        with suppress(OSError, ValueError):
+            text = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            match = found.search(text)
+            if match is None:
+                continue
+            lab = Path(os.fsdecode(match.group(1))) / "lab.json"
+            owner = json.loads(lab.read_text())["owner"] if lab.exists() else 0
+            if not owner or not Path("/proc", str(owner)).exists():
+                os.kill(pid, signal.SIGKILL)
+
+
+def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
+    """The session's cluster of this release: every module has a fixture of its own, and they share it."""
+    made = config.stash.setdefault(_CLUSTERS, {})
+    if release not in made:
+        reap_orphans()
+        lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
+        config.add_cleanup(lab.down)
+        try:
+            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
+        except BadInput as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no private Hadoop here: {error}")
+        made[release] = lab
+    return made[release]
+
+
+@pytest.fixture(scope="session")
+def hadoop_342(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def hadoop_336(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.3.6", pytestconfig, tmp_path_factory)
+
+
+class YarnHarness:
+    patience_s = 120.0
+
+    def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
+        self.lab, self.shared = lab, shared
+        self._mark = f"t{os.getpid()}-{next(_numbers)}"
+        self._ports: list[YarnCluster] = []
+        shutil.copy(_TRAINER, shared / "trainer.py")
+        self.port: ClusterPort = self._connect()
+
+    @property
+    def can_lose_nodes(self) -> bool:
+        """Only where a job can be pinned to the node that will be lost."""
+        return self.port.capabilities().limits.pinning is Pinning.EXACT
+
+    @property
+    def options(self) -> dict[str, object]:
+        return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {key: value for key, value in self.lab.facts().items() if isinstance(value, str)}
+
+    def log(self, job: JobId) -> bytes:
+        data, offset = b"", 0
+        while True:
+            chunk = self.port.read_log(job, offset)
+            data, offset = data + chunk.data, chunk.next_offset
+            if chunk.eof:
+                return data
+
+    def pause(self) -> None:
+        time.sleep(0.2)  # each look at a job on the move costs the ResourceManager a question to its service
+
+    def spec(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobSpec:
+        url = str(self.lab.facts()["webhdfs"]).replace("http:", "webhdfs:")
+        checkpoint = f"{url}/user/horae/{self._mark}-checkpoints/{name}"
+        if behaviour is Behaviour.FAILS_ONCE:  # its trainer leaves a mark beside them, as in a folder
+            checkpoint = str(self.shared / "checkpoints" / name)
+        return JobSpec(
+            name=name,
+            command=(str(self.lab.facts()["python"]), str(self.shared / "trainer.py"), behaviour.value),
+            gpus=GpuRange(requested=gpus[0], min=gpus[0], max=gpus[1]),
+            checkpoint=checkpoint,
+            memory_per_gpu=256 << 20,
+            retries=1 if behaviour is Behaviour.FAILS_ONCE else 0,
+            grace_s=20.0,
+        )
+
+    def submit(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobId:
+        self.port.submit(name, self.spec(name, behaviour, gpus=gpus))
+        return name
+
+    def other_arbiter(self) -> ClusterPort:
+        self._ports.append(YarnCluster(parse_options(self.options)))
+        return self._ports[-1]
+
+    def restart_arbiter(self) -> ClusterPort:
+        self.port = self._connect()
+        return self.port
+
+    def lose_node(self, node: str) -> None:
+        self.lab.lose_node(node)
+
+    def restore_node(self, node: str) -> None:
+        self.lab.start(node)
+
+    def end(self) -> None:
+        """End every service of the test, released ones too, and wait until all nodes are back and free."""
+        port = YarnCluster(parse_options(self.options))
+        self._ports.append(port)
+        port.claim("the end")
+        for job in port.observe().jobs:
+            port.cancel(job.id)
+        for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")):
+            port.manager.kill(each.id, owner=each.user)
+        self.lab.wait_manager()
+        wait_for("services end", lambda: not port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")))
+        wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
+        for each in self._ports:
+            each.close()
+
+    def _connect(self) -> ClusterPort:
+        port = self.other_arbiter()
+        port.claim("the arbiter")
+        return port
+
+
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,233 @@
+"""The clients on real daemons: the same cluster by each of them, and a way round each that is away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.port import JobState
+from slurm_plugin.adapter import SlurmCluster, connect
+from slurm_plugin.clients.base import Client, Operation
+from slurm_plugin.records import JobRow
+from slurm_plugin.site.doctor import checks
+from tests.contract.driver import Driver
+from tests.real.slurm import (
+    Containers,
+    slurm_2205,  # noqa: F401 - fixtures
+    slurm_2411,  # noqa: F401
+    slurm_2605,  # noqa: F401
+    wait_for,
+)
+from tests.real.slurm_harness import SlurmHarness
+
+pytestmark = pytest.mark.real
+
+PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
+ELASTIC = "--comment=horae:min=1,max=8"
+
+
+def opened(cluster: Containers, tmp_path: Path, **more: Any) -> Driver:
+    options = {"client": "slurmrestd", "rest_url": cluster.rest_url(), "timeout_s": 20, **more}
+    return Driver(SlurmHarness(cluster, tmp_path / "memory", more=options))
+
+
+def ended(driver: Driver) -> None:
+    assert isinstance(driver.harness, SlurmHarness)
+    driver.harness.end()
+
+
+def port_of(driver: Driver) -> SlurmCluster:
+    assert isinstance(driver.port, SlurmCluster)
+    return driver.port
+
+
+def client(driver: Driver, name: str) -> Client:
+    return next(each for each in port_of(driver).client.clients if each.name == name)
+
+
+def way(driver: Driver, operation: Operation) -> str:
+    return next(choice.client for choice in port_of(driver).client.choices() if choice.operation is operation)
+
+
+def submit(driver: Driver, *options: str) -> str:
+    assert isinstance(driver.harness, SlurmHarness)
+    return driver.harness.submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC, *options)
+
+
+def alike(rows: list[JobRow]) -> dict[str, JobRow]:
+    return {
+        row.id: replace(row, left_s=None, stdout=None, alloc_memory=row.alloc_memory if row.nodes else None)
+        for row in rows
+    }
+
+
+@pytest.fixture(params=["slurm_2205", "slurm_2411", "slurm_2605"])
+def by_rest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
+    driver = opened(request.getfixturevalue(request.param), tmp_path)
+    yield driver
+    ended(driver)
+
+
+def test_slurmrestd_sees_what_the_commands_see_and_both_steer(by_rest: Driver) -> None:
+    job = submit(by_rest)
+    array = submit(by_rest, "--array=1-3")
+    by_rest.start(job, {"n1": 2, "n2": 2})
+    by_rest.start(array, {"n3": 1})
+    for each in (job, array):
+        by_rest.wait(each, JobState.RUNNING)
+    port = port_of(by_rest)
+    partitions = [by_rest.harness.partition]  # type: ignore[attr-defined]
+    wait_for("one same moment", lambda: _same(by_rest, partitions), 60)
+    by_rest.port.checkpoint_and_stop(job, 20)
+    by_rest.wait(job, JobState.STOPPED)
+    by_rest.start(job, {"n4": 3}, 2)
+    assert by_rest.wait(job, JobState.RUNNING).allocation == {"n4": 3}
+    by_rest.port.checkpoint_and_stop(array, 20)
+    by_rest.wait(array, JobState.STOPPED)
+    release = port.facts().release
+    assert way(by_rest, Operation.JOBS) == "slurmrestd"
+    assert way(by_rest, Operation.UPDATE) == ("command" if release < (23, 2) else "slurmrestd")
+    assert way(by_rest, Operation.REQUEUE_HOLD) == ("slurmrestd" if release >= (26, 5) else "command")
+    assert way(by_rest, Operation.FACTS) == "command"
+
+
+def _same(driver: Driver, partitions: list[str]) -> bool:
+    rest, command = client(driver, "slurmrestd"), client(driver, "command")
+    jobs = alike(rest.jobs(partitions)) == alike(command.jobs(partitions))
+    nodes = [replace(node, state="") for node in rest.nodes(partitions)]
+    return jobs and nodes == [replace(node, state="") for node in command.nodes(partitions)]
+
+
+class OwnRest:
+    """A slurmrestd beside slurmctld, so that killing it harms nobody else."""
+
+    def __init__(self, cluster: Containers, where: str, auth: str, user: str) -> None:
+        self._cluster, self._where, self._auth, self._user = cluster, where, auth, user
+
+    def start(self) -> None:
+        jwt = "SLURM_JWT=daemon " if self._auth == "jwt" else ""
+        start = f"cd /tmp; exec runuser -u {self._user} -- env {jwt}slurmrestd -a rest_auth/{self._auth} {self._where}"
+        security = {"SLURMRESTD_SECURITY": "disable_unshare_sysv,disable_unshare_files"}
+        self._cluster.lab.container("ctl").exec_run(["sh", "-c", start], detach=True, environment=security)
+
+    def stop(self) -> None:
+        self._cluster.lab.exec("ctl", ["pkill", "-KILL", "-u", self._user, "slurmrestd"])
+
+
+def test_slurmrestd_down_is_told_and_the_commands_take_over(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    own = OwnRest(slurm_2411, "0.0.0.0:6821", "jwt", "slurmrest")
+    own.start()
+    url = f"http://{slurm_2411.lab.address('ctl')}:6821"
+    driver = opened(slurm_2411, tmp_path, rest_url=url)
+    try:
+        wait_for("it answers", lambda: driver.observe().notes == (), 90)
+        job = submit(driver)
+        assert way(driver, Operation.JOBS) == "slurmrestd"
+        own.stop()
+        wait_for("that is told", lambda: any("slurmrestd is away" in note for note in driver.observe().notes))
+        driver.start(job, {"n1": 1})
+        driver.wait(job, JobState.RUNNING)
+        assert way(driver, Operation.RELEASE) == "command"
+        own.start()
+        wait_for("it is asked again", lambda: driver.observe().notes == (), 90)
+        assert way(driver, Operation.JOBS) == "slurmrestd"
+    finally:
+        own.stop()
+        ended(driver)
+
+
+def test_a_token_that_ended_is_told_and_a_new_one_is_taken(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "token"
+
+    def write(lifespan_s: int) -> None:
+        token = slurm_2411.run("scontrol", "token", "username=horae", f"lifespan={lifespan_s}")
+        new = tmp_path / "new"
+        new.write_text(token)
+        os.replace(new, path)  # noqa: PTH105 - as a site's renewer does it
+
+    write(600)
+    driver = opened(slurm_2411, tmp_path, rest_token_file=str(path))
+    try:
+        assert driver.observe().notes == ()
+        write(1)
+        wait_for("it ends", lambda: any("expired" in note for note in driver.observe().notes))
+        assert way(driver, Operation.JOBS) == "command"
+        path.write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJob3JhZSJ9.c2lnbmVkIGJ5IG5vYm9keQ")
+        wait_for("it is refused", lambda: any("refuses our token" in note for note in driver.observe().notes), 90)
+        write(600)
+        wait_for("the new one is taken", lambda: driver.observe().notes == (), 90)
+        assert way(driver, Operation.JOBS) == "slurmrestd"
+    finally:
+        ended(driver)
+
+
+def test_a_unix_socket(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    """With a token here: slurmrestd tells who connects only to callers of its own pid namespace."""
+    here, there = slurm_2411.shared()
+    own = OwnRest(slurm_2411, f"unix:{there}/horae/spool/rest.socket", "jwt", "slurmrest")
+    slurm_2411.lab.exec("ctl", ["chmod", "1777", f"{there}/horae/spool"])
+    own.start()
+    socket = here / "horae/spool/rest.socket"
+    wait_for("it listens", socket.exists)
+    token = tmp_path / "token"
+    token.write_text(slurm_2411.run("scontrol", "token", "username=horae", "lifespan=600"))
+    driver = opened(slurm_2411, tmp_path, rest_url=f"unix:{socket}", rest_token_file=str(token))
+    try:
+        job = submit(driver)
+        driver.start(job, {"n2": 1})
+        driver.wait(job, JobState.RUNNING)
+        driver.port.cancel(job)
+        driver.wait(job, JobState.CANCELLED)
+        assert driver.observe().notes == ()
+        assert way(driver, Operation.CANCEL) == "slurmrestd"
+    finally:
+        ended(driver)
+        own.stop()
+        socket.unlink(missing_ok=True)
+
+
+def test_the_doctor_shows_the_clients_and_the_ways(slurm_2411: Containers) -> None:  # noqa: F811
+    found = {check.name: check for check in checks({**slurm_2411.options("dl"), "rest_url": slurm_2411.rest_url()})}
+    assert "v0.0.42 of Slurm 24.11" in found["client slurmrestd"].text
+    assert "24.11" in found["client command"].text
+    assert "signal, cancel by slurmrestd" in found["routes"].text
+    assert "jobs, nodes" in found["routes"].text
+    away = {**slurm_2411.options("dl"), "rest_url": "http://127.0.0.1:9"}
+    found = {check.name: check for check in checks(away)}
+    assert found["client slurmrestd"].verdict.value == "warn"
+    assert found["client slurmrestd"].remedy
+
+
+def test_requests_are_bounded_also_where_slurmctld_bounds_them_itself(
+    slurm_2411: Containers,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """rl_enable answers an Operator who asks too fast by silent sleeps: ours are asked no faster than it allows."""
+    conf = slurm_2411.lab.folder / "etc/slurm.conf"
+    before, log, limited = conf.read_text(), "/var/log/slurm/slurmctld.log", "limit exceeded by uid 2003"
+    try:
+        conf.write_text(before + "SlurmctldParameters=rl_enable,rl_bucket_size=20,rl_refill_rate=10\n")
+        slurm_2411.run("scontrol", "reconfigure")
+        port = connect({**slurm_2411.options("dl"), "state": str(tmp_path / "m")})
+        try:
+            wait_for("it is read", lambda: port.client.facts().requests == (10.0, 20.0))
+            port.facts()
+            assert (port.client.pace.per_s, port.client.pace.burst) == (10.0, 20.0)
+            made = port.client.calls
+            for _ in range(10):
+                port.observe()
+            assert port.client.calls - made >= 40
+            assert limited not in slurm_2411.run("cat", log)
+        finally:
+            port.close()
+        unbounded = "for i in $(seq 20); do squeue >/dev/null & done; wait"
+        slurm_2411.lab.must("ctl", ["sh", "-c", unbounded], user="horae")
+        assert limited in slurm_2411.run("cat", log), "the limit is on"
+    finally:
+        conf.write_text(before)
+        slurm_2411.run("scontrol", "reconfigure")

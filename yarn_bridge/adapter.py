@@ -1,0 +1,396 @@
+"""The cluster port on YARN: three reads a round, whatever the number of jobs that rest or run.
+
+A job is one YARN service of its owner, made at its first grant. The nodes, the running services and one listing of
+the job folders in HDFS tell what changed; only jobs on the move are looked at one by one. What a job needs next is
+decided in `steps.py` from its record and what was read, written down, and then done; so a kill anywhere is healed
+by the next round. All of that happens in `observe`, and only while this arbiter's claim stands.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from horae.port import (
+    BlockKind,
+    Capabilities,
+    JobId,
+    JobState,
+    LogChunk,
+    Never,
+    Observation,
+    PortError,
+    TryLater,
+)  # fmt: skip
+from horae.spec import JobSpec
+from policy.model import Allocation, Gpus, Health, Limits, Node, Pinning
+from yarn_bridge import shapes
+from yarn_bridge.hands import Hands
+from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.http import HttpClient
+from yarn_bridge.jobfiles import JobFiles, Seen
+from yarn_bridge.memory import Phase, Record
+from yarn_bridge.options import Options
+from yarn_bridge.reading import lost_nodes, nodes_of, observed
+from yarn_bridge.records import App, NodeReport
+from yarn_bridge.refusals import Exists, Gone
+from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.services import Services
+from yarn_bridge.steps import Action, Facts, Verb, next_step, suspicious
+
+_ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+#: the service of a job on the move is read at least this often
+_LOOK_S = 2.0
+#: a start that finds its GPUs not free yet
+_SOON_S = 0.5
+
+
+class YarnCluster:
+    """`ClusterPort` of one YARN. Thread-safe: one lock around what is remembered."""
+
+    def __init__(self, options: Options, clock: Callable[[], float] = time.time) -> None:
+        self._options, self._clock = options, clock
+        self._http = HttpClient(options.access(options.resource_manager), "ResourceManager")
+        self.manager = ResourceManager(self._http)
+        self._hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
+        self.files = JobFiles(self._hdfs, options.root)
+        self._hands = Hands(options, self.manager, self.files)
+        self._jobs: dict[JobId, Seen] = {}
+        self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
+        self._nodes: tuple[Node, ...] = ()
+        self._known_gpus: dict[str, Gpus] = {}
+        self._reasons: dict[JobId, str] = {}
+        self._exact = False
+        self._claim: tuple[float, str | None] = (-1.0, None)
+        self._token: str | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def services(self) -> Services:
+        return self._hands.services
+
+    # --- looking ---
+
+    def capabilities(self) -> Capabilities:
+        info = self.manager.info()
+        with self._lock:
+            self._read_nodes()
+            pinned = self._exact
+        notes = () if pinned else ("workers cannot be pinned to nodes here: the cluster chooses where they run",)
+        return Capabilities(
+            cluster=f"yarn {info.version}",
+            limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
+            reshape_in_place=True,
+            order_lever=None,
+            log_live=True,
+            notes=notes,
+        )
+
+    def observe(self) -> Observation:
+        with self._lock:
+            reports = self._read_nodes()
+            running = self.manager.apps(kinds=("yarn-service",), states=_ALIVE)
+            apps = {(each.user, each.name): each for each in running}
+            notes = self._refresh()
+            ours = self._token is not None and self._claim[1] == self._token
+            lost = lost_nodes(reports, self._nodes)
+            for seen in self._jobs.values():
+                if ours and not seen.record.released:
+                    try:
+                        self._advance(seen, apps.get((seen.record.owner, seen.record.service)), lost)
+                    except PortError as error:
+                        notes.append(f"{seen.record.job}: {error.text}")
+            mine = [seen for seen in self._jobs.values() if not seen.record.released]
+            self._nodes = nodes_of(reports, [seen.record for seen in mine], self._known_gpus, self._options)
+            jobs = tuple(observed(seen.record, seen.spec, self._nodes) for seen in mine)
+            return Observation(self._clock(), self._nodes, jobs, self._claim[1], tuple(notes))
+
+    def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
+        with self._lock:
+            self._known(job)
+        return self.files.log(job, offset, limit)
+
+    # --- who we are ---
+
+    def claim(self, token: str) -> None:
+        with self._lock:
+            self.files.prepare()
+            self.files.write_claim(token)
+            self._token = token
+
+    def heartbeat(self) -> None:
+        """Nothing waits for it: jobs come through us, and nobody else starts them."""
+
+    # --- acting ---
+
+    def submit(self, job: JobId, spec: JobSpec) -> None:
+        shapes.check(job, spec)
+        with self._lock:
+            try:
+                known = self._known(job)
+            except Gone:
+                known = None
+            if known is not None:
+                if known.record.released or known.spec != spec:
+                    raise Never(f"there is already another job {job}")
+                return
+            self.files.prepare()
+            owner = spec.owner or self._options.user
+            record = Record(job, owner, shapes.service_name(job), self._clock(), since_s=self._clock())
+            script = shapes.launch_script(job, spec, self._options, self.files.folder(job))
+            try:
+                self.files.add(record, spec, script)
+            except Exists as error:
+                raise TryLater(f"{job}: another submission of it is on its way ({error.text})") from None
+            self._jobs[job] = Seen(record, spec, -1.0)
+
+    def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        with self._lock:
+            seen = self._known(job)
+            record = seen.record
+            if record.phase is Phase.FORMING and record.granted == epoch:
+                return
+            if epoch <= record.epoch or epoch < record.granted:
+                return
+            if record.phase is not Phase.IDLE:
+                raise TryLater(f"{job} still holds its GPUs ({record.phase})")
+            if record.outcome.ended:
+                raise Never(f"{job} has ended: {record.outcome}")
+            self._check(allocation, {})
+            self._grant(seen, allocation, epoch)
+
+    def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """Checkpoint, FLEX, go on: workers that stay keep their containers and wait at the gate meanwhile."""
+        with self._lock:
+            seen = self._known(job)
+            record = seen.record
+            if epoch <= max(record.epoch, record.granted) or (record.next is not None and epoch <= record.next[0]):
+                return
+            if record.outcome.ended and record.phase is Phase.IDLE:
+                raise Never(f"{job} has ended: {record.outcome}")
+            if record.phase is not Phase.OPEN:
+                raise TryLater(f"{job} does not run ({record.phase})")
+            self._check(allocation, record.placed)
+            shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
+            self._ask(seen, seen.spec.grace_s, (epoch, shape))
+
+    def checkpoint_and_stop(self, job: JobId, grace_s: float) -> None:
+        with self._lock:
+            seen = self._known(job)
+            record = seen.record
+            if record.phase is Phase.OPEN:
+                self._ask(seen, grace_s, None)
+            elif record.phase is Phase.FORMING and record.stop_s is None:
+                self._put(seen, replace(record, stop_s=self._clock(), asked=True, grace_s=grace_s))
+            elif record.phase is Phase.LEAVING and (record.next is not None or not record.asked):
+                self._put(seen, replace(record, next=None, asked=True))
+
+    def cancel(self, job: JobId) -> None:
+        with self._lock:
+            seen = self._known(job)
+            record = seen.record
+            if record.outcome.ended and record.phase in (Phase.IDLE, Phase.CLEARING):
+                return
+            phase = Phase.CLEARING if record.granted else Phase.IDLE
+            ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
+            self._put(seen, replace(ended, exit_code=None))
+            if record.granted:
+                self._do(seen, Action(Verb.GATE))
+                self._do(seen, Action(Verb.DESTROY))
+
+    def release(self, job: JobId) -> None:
+        with self._lock:
+            try:
+                seen = self._known(job)
+            except Gone:
+                return
+            if not seen.record.released:
+                self._put(seen, replace(seen.record, released=True))
+
+    def set_order(self, jobs: Sequence[JobId]) -> None:
+        raise Never("a job that waits has no application in YARN yet: there is no order to set")
+
+    def set_reason(self, job: JobId, text: str) -> None:
+        with self._lock:
+            seen = self._known(job)
+            if self._reasons.get(job) != text:
+                self.files.reason(seen.record, text)
+                self._reasons[job] = text
+
+    def close(self) -> None:
+        self._http.close()
+        self._hdfs.close()
+
+    # --- reading ---
+
+    def _read_nodes(self) -> list[NodeReport]:
+        reports = self.manager.nodes()
+        for each in reports:
+            if each.gpus and each.state == "RUNNING":
+                self._known_gpus[each.host] = each.gpus
+        up = [each for each in reports if each.gpus and each.state == "RUNNING"]
+        if up:
+            named = all(each.attributes.get(shapes.HOST_ATTRIBUTE) == each.host for each in up)
+            self._exact = named and self.manager.quirks().pin_by_attribute
+        return reports
+
+    def _refresh(self) -> list[str]:
+        """Read again what changed in HDFS since the last round; complaints."""
+        entries = self.files.entries()
+        claim = entries.pop(".claim", None)
+        stamp = claim.modified_s if claim else 0.0
+        if stamp != self._claim[0]:
+            self._claim = (stamp, self.files.claim() if claim else None)
+        jobs: dict[JobId, Seen] = {}
+        for name, entry in entries.items():
+            if name.startswith(".") or not entry.folder:
+                continue
+            seen = self._jobs.get(name)
+            if seen is None:
+                if self._bad.get(name, (-1.0, ""))[0] == entry.modified_s:
+                    continue
+                found = self.files.read(name, entry.modified_s)
+                if isinstance(found, str):
+                    self._bad[name] = (entry.modified_s, found)
+                    continue
+                seen = found
+            elif seen.stamp != entry.modified_s:
+                seen.stamp, seen.unsettled = entry.modified_s, 2
+                self.files.reread(seen)
+            jobs[name] = seen
+        self._jobs = jobs
+        return [why for name, (_, why) in self._bad.items() if name in entries]
+
+    def _facts(self, seen: Seen, app: App | None, lost: frozenset[str]) -> Facts:
+        """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
+        record = seen.record
+        if seen.unsettled > 0:
+            seen.unsettled -= 1
+            seen.acks = self.files.acks(record.job) if record.workers else {}
+            seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+        service, read = None, False
+        if self._worth_reading(seen, app):
+            service, read = self._hands.read(record), True
+            seen.looked_s = self._clock()
+        members, acks = seen.members, seen.acks
+        return Facts(self._clock(), app, service, read, members, acks, lost)
+
+    def _worth_reading(self, seen: Seen, app: App | None) -> bool:
+        """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""
+        record = seen.record
+        overdue = self._clock() - seen.looked_s > _LOOK_S
+        if record.phase is Phase.FORMING:
+            if app is not None and app.state != "RUNNING":
+                return overdue and self._clock() - record.since_s > self._options.gang_s
+            return overdue or (app is not None and app.gpus == record.gpus and len(seen.members) >= record.gpus)
+        if record.phase is Phase.CLEARING:
+            return overdue or app is None or app.gpus == 0
+        if record.phase is Phase.IDLE:
+            return app is not None and (app.gpus > 0 or record.outcome.ended) and overdue
+        return suspicious(record, app, seen.members)
+
+    def _known(self, job: JobId) -> Seen:
+        """The job as last read; one fresh read when it was never seen. Raises Gone when there is none."""
+        if job not in self._jobs:
+            self._refresh()
+        if job not in self._jobs:
+            raise Gone(f"there is no job {job} in {self.files.jobs}")
+        return self._jobs[job]
+
+    def _check(self, allocation: Allocation, held: Mapping[str, int]) -> None:
+        """Raises Never for what can never be, TryLater for GPUs that are not free. `held`: what it has already."""
+        if not allocation or any(gpus < 1 for gpus in allocation.values()):
+            raise Never("an allocation without GPUs cannot run anything")
+        if not self._nodes:
+            self.observe()
+        nodes = {node.name: node for node in self._nodes}
+        taken = self._held()
+        for name, gpus in allocation.items():
+            node = nodes.get(name)
+            if node is None:
+                raise Never(f"there is no node {name} with GPUs (there are {', '.join(nodes)})")
+            if gpus > node.gpus:
+                raise Never(f"node {name} has {node.gpus} GPUs; {gpus} cannot be granted there")
+            if node.health is not Health.UP:
+                raise TryLater(f"node {name} is {node.health}", retry_after_s=5.0)
+            free = node.gpus - node.foreign - taken.get(name, 0) + held.get(name, 0)
+            if gpus > free:
+                raise TryLater(f"node {name} has {free} GPUs free; {gpus} were granted", retry_after_s=_SOON_S)
+
+    def _held(self) -> dict[str, int]:
+        taken: dict[str, int] = {}
+        for seen in self._jobs.values():
+            if seen.record.phase is not Phase.IDLE and not seen.record.released:
+                for node, gpus in seen.record.placed.items():
+                    taken[node] = taken.get(node, 0) + gpus
+        return taken
+
+    # --- moving ---
+
+    def _grant(self, seen: Seen, allocation: Allocation, epoch: int) -> None:
+        shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
+        record = seen.record
+        components = record.components
+        if not components or not shapes.covers(components, allocation):
+            components = self._components()
+        granted = record.into(
+            Phase.FORMING,
+            self._clock(),
+            granted=epoch,
+            allocation=shape,
+            components=components,
+            workers=(),
+            blocked=None,
+            stop_s=None,
+            asked=False,
+            next=None,
+        )
+        self._put(seen, granted)
+        same = components == record.components
+        action = Action(Verb.FLEX, shapes.counts(components, allocation)) if same else Action(Verb.MAKE)
+        try:
+            self._do(seen, action)
+        except (TryLater, Gone):
+            return  # the record says what is wanted: the next round sees to it
+        except PortError as error:
+            blocked = (BlockKind.OTHER.value, error.text)
+            self._put(seen, replace(record, since_s=self._clock(), blocked=blocked))
+            raise
+
+    def _components(self) -> tuple[tuple[str, str], ...]:
+        return shapes.components_for([node.name for node in self._nodes], self._exact)
+
+    def _ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
+        now_s = self._clock()
+        asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
+        self._put(seen, asked)
+        self._do(seen, Action(Verb.GATE))
+
+    def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
+        if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):
+            self._do(seen, Action(Verb.GATE))  # a kill between record and gate: the same again does no harm
+        seen.fresh = False
+        facts = self._facts(seen, app, lost)
+        spec = seen.spec
+        resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
+        step = next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
+        record = step.record
+        if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
+            record = replace(record, components=self._components())  # a node that came later: a new service
+        if record is not seen.record:
+            if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
+                newest = self.files.newest(spec, record.owner)
+                record = replace(record, checkpoint=newest or record.checkpoint)
+            self._put(seen, record)
+        for action in step.actions:
+            self._do(seen, action)
+
+    def _put(self, seen: Seen, record: Record) -> None:
+        """Written down before it is so."""
+        self.files.keep(record)
+        seen.record, seen.unsettled = record, 2
+
+    def _do(self, seen: Seen, action: Action) -> None:
+        self._hands.do(seen.record, seen.spec, action)

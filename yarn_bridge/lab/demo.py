@@ -1,0 +1,98 @@
+"""`horae lab demo hadoop`: one elastic training on real daemons, grown, moved, shrunk and suspended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from horae.port import ClusterPort, JobState, ObservedJob
+from horae.spec import JobSpec
+from policy.model import Allocation, GpuRange
+from yarn_bridge import connect
+from yarn_bridge.lab.private import PrivateHadoop
+
+_TRAINER = """import time
+from horae import elastic
+done = [0]
+def save(folder):
+    open(folder + "/done", "w").write(str(done[0]))
+def load(folder):
+    done[0] = int(open(folder + "/done").read())
+for step in elastic.Training(steps=100000, global_batch=64, save=save, load=load, checkpoint_every_steps=50):
+    time.sleep(0.02)
+    done[0] += 1
+    step.report(2.0 / done[0] ** 0.5)
+"""
+
+
+def demo(lab: PrivateHadoop) -> int:
+    """Submits, then grows, moves and shrinks the job as an arbiter does; 0 when all of it worked."""
+    trainer = lab.folder / "demo.py"
+    trainer.write_text(_TRAINER)
+    facts = lab.facts()
+    port = connect(facts)
+    port.claim("demo")
+    try:
+        job = f"demo-{int(time.time())}"
+        checkpoint = facts["webhdfs"].replace("http:", "webhdfs:") + f"/user/horae/checkpoints/{job}"
+        command = (facts["python"], str(trainer))
+        port.submit(
+            job, JobSpec(job, command, GpuRange(1, 1, 8), checkpoint=checkpoint, memory_per_gpu=256 << 20, grace_s=30.0)
+        )
+        nodes = [node.name for node in port.observe().nodes]
+        shapes: list[Allocation] = [{nodes[0]: 1}, {nodes[0]: 2, nodes[1]: 2}, {nodes[-1]: 4}, {nodes[0]: 1}]
+        for epoch, shape in enumerate(shapes, start=1):
+            began = time.monotonic()
+            if epoch == 1:
+                port.start(job, shape, epoch)
+            else:
+                port.reshape(job, shape, epoch)
+            _wait(port, job, _runs(epoch))
+            print(f"running on {dict(shape)} after {time.monotonic() - began:.2f} s", flush=True)
+            _trained(port, job, epoch)
+        began = time.monotonic()
+        port.checkpoint_and_stop(job, 30.0)
+        seen = _wait(port, job, lambda seen: seen.state is JobState.STOPPED)
+        step = seen.checkpoint.step if seen.checkpoint else 0
+        print(f"suspended after {time.monotonic() - began:.2f} s, checkpoint in HDFS at step {step:g}")
+        port.cancel(job)
+        _wait(port, job, lambda seen: seen.state is JobState.CANCELLED)
+        starts = [line for line in _log(port, job).splitlines() if "start step=" in line]
+        print("its own log says:", *starts, sep="\n  ")
+        return 0 if len(starts) == len(shapes) else os.EX_SOFTWARE
+    finally:
+        port.close()
+
+
+def _runs(epoch: int) -> Callable[[ObservedJob], bool]:
+    return lambda seen: seen.state is JobState.RUNNING and seen.epoch == epoch
+
+
+def _log(port: ClusterPort, job: str) -> str:
+    data, offset = b"", 0
+    while True:
+        chunk = port.read_log(job, offset)
+        data, offset = data + chunk.data, chunk.next_offset
+        if chunk.eof:
+            return data.decode(errors="replace")
+
+
+def _trained(port: ClusterPort, job: str, epoch: int) -> None:
+    """Until its log tells of steps of this epoch."""
+
+    def told(_seen: ObservedJob) -> bool:
+        return any("] step=" in line and f" epoch={epoch} " in line for line in _log(port, job).splitlines())
+
+    _wait(port, job, told)
+
+
+def _wait(port: ClusterPort, job: str, holds: Callable[[ObservedJob], bool], limit_s: float = 120.0) -> ObservedJob:
+    deadline = time.monotonic() + limit_s
+    while True:
+        for seen in port.observe().jobs:
+            if seen.id == job and holds(seen):
+                return seen
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{job} does not get on within {limit_s:g} s")
+        time.sleep(0.2)

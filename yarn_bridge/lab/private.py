@@ -1,0 +1,382 @@
+"""A private Hadoop as plain processes of one user: HDFS, ZooKeeper, a ResourceManager and NodeManagers on this host.
+
+No installation, no Docker, no root, no /etc/hosts: each lab has loopback addresses of its own (127.x.y.*), and
+Java's own host file gives every NodeManager a name. GPUs are what a fake nvidia-smi says. All of it is one user's
+and believes every `user.name`: for tests and trying out only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from horae.lab import LabRequest, LabState
+from policy.model import BadInput
+from yarn_bridge.lab import settings
+from yarn_bridge.lab.jars import jars, local_framework
+
+_YARN = "org.apache.hadoop.yarn.server"
+_HDFS = "org.apache.hadoop.hdfs.server"
+_CLASSES = {
+    "zookeeper": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+    "namenode": f"{_HDFS}.namenode.NameNode",
+    "datanode": f"{_HDFS}.datanode.DataNode",
+    "resourcemanager": f"{_YARN}.resourcemanager.ResourceManager",
+    "nodemanager": f"{_YARN}.nodemanager.NodeManager",
+}
+_HEAP_MB = {"zookeeper": 64, "namenode": 160, "datanode": 128, "resourcemanager": 320, "nodemanager": 128}
+_READY_S = 180.0  #: for all daemons together, on a machine that does other things
+
+
+class PrivateHadoop:
+    """One cluster in `folder`. Daemons are found again by their pid files, so another process can end them."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self._cache = folder.absolute(), cache.absolute()
+
+    @property
+    def made(self) -> bool:
+        """Whether there is such a lab, up or not."""
+        return (self.folder / "lab.json").is_file()
+
+    def up(self, request: LabRequest) -> LabState:
+        if self.status().up:
+            return self.status()
+        java = _java()
+        release = request.release or settings.RELEASES[0]
+        libraries = jars(self._cache, release, _say)
+        self.down()
+        for name in ("data", "hosts", "etc", "run", "log"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for name in ("data", "etc", "run", "log"):
+            (self.folder / name).mkdir(parents=True)
+        facts = {
+            "java": java,
+            "jars": str(libraries),
+            "release": release,
+            "net": _free_net(),
+            "nodes": [list(kind) for kind in request.node_kinds()],
+            "owner": os.getpid(),
+            "yarn": dict(request.options),
+        }
+        (self.folder / "lab.json").write_text(json.dumps(facts, indent=1))
+        self._configure()
+        try:
+            self._start_all()
+        except BaseException:
+            self.down()
+            raise
+        return self.status()
+
+    def down(self) -> LabState:
+        """End every process of this lab, containers and their children too; safe after a crash and twice."""
+        pids = self._processes()
+        for pid in pids:
+            _kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while (left := self._processes()) and time.monotonic() < deadline:
+            for pid in left:  # what a dying parent had started meanwhile
+                _kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        (self.folder / "lab.json").unlink(missing_ok=True)
+        for path in (self.folder / "data").glob("*"):
+            if (path / "logs").is_dir():  # what its containers said, by application
+                shutil.rmtree(self.folder / "log" / f"containers-{path.name}", ignore_errors=True)
+                (path / "logs").rename(self.folder / "log" / f"containers-{path.name}")
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+        return LabState(self.folder.name, False, f"down; its logs are in {self.folder / 'log'}")
+
+    def status(self) -> LabState:
+        if not self.made or self._pid("resourcemanager") is None:
+            return LabState(self.folder.name, False, "not up")
+        try:
+            nodes = self._nodes()
+        except requests.RequestException as error:
+            return LabState(self.folder.name, False, f"the ResourceManager does not answer: {type(error).__name__}")
+        text = "\n".join(f"{node['nodeHostName']} {node['state']}" for node in nodes)
+        return LabState(self.folder.name, bool(nodes), text, self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """Options for `connect`."""
+        return {
+            "resource_manager": [f"http://{self.master}:{settings.RM_PORT}"],
+            "webhdfs": f"http://{self.master}:{settings.NN_PORT}",
+            "queue": "horae",
+            "user": "horae",
+            "env": {"HORAE_HOST": "127.0.0.1"},
+            "python": sys.executable,
+        }
+
+    @property
+    def release(self) -> str:
+        return str(self._lab()["release"])
+
+    @property
+    def master(self) -> str:
+        return f"{self._lab()['net']}.1"
+
+    # --- its daemons, one by one: bad days need that ---
+
+    def start(self, daemon: str) -> None:
+        """Start `zookeeper`, `namenode`, `datanode`, `resourcemanager`, or a NodeManager by its node's name."""
+        lab = self._lab()
+        kinds = {name: (kind, gpus) for name, kind, gpus in lab["nodes"]}
+        role = "nodemanager" if daemon in kinds else daemon
+        conf = self.folder / "etc" / (daemon if daemon in kinds else "master")
+        options = [*settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        env = {**os.environ, "HADOOP_CONF_DIR": str(conf), "JAVA_HOME": str(Path(lab["java"]).parents[1])}
+        env["LANG"] = "C.UTF-8"
+        if daemon in kinds:
+            kind, gpus = kinds[daemon]
+            # the application masters' options; their own setting for it refuses every '='
+            env |= {"FAKE_GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
+            options = []
+        words = [lab["java"], f"-Xmx{_HEAP_MB[role]}m", *options, f"-Dservice.libdir={lab['jars']}",
+                 "-cp", f"{conf}:{lab['jars']}/*", _CLASSES[role]]  # fmt: skip
+        if role == "zookeeper":
+            words.append(str(conf / "zoo.cfg"))
+        with (self.folder / "log" / f"{daemon}.log").open("ab") as log:
+            process = subprocess.Popen(
+                words,
+                env=env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        (self.folder / "run" / f"{daemon}.pid").write_text(str(process.pid))
+
+    def kill(self, daemon: str, number: int = signal.SIGKILL) -> None:
+        """Signal a daemon and, where that ends it, wait until it is gone."""
+        pid = self._pid(daemon)
+        if pid is None:
+            return
+        _kill(pid, number)
+        while number in {signal.SIGKILL, signal.SIGTERM} and Path(f"/proc/{pid}").exists() and not _zombie(pid):
+            time.sleep(0.02)
+
+    def lose_node(self, name: str) -> None:
+        """The NodeManager and everything that runs under it are gone at once; nobody is told."""
+        self.kill(name)
+        for pid in self._processes(f"{self.folder}/data/{name}/"):
+            _kill(pid, signal.SIGKILL)
+
+    def admin(self, tool: str, *words: str) -> str:
+        """An administrator's command: `dfsadmin -safemode enter`. Raises BadInput with what it says."""
+        lab, conf = self._lab(), self.folder / "etc/master"
+        main = {
+            "dfsadmin": "org.apache.hadoop.hdfs.tools.DFSAdmin",
+            "rmadmin": "org.apache.hadoop.yarn.client.cli.RMAdminCLI",
+        }
+        argv = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        argv += ["-cp", f"{conf}:{lab['jars']}/*", main[tool], *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_READY_S)
+        if done.returncode != 0:
+            raise BadInput(f"{tool} {' '.join(words)} fails: {done.stderr.strip()[-400:]}", where=str(self.folder))
+        return done.stdout.strip()
+
+    def wait_manager(self) -> None:
+        """Until the ResourceManager answers and all nodes that live are registered."""
+        names = [name for name, _, _ in self._lab()["nodes"] if self._pid(name) is not None]
+        wanted = set(names)
+
+        def ready() -> bool:
+            return wanted <= {str(node["nodeHostName"]) for node in self._nodes() if node["state"] == "RUNNING"}
+
+        self._wait("the nodes register", ready, "resourcemanager", *names)
+
+    def wait_hdfs(self) -> None:
+        """Until HDFS takes a new file. (The NameNode's own count of DataNodes is ten seconds old.)"""
+
+        def ready() -> bool:
+            return self._hdfs("PUT", "/.horae-probe", "CREATE", noredirect="true", overwrite="true").ok
+
+        self._wait("HDFS takes files", ready, "namenode", "datanode")
+
+    # --- how ---
+
+    def _configure(self) -> None:
+        lab = self._lab()
+        net = lab["net"]
+        hosts = [f"{net}.1 master", f"127.0.0.1 localhost {socket.gethostname()}"]
+        site = settings.Site(*(f"{net}.1",) * 4, data=str(self.folder / "data"))
+        settings.write_conf(self.folder / "etc/master", site, settings.Daemon(bind=f"{net}.1"), lab["yarn"])
+        for index, (name, kind, _gpus) in enumerate(lab["nodes"]):
+            address = f"{net}.{index + 11}"
+            hosts.append(f"{address} {name}")
+            folder = self.folder / "etc" / name
+            daemon = settings.Daemon(name, address, kind, str(folder))
+            settings.write_conf(folder, site, daemon, lab["yarn"])
+        (self.folder / "hosts").write_text("\n".join(hosts) + "\n")
+
+    def _start_all(self) -> None:
+        lab = self._lab()
+        conf = self.folder / "etc/master"
+        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        words += ["-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
+        env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
+        with (self.folder / "log/format.log").open("ab") as log:
+            formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.start("zookeeper")
+        if formatting.wait() != 0:
+            raise BadInput(
+                "the NameNode cannot be formatted", where=str(self.folder / "log"), remedy=self._tail("format")
+            )
+        self.start("namenode")
+        self.start("resourcemanager")
+        for name, _, _ in lab["nodes"]:
+            self.start(name)
+        self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
+        self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
+        self.wait_hdfs()
+        # The first owner of a service would else shut the folder of public resources to all others.
+        public = [f"{settings.TMP}{below}" for below in ("", "/.yarn", "/.yarn/services")]
+        for path, mode in (
+            ("/tmp", "1777"),
+            *((each, "1777") for each in public),
+            ("/user", "755"),
+            ("/yarn-services", "755"),
+        ):
+            self._hdfs("PUT", path, "MKDIRS", permission=mode)
+            self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
+        for user in {"horae", _me()}:
+            self._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755")
+            self._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user)
+        self._put(settings.FRAMEWORK, local_framework(Path(lab["jars"])))
+        self.wait_manager()
+
+    def _lab(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "lab.json").read_text())
+        return found
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        url = f"http://{self.master}:{settings.RM_PORT}/ws/v1/cluster/nodes?user.name=horae"
+        answer = requests.get(url, timeout=5)
+        answer.raise_for_status()
+        return (answer.json()["nodes"] or {}).get("node") or []
+
+    def _hdfs(self, method: str, path: str, operation: str, **options: str) -> requests.Response:
+        """As the user who runs the NameNode: its superuser."""
+        query = {"op": operation, "user.name": _me(), **options}
+        return requests.request(
+            method, f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}", params=query, timeout=10
+        )
+
+    def _put(self, path: str, data: bytes) -> None:
+        query = {"op": "CREATE", "user.name": _me(), "overwrite": "true", "permission": "644"}
+        url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}"
+        found = requests.put(url, params=query, allow_redirects=False, timeout=10)
+        requests.put(found.headers["Location"], data=data, timeout=60).raise_for_status()
+
+    def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
+        """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""
+        deadline = time.monotonic() + _READY_S
+        while True:
+            with suppress(requests.RequestException):
+                if holds():
+                    return
+            dead = [name for name in daemons if self._made_once(name) and self._pid(name) is None]
+            if dead or time.monotonic() > deadline:
+                shown = "\n".join(f"--- {name}\n{self._tail(name)}" for name in dead or daemons)
+                why = f"{dead[0]} ended" if dead else f"not within {_READY_S:g} s"
+                raise BadInput(f"{what}: {why}\n{shown}", where=str(self.folder / "log"))
+            time.sleep(0.1)
+
+    def _made_once(self, daemon: str) -> bool:
+        return (self.folder / "run" / f"{daemon}.pid").exists()
+
+    def _tail(self, daemon: str, lines: int = 15) -> str:
+        with suppress(OSError):
+            return "\n".join((self.folder / "log" / f"{daemon}.log").read_text(errors="replace").splitlines()[-lines:])
+        return "(no log)"
+
+    def _pid(self, daemon: str) -> int | None:
+        """The daemon's pid, if it lives and is of this lab."""
+        try:
+            pid = int((self.folder / "run" / f"{daemon}.pid").read_text())
+            ours = f"{self.folder}/".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if ours and not _zombie(pid) else None
+
+    def _processes(self, mark: str = "") -> list[int]:
+        """Everything of this lab: its daemons name its folder, its containers have their folders in it."""
+        return list(processes_of(mark or f"{self.folder}/"))
+
+
+def processes_of(mark: str) -> Iterator[int]:
+    """Pids, but ours, whose command line or environment holds this text."""
+    text = mark.encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        try:
+            if pid == os.getpid() or _zombie(pid):
+                continue
+            command = (path / "cmdline").read_bytes()
+            if text in command and b"java" in command.split(b"\0")[0]:
+                yield pid
+                continue
+            words = (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        # set by the NodeManager for what it starts, and by nobody else
+        if any(word.startswith((b"LOCAL_DIRS=", b"LOG_DIRS=")) and text in word for word in words):
+            yield pid
+
+
+def _java() -> str:
+    found = shutil.which("java")
+    if found is None:
+        raise BadInput("Hadoop needs Java, and there is none on PATH", remedy="apt install openjdk-17-jre-headless")
+    return str(Path(found).resolve())
+
+
+def _free_net() -> str:
+    """The first three numbers of loopback addresses on which nobody listens at Hadoop's ports."""
+    for _ in range(200):
+        net = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        try:
+            for port in (settings.RM_PORT, settings.NN_PORT, settings.ZK_PORT):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((f"{net}.1", port))
+            return net
+        except OSError:
+            continue
+    raise BadInput("no free loopback addresses in 127.0.0.0/8", remedy="this lab needs Linux")
+
+
+def _me() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+def _zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (OSError, IndexError):
+        return True
+
+
+def _kill(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""What the bridge keeps of one job, in HDFS beside what its workers write: enough to go on after a kill anywhere.
+
+    ROOT/jobs/JOB/spec.json     what the user asked for                                   written once
+                  record.json   a `Record`: what was granted and how far it has come      the bridge
+                  launch.sh     what a worker's container runs                            the bridge
+                  gate epoch members/ acks/ news                                          horae/elastic/gate.py
+                  log/EPOCH     output of rank 0, a file an epoch                         horae/elastic/mirror.py
+    ROOT/claim                  the arbiter that claimed the cluster last
+    ROOT/lib/                   the in-job part of Horae, one file a version
+
+All but the log is replaced atomically. A record is written before what it says is done, and what it says can be done
+again, so whoever reads it can carry on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
+
+CLAIM = "claim"
+RECORD, SPEC, LAUNCH, GATE, FENCE = "record.json", "spec.json", "launch.sh", "gate", "epoch"
+
+
+class Phase(StrEnum):
+    IDLE = "idle"  #: holds nothing; `outcome` is its state
+    FORMING = "forming"  #: granted; its gang does not stand yet
+    OPEN = "open"  #: the gate is open, its gang trains
+    LEAVING = "leaving"  #: the gate says stop; acknowledgements come in
+    CLEARING = "clearing"  #: decided; its containers go
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A member of the gang: one container, one GPU."""
+
+    name: str  #: the container's id
+    node: str
+    host: str = ""
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    job: JobId
+    owner: str
+    service: str  #: name of its YARN service
+    submitted_s: float
+    phase: Phase = Phase.IDLE
+    outcome: JobState = JobState.QUEUED  #: what it is when idle, or will be when cleared
+    since_s: float = 0.0
+    epoch: int = 0  #: of the newest gate that opened
+    granted: int = 0  #: epoch of the newest grant
+    allocation: tuple[tuple[str, int], ...] = ()  #: the grant: node -> GPUs
+    workers: tuple[Worker, ...] = ()  #: of the open gate, in the order of their ranks
+    components: tuple[tuple[str, str], ...] = ()  #: node -> component of the service; "*": any node
+    stop_s: float | None = None  #: when it was asked to leave, by us or because a part of it ended
+    asked: bool = False  #: an arbiter asked
+    grace_s: float = 0.0
+    next: tuple[int, tuple[tuple[str, int], ...]] | None = None  #: a reshape's epoch and grant, once it has left
+    failures: int = 0
+    exit_code: int | None = None
+    native: str = ""
+    checkpoint: tuple[int, float, float] | None = None  #: epoch, step, time
+    blocked: tuple[str, str] | None = None
+    released: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return sum(gpus for _, gpus in self.allocation)
+
+    @property
+    def placed(self) -> dict[str, int]:
+        """Where its GPUs are: the workers' nodes once they are known, the grant until then."""
+        if not self.workers:
+            return dict(self.allocation)
+        found: dict[str, int] = {}
+        for worker in self.workers:
+            found[worker.node] = found.get(worker.node, 0) + 1
+        return found
+
+    @property
+    def mark(self) -> CheckpointMark | None:
+        return None if self.checkpoint is None else CheckpointMark(*self.checkpoint)
+
+    @property
+    def block(self) -> Blocked | None:
+        return None if self.blocked is None else Blocked(BlockKind(self.blocked[0]), self.blocked[1])
+
+    def into(self, phase: Phase, now_s: float, **changes: Any) -> Record:
+        return replace(self, phase=phase, since_s=now_s, **changes)
+
+
+def encode(record: Record) -> bytes:
+    return json.dumps(asdict(record), sort_keys=True, indent=1).encode() + b"\n"
+
+
+def decode(data: bytes) -> Record:
+    """Raises ValueError for anything that `encode` did not write."""
+    try:
+        value = json.loads(data)
+        value["phase"], value["outcome"] = Phase(value["phase"]), JobState(value["outcome"])
+        value["workers"] = tuple(Worker(**each) for each in value["workers"])
+        value["allocation"], value["components"] = _pairs(value["allocation"]), _pairs(value["components"])
+        if value["next"] is not None:
+            value["next"] = (int(value["next"][0]), _pairs(value["next"][1]))
+        for name in ("checkpoint", "blocked"):
+            value[name] = None if value[name] is None else tuple(value[name])
+        known = {field.name for field in fields(Record)}
+        return Record(**{key: each for key, each in value.items() if key in known})
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"not a record: {error!r}") from None
+
+
+def _pairs(value: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((str(key), each) for key, each in value)

@@ -1,0 +1,107 @@
+"""The options of a YARN cluster, as the site's configuration gives them to `connect`, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from policy.model import BadInput
+from yarn_bridge.http import KERBEROS, SIMPLE, Access
+
+AUTHS = (SIMPLE, KERBEROS)
+_USER = re.compile(r"[a-z_][a-z0-9_.-]*\$?")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`resource_manager` and `webhdfs` must be given; the rest has the defaults of a plain site."""
+
+    resource_manager: tuple[str, ...] = ()  #: web addresses: http://rm1:8088, one a server
+    webhdfs: tuple[str, ...] = ()  #: web addresses of the NameNodes: http://nn1:9870
+    queue: str = "default"  #: leaf queue of Horae's jobs, where a job does not say another
+    user: str = "horae"  #: the bridge's own name, and the owner of jobs that name none
+    folder: str = ""  #: in HDFS; what the bridge and its jobs keep; default: /user/USER/horae
+    auth: str = SIMPLE
+    doas: bool = False  #: the proxy-user filter is on: act for owners by doAs
+    principal: str = ""
+    keytab: str = ""
+    ca: str = ""  #: file of the certificate authority
+    hdfs_names: tuple[tuple[str, str], ...] = ()  #: DataNodes' names that do not resolve here -> addresses
+    env: tuple[tuple[str, str], ...] = ()  #: given to every worker
+    python: str = "python3"  #: on the nodes, 3.7 or newer
+    memory_mib: int = 2048  #: of a worker whose job does not say
+    cpus: int = 1
+    kind_attribute: str = "nm.yarn.io/gpukind"  #: node attribute that names the GPU type
+    kind: str = "gpu"  #: GPU type of nodes without that attribute
+    gang_s: float = 120.0  #: a gang that does not stand by then is given back
+    timeout_s: float = 35.0
+
+    @property
+    def root(self) -> str:
+        return self.folder or f"/user/{self.user}/horae"
+
+    def access(self, urls: tuple[str, ...]) -> Access:
+        return Access(
+            urls=urls,
+            user=self.user,
+            auth=self.auth,
+            doas=self.doas,
+            principal=self.principal,
+            keytab=self.keytab,
+            verify=self.ca or True,
+            read_s=self.timeout_s,
+        )
+
+
+def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Options:
+    """Raises BadInput naming the option to mend."""
+    known = {field.name: field for field in fields(Options)}
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if key not in known:
+            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
+        values[key] = _checked(key, value, getattr(Options(), key), where)
+    found = Options(**values)
+    for key, example in (("resource_manager", "http://rm1:8088"), ("webhdfs", "http://nn1:9870")):
+        urls = getattr(found, key)
+        if not urls:
+            raise BadInput("must be given", where=where, field=key, remedy=f"for example {key}: [{example}]")
+        for url in urls:
+            if not re.fullmatch(r"https?://[^/\s]+/?", url):
+                raise BadInput("is not a web address", where=where, field=key, value=url, remedy=f"as in {example}")
+    if found.auth not in AUTHS:
+        raise BadInput("is not known", where=where, field="auth", value=found.auth, remedy=f"one of {', '.join(AUTHS)}")
+    if not _USER.fullmatch(found.user):
+        raise BadInput("is not a user's name", where=where, field="user", value=found.user)
+    if found.folder and not re.fullmatch(r"(/[\w.=-]+)+", found.folder):
+        raise BadInput("is not an absolute path in HDFS", where=where, field="folder", value=found.folder)
+    return found
+
+
+def _checked(key: str, value: Any, default: Any, where: str) -> Any:
+    if key in {"env", "hdfs_names"}:
+        if not isinstance(value, Mapping):
+            raise BadInput("is not a map of names and values", where=where, field=key, value=value)
+        return tuple((str(name), str(text)) for name, text in value.items())
+    if isinstance(default, tuple):
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
+            raise BadInput("is not a list of words", where=where, field=key, value=value)
+        return tuple(part.strip() for part in parts)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise BadInput("is not true or false", where=where, field=key, value=value)
+        return value
+    if isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadInput("is not a positive number", where=where, field=key, value=value)
+        return value
+    if isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
+        return float(value)
+    if not isinstance(value, str):
+        raise BadInput("is not a text", where=where, field=key, value=value)
+    return value

@@ -1,0 +1,39 @@
+"""Parameter servers and MXNet's scheduler: they run beside the workers, in the workers' containers.
+
+A container then is as large as a worker and the servers that may stand beside it. `horae.elastic.tasks` starts them,
+tells the framework of them, and ends them with the gang.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from yarn_bridge.submarine.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    name: str  #: as the supervisor knows it: ps, scheduler
+    count: int
+    resources: Resources
+    command: str
+    env: Mapping[str, str]
+
+
+def words(roles: Sequence[Role]) -> str:
+    """The value of HORAE_SERVERS."""
+    listed = [
+        {"role": role.name, "count": role.count, "command": ["bash", "-c", role.command], "env": dict(role.env)}
+        for role in roles
+    ]
+    return json.dumps(listed, sort_keys=True)
+
+
+def beside(roles: Sequence[Role], workers: int) -> Resources:
+    """The most that the servers beside one of `workers` ask for: server k stands beside worker k, counted around."""
+    asked = [role.resources for role in roles for _ in range(role.count)]
+    shares = [asked[place::workers] for place in range(min(workers, len(asked)))] or [[]]
+    memory = max(sum(each.memory_mb for each in share) for share in shares)
+    return Resources(memory, max(sum(each.vcores for each in share) for share in shares))

@@ -1,0 +1,341 @@
+"""A Submarine command -> one job of Horae. Pure: reads the file of `-f`, asks nothing of any cluster.
+
+Workers are the job's gang, one GPU each; what a worker runs, its memory and its vcores carry over. Without
+`--min_workers` or `--max_workers` the job is what it was: started once at its size, never stopped by us. With them it
+is elastic, and its command must checkpoint when asked (the SDK does). With parameter servers or a scheduler it is
+rigid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
+from horae.elastic.tasks import FRAMEWORK, SERVERS
+from policy.model import BadInput
+from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
+from yarn_bridge.submarine.given import Given, Wanted
+from yarn_bridge.submarine.resources import Resources
+from yarn_bridge.submarine.roles import Role
+from yarn_bridge.submarine.table import FRAMEWORKS, Fate
+
+_SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
+_PATHS = ("input_path", "checkpoint_path", "saved_model_path")
+_LEAVABLE = ("tensorboard", "quicklink")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One option that was given, and what becomes of it."""
+
+    option: str
+    value: str
+    fate: Fate
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    job: dict[str, Any] = field(default_factory=dict)  #: the body of `POST /v1/jobs`, one job
+    lines: tuple[Line, ...] = ()
+    wait: bool = False
+    verbose: bool = False
+    dry_run: bool = False
+    json: bool = False
+    help: bool = False
+    socket: str | None = None
+
+
+def translate(arguments: Sequence[str], user: str) -> Translation:
+    """The words after `job run`, given by `user`. Raises BadInput."""
+    wanted = words.parse(arguments)
+    if wanted.has("help") or not arguments:
+        return Translation(help=True)
+    file = wanted.get("f")
+    role_env = yamlfile.read(file.value, wanted) if file is not None else {}
+    return _Job(wanted, role_env, user).translation()
+
+
+class _Job:
+    def __init__(self, wanted: Wanted, role_env: dict[str, dict[str, str]], user: str) -> None:
+        self.wanted = wanted
+        self.role_env = role_env
+        self.home = f"hdfs:///user/{user}"
+        self.notes: dict[str, str] = {}  #: option -> what is to be said about it here
+        self.framework = self._framework()
+        self._refusals()
+        self.name = wanted.need("name", "a job has a name").value
+        self.staging = f"{self.home}/submarine/jobs/{self.name}/staging"
+        self.workers = self._workers()
+        self.gpus_each, self.resources = self._worker_resources()
+        self.roles = [role for role in (self._role("ps"), self._role("scheduler")) if role is not None]
+        self._check_roles()
+
+    def translation(self) -> Translation:
+        wanted = self.wanted
+        return Translation(
+            job=self._job(),
+            lines=self._lines(),
+            wait=wanted.has("wait_job_finish"),
+            verbose=wanted.has("verbose"),
+            dry_run=wanted.has("dry_run"),
+            json=wanted.has("json"),
+            socket=wanted.text("socket"),
+        )
+
+    # --- what is refused ----------------------------------------------------------------------------------
+
+    def _framework(self) -> str:
+        given = self.wanted.get("framework")
+        name = "tensorflow" if given is None else given.value.lower()
+        if given is not None and name not in FRAMEWORKS:
+            raise given.bad("is no framework of Submarine's on YARN", f"one of {', '.join(FRAMEWORKS)}")
+        for item in self.wanted:
+            if name not in item.option.frameworks:
+                raise item.bad(f"is not for {name}", f"take it out; it is for {', '.join(item.option.frameworks)}")
+        return name
+
+    def _refusals(self) -> None:
+        without = self.wanted.all("without")
+        for item in without:
+            if item.value not in _LEAVABLE:
+                raise item.bad("cannot be left out", f"one of {', '.join(_LEAVABLE)}")
+        left_out = {item.value for item in without}
+        for item in self.wanted:
+            kind = "tensorboard" if item.option.name.startswith("tensorboard") else item.option.name
+            if item.option.fate is not Fate.REFUSED:
+                continue
+            if kind == "quicklink":
+                values.check_quicklink(item)
+            if item.option.name == "tensorboard_resources":
+                resources.parse(item)
+            if kind not in left_out:
+                raise item.bad(f"is refused: {self._why(kind)}", f"add --without {kind} to go without it")
+            self.notes[item.option.name] = "left out, by --without"
+
+    def _why(self, kind: str) -> str:
+        if kind == "quicklink":
+            return "a worker's instance changes with every resize, so that no link would hold"
+        path = self.wanted.text("checkpoint_path") or "CHECKPOINT_PATH"
+        return (
+            "a job holds its service only while it trains; where you have a shell, "
+            f"`tensorboard --logdir={path}` shows the same"
+        )
+
+    # --- the gang -----------------------------------------------------------------------------------------
+
+    def _workers(self) -> int:
+        count = self.wanted.whole("num_workers", 1)
+        given = self.wanted.get("num_workers")
+        if count == 0:
+            assert given is not None
+            raise given.bad("no workers: there is nothing to train", "for TensorBoard alone run tensorboard itself")
+        if given is not None:
+            self.wanted.need("input_path", "Submarine asks for it with --num_workers")
+        return count
+
+    def _worker_resources(self) -> tuple[int, Resources]:
+        given = self.wanted.need("worker_resources", "YARN gives containers of a size")
+        found = resources.parse(given)
+        if found.others:
+            raise given.bad(f"{', '.join(sorted(found.others))}: Horae shares GPUs only", "take it out")
+        if found.gpus == 0:
+            raise given.bad(
+                "asks for no GPU: Horae shares GPUs", "add gpu=1, or run a job without GPUs as a plain YARN service"
+            )
+        if found.gpus > 1 and not self.wanted.has("split_workers"):
+            total = found.gpus * self.workers
+            raise given.bad(
+                f"{found.gpus} GPUs for one process: Horae runs one process a GPU",
+                f"if the command can run as {total} processes of one GPU each, add --split_workers",
+            )
+        return found.gpus, found
+
+    def _role(self, name: str) -> Role | None:
+        count = self.wanted.whole(f"num_{name}" if name == "ps" else f"num_{name}s", 0)
+        asked = [self.wanted.get(f"{name}_{each}") for each in ("resources", "launch_cmd", "docker_image")]
+        if count == 0:
+            stray = next((item for item in asked if item is not None), None)
+            if stray is not None:
+                raise stray.bad(f"there is no {name} to use it", "take it out, or say how many there are")
+            return None
+        size = self.wanted.need(f"{name}_resources", f"there are {count} of them")
+        found = resources.parse(size)
+        if found.gpus or found.others:
+            raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
+        command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
+        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
+        if image is not None and image.value != (workers or self.wanted.text("docker_image")):
+            raise image.bad(
+                f"another image than the workers': a {name} runs beside them, in their containers",
+                "one image that holds both, for --docker_image",
+            )
+        return Role(name, count, found, command, self.role_env.get(name, {}))
+
+    def _check_roles(self) -> None:
+        by_name = {role.name: role for role in self.roles}
+        for name in self.role_env:
+            if name != "worker" and name not in by_name:
+                raise BadInput(f"there is no {name} to use it", field=f"roles.{name}.envs", remedy="take it out")
+        if not self.roles:
+            return
+        for option in ("min_workers", "max_workers"):
+            given = self.wanted.get(option)
+            if given is not None:
+                raise given.bad(f"a job with {self.roles[0].name} is rigid", f"take --{option} out")
+        if self.framework == "tensorflow" and self.workers < 2:
+            given = self.wanted.need("num_ps", "")
+            raise given.bad("parameter servers for one worker", "at least --num_workers 2, or no parameter server")
+        if self.framework == "mxnet" and {"ps", "scheduler"} - set(by_name):
+            missing = "--num_ps" if "ps" not in by_name else "--num_schedulers 1"
+            raise BadInput("MXNet's servers need each other", field="job run", remedy=f"add {missing}")
+        given = self.wanted.get("num_schedulers")
+        if given is not None and by_name["scheduler"].count > 1:
+            raise given.bad("is more than one", "MXNet has one scheduler")
+
+    # --- the job ------------------------------------------------------------------------------------------
+
+    def _job(self) -> dict[str, Any]:
+        wanted, share = self.wanted, self.gpus_each
+        command = self._command(wanted.need("worker_launch_cmd", "what shall the workers run?"))
+        elastic = wanted.has("min_workers") or wanted.has("max_workers")
+        env = values.environment(wanted.all("env"))
+        beside = roles.beside(self.roles, self.workers * share)
+        job: dict[str, Any] = {
+            "name": self.name,
+            "command": ["bash", "-c", command],
+            "gpus": self._gpus(elastic),
+            "elastic": elastic,
+            "env": {**env, **self.role_env.get("worker", {}), FRAMEWORK: self.framework},
+            "memory_per_gpu": ((self.resources.memory_mb << 20) // share) + (beside.memory_mb << 20),
+            "cpus_per_gpu": self.resources.vcores / share + beside.vcores,
+            "retries": wanted.whole("retries", 3 if elastic else 0),
+            "extra": self._extra(env),
+        }
+        if self.roles:
+            job["env"][SERVERS] = roles.words(self.roles)
+            size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
+            for role in self.roles:
+                self.notes[f"{role.name}_resources"] = f"beside the workers: each container is larger by {size}"
+        if elastic:
+            job["checkpoint"] = self._checkpoint()
+            if wanted.has("self_checkpointing"):
+                job["extra"][EXTRA_SELF_CHECKPOINTING] = "true"
+        elif (given := wanted.get("self_checkpointing")) is not None:
+            raise given.bad("is for an elastic job", "add --min_workers or --max_workers, or take it out")
+        for name in ("tenant", "app"):
+            if (text := wanted.text(name)) is not None:
+                job[name] = text
+        if (given := wanted.get("grace")) is not None:
+            job["grace_s"] = float(wanted.whole("grace", 60))
+        if types := [item.value for item in wanted.all("gpu_type")]:
+            job["gpu_types"] = types
+        return job
+
+    def _gpus(self, elastic: bool) -> int | dict[str, int]:
+        wanted, share = self.wanted, self.gpus_each
+        if share > 1:
+            self.notes["worker_resources"] = f"{self.workers * share} processes of one GPU each, by --split_workers"
+        if not elastic:
+            return self.workers * share
+        low, high = wanted.whole("min_workers", 1, 1), wanted.whole("max_workers", self.workers, 1)
+        if not low <= self.workers <= high:
+            given = wanted.get("min_workers") if low > self.workers else wanted.get("max_workers")
+            assert given is not None
+            raise given.bad(f"--num_workers {self.workers} is outside {low} to {high}", "widen the range")
+        return {"requested": self.workers * share, "min": low * share, "max": high * share}
+
+    def _extra(self, env: dict[str, str]) -> dict[str, str]:
+        wanted = self.wanted
+        image = wanted.text("docker_image")
+        own = wanted.text("worker_docker_image")
+        docker = image is not None or own is not None
+        settings = values.conf(wanted.all("conf"))
+        items = [values.localization(item, docker, self.staging) for item in wanted.all("localization")]
+        for given in wanted.all("conf"):
+            if given.value.startswith("tony.containers.resources="):
+                items += [self._resource(given, each, docker) for each in settings.resources]
+                break
+        twice = {item.name for item in items if [other.name for other in items].count(item.name) > 1}
+        if twice:
+            raise BadInput(
+                f"two files would be called {min(twice)}", field="--localization", remedy="rename one: ./NAME"
+            )
+        queue = wanted.get("queue")
+        if queue is not None and settings.queue not in (None, queue.value):
+            raise queue.bad(f"--conf tony.yarn.queue says {settings.queue}", "keep one of them")
+        principal, keytab = self._kerberos()
+        whole = service.service(image, docker, items, env, principal, keytab)
+        return service.extra(queue.value if queue else settings.queue, whole, service.worker(own))
+
+    def _resource(self, given: Given, source: str, docker: bool) -> values.Localization:
+        path = source.partition("#")[0].partition("::")[0]
+        if path != source:
+            raise given.bad(f"{source}: archives and new names are TonY's", f"write --localization {path}:./NAME")
+        item = Given(given.option, f"{source}:.", given.field, given.where, given.line)
+        return values.localization(item, docker, self.staging)
+
+    def _kerberos(self) -> tuple[str | None, str | None]:
+        path, principal = self.wanted.get("keytab"), self.wanted.get("principal")
+        distribute = self.wanted.get("distribute_keytab")
+        if path is None and principal is None:
+            if distribute is not None:
+                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
+            return None, None
+        if path is None or principal is None:
+            given = path or principal
+            assert given is not None
+            raise given.bad(
+                "a keytab and its principal go together", "add --keytab" if path is None else "add --principal"
+            )
+        if "@" not in principal.value or "/" not in principal.value.partition("@")[0]:
+            raise principal.bad("is not user/host@REALM", "YARN Services take no other principal")
+        return principal.value, values.keytab(path, distribute, self.home)
+
+    # --- paths --------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str | None:
+        text = self.wanted.text(name)
+        if text is not None or name == "input_path":
+            return text
+        if name == "saved_model_path":
+            return self._path("checkpoint_path")
+        return f"{self.staging}/checkpoint_path"
+
+    def _command(self, given: Given) -> str:
+        command = given.value
+        for name in _PATHS:
+            path = self._path(name)
+            if f"%{name}%" in command and path is None:
+                raise given.bad(f"uses %{name}%, which is not given", f"add --{name}")
+            command = command.replace(f"%{name}%", path or "")
+        return command
+
+    def _checkpoint(self) -> str:
+        path = self._path("checkpoint_path")
+        assert path is not None
+        given = self.wanted.get("checkpoint_path")
+        scheme = path.partition("://")[0] if "://" in path else ""
+        if given is None or self.wanted.has("self_checkpointing"):
+            return path
+        if scheme and scheme not in _SDK_SCHEMES:
+            raise given.bad(
+                f"the SDK keeps no checkpoints in {scheme}://",
+                "a path in HDFS, or --self_checkpointing if the command keeps its own",
+            )
+        if not scheme and not path.startswith("/"):
+            raise given.bad("a relative path is another folder in each container", "hdfs:///..., or a shared folder")
+        if not scheme:
+            self.notes["checkpoint_path"] = "must be a folder that every node shares, or hdfs:///..."
+        return path
+
+    def _lines(self) -> tuple[Line, ...]:
+        lines = []
+        for item in self.wanted:
+            option = item.option
+            fate = Fate.NOTHING if self.notes.get(option.name, "").startswith("left out") else option.fate
+            fate = Fate.TAKEN if fate is Fate.CONDITION else fate
+            lines.append(Line(item.field, item.value, fate, self.notes.get(option.name, option.text)))
+        return tuple(lines)
