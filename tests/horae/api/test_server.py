@@ -313,6 +313,17 @@ def test_unreachable_arbiters_say_what_to_do(folder: Path, monkeypatch: pytest.M
         find_socket()
 
 
+def test_on_a_host_of_two_arbiters_the_kind_of_cluster_names_the_socket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HORAE_SOCKET", raising=False)
+    monkeypatch.setattr("horae.api.client.PLACES", (str(folder / "api.sock"),))
+    for name in ("api.sock", "yarn.sock"):
+        (folder / name).touch()
+    assert find_socket() == find_socket(cluster="slurm") == folder / "api.sock"
+    assert find_socket(cluster="yarn") == folder / "yarn.sock"
+
+
 def test_an_arbiter_that_hangs_or_babbles_is_unreachable(folder: Path) -> None:
     path = folder / "odd.sock"
     listener = socket.socket(socket.AF_UNIX)
