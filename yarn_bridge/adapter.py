@@ -172,8 +172,6 @@ class YarnCluster:
                 raise Never(f"{job} has ended: {record.outcome}")
             if record.phase is not Phase.OPEN:
                 raise TryLater(f"{job} does not run ({record.phase})")
-            if not shapes.covers(record.components, allocation):
-                raise TryLater(f"{job}: its service does not know all of these nodes; stop it and start it there")
             self._check(allocation, record.placed)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._ask(seen, seen.spec.grace_s, (epoch, shape))
@@ -274,7 +272,7 @@ class YarnCluster:
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
         service, read = None, False
         if self._worth_reading(seen, app):
-            service, read = self.services.get(record.service, record.owner), True
+            service, read = self._hands.read(record), True
             seen.looked_s = self._clock()
         members, acks = seen.members, seen.acks
         return Facts(self._clock(), app, service, read, members, acks, lost)
@@ -336,7 +334,7 @@ class YarnCluster:
         record = seen.record
         components = record.components
         if not components or not shapes.covers(components, allocation):
-            components = shapes.components_for([node.name for node in self._nodes], self._exact)
+            components = self._components()
         granted = record.into(
             Phase.FORMING,
             self._clock(),
@@ -361,6 +359,9 @@ class YarnCluster:
             self._put(seen, replace(record, since_s=self._clock(), blocked=blocked))
             raise
 
+    def _components(self) -> tuple[tuple[str, str], ...]:
+        return shapes.components_for([node.name for node in self._nodes], self._exact)
+
     def _ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
@@ -376,6 +377,8 @@ class YarnCluster:
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
         step = next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
         record = step.record
+        if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
+            record = replace(record, components=self._components())  # a node that came later: a new service
         if record is not seen.record:
             if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
                 newest = self.files.newest(spec, record.owner)

@@ -8,6 +8,7 @@ from yarn_bridge import shapes
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
+from yarn_bridge.records import Service
 from yarn_bridge.refusals import Exists
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
@@ -25,6 +26,16 @@ class Hands:
         if self._services is None:
             self._services = Services(self._manager.http, self._manager.quirks())
         return self._services
+
+    def read(self, record: Record) -> Service | None:
+        """The job's service. Half a definition, as a creation leaves it that broke off, is unreadable: it goes."""
+        try:
+            return self.services.get(record.service, record.owner)
+        except TryLater as error:
+            if "end-of-input" not in error.text:
+                raise
+            self._files.forget_definition(record)
+            return None
 
     def do(self, record: Record, spec: JobSpec, action: Action) -> None:
         """Raises PortError when it is not done; the next round asks for it again."""
@@ -44,7 +55,7 @@ class Hands:
 
         False while the application is still being killed.
         """
-        service = self.services.get(record.service, record.owner)
+        service = self.read(record)
         if service is None:
             return True
         if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):

@@ -95,8 +95,12 @@ class MemoryHdfs:
 class MemoryYarn:
     """ResourceManager and Services in one: what is asked for is there at the next look."""
 
-    def __init__(self, calls: Counter[str]) -> None:
+    half_a_definition = "/user/horae/.yarn/services/h-job-0/h-job-0.json"
+
+    def __init__(self, calls: Counter[str], hdfs: MemoryHdfs) -> None:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
+        self.hdfs = hdfs
+        self.hosts = ["n1", "n2"]
 
     # the ResourceManager
 
@@ -109,7 +113,7 @@ class MemoryYarn:
         return [
             NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8, 0, 1,
                        0, attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
-            for name in ("n1", "n2")
+            for name in self.hosts
         ]  # fmt: skip
 
     def apps(self, **_: Any) -> list[App]:
@@ -127,6 +131,8 @@ class MemoryYarn:
 
     def get(self, name: str, owner: str) -> Service | None:
         self.calls["service"] += 1
+        if self.half_a_definition in self.hdfs.files:
+            raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
         return self.services.get(name)
 
     def create(self, body: dict[str, Any], owner: str) -> None:
@@ -160,7 +166,8 @@ def instances(service: Service) -> list[Instance]:
 class Site:
     def __init__(self) -> None:
         self.calls, self.now_s = Counter[str](), 1000.0
-        self.hdfs, self.yarn = MemoryHdfs(self.calls), MemoryYarn(self.calls)
+        self.hdfs = MemoryHdfs(self.calls)
+        self.yarn = MemoryYarn(self.calls, self.hdfs)
         self.port = self.connect()
 
     def connect(self) -> YarnCluster:
@@ -259,6 +266,34 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     assert site.gate()["state"] == "closed"
     with pytest.raises(Never):
         site.port.start("job", {"n1": 1}, 4)
+
+
+def test_half_a_definition_is_taken_away(site: Site) -> None:
+    """A creation that broke off leaves a file that YARN cannot read, nor replace, nor remove."""
+    site.port.submit("job", SPEC)
+    name = site.port.files.read("job", 0.0).record.service  # type: ignore[union-attr]
+    site.yarn.half_a_definition = f"/user/horae/.yarn/services/{name}/{name}.json"
+    site.hdfs.write(site.yarn.half_a_definition, b"")
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+
+
+def test_a_node_that_came_later_is_reached_by_a_new_service(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    site.look()
+    site.yarn.hosts.append("n3")
+    site.look()
+    site.port.reshape("job", {"n3": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, step=7.0)
+    site.look()
+    assert [len(service.components) for service in site.yarn.services.values()] == [3]
+    site.register()
+    assert (site.look().state, site.look().allocation) == (JobState.RUNNING, {"n3": 1})
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
