@@ -342,3 +342,12 @@ def test_every_decision_is_certified(s: Snapshot, policy: str) -> None:
 def test_unknown_speeds_are_said() -> None:
     s = world(cluster("n v 2"), job("x", 1), job("y", 1, throughput={"v": sublinear(1, 0.5, 2)}))
     assert any("speed unknown for 1 running jobs" in n for n in decide(s, "fifo").certificate.notes)
+
+
+def test_a_gang_that_spans_types_may_be_faster_than_the_best_of_one_type_each() -> None:
+    curve = {1: 1.0, 2: 2.0**0.5}
+    spans = job("j", (1, None), throughput={"k": curve, "p": curve}, allocation={"a": 1, "b": 1})
+    c = decide(world(cluster("a k 1", "b p 1"), spans), "fifo").certificate
+    assert c.throughput == pytest.approx(2.0**0.5 / 1.1)
+    assert c.optimal_throughput == c.throughput
+    assert any("spans GPU types" in note for note in c.notes)
