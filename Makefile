@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench soak docs clean
+.PHONY: help setup demo check test bench soak bundle docs clean
 
 help: ## Say what there is.
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ bench: $(STAMP) ## Run every benchmark again; results go to benchmarks/results.
 soak: $(STAMP) ## The long tests, and the generated cases of the others with new dice.
 	$(BIN)/pytest -m soak --timeout 7200 $(ARGS)
 	HORAE_RANDOM=1 $(BIN)/pytest -m 'not soak and not real and not root' -n auto tests/policy tests/profiler $(ARGS)
+
+bundle: $(STAMP) ## One archive in dist/ from which a Slurm site installs Horae without a network.
+	@PYTHON=$(BIN)/python slurm_plugin/site/bundle.sh $(ARGS)
 
 docs: $(STAMP) ## Build the documentation into site/.
 	$(BIN)/mkdocs build --strict

@@ -3,9 +3,10 @@
 Resize: the same job is stopped and started on alternating shapes that share a node, by the bare commands (scancel,
 squeue, one scontrol for update and release, the mandatory second between) and by the adapter. Observation: the
 adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
-the queue, with slurmctld's CPU time.
+the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol and
+by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole arbiter.
 
-    python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--out benchmarks/results/slurm_resize.json]
+    python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10] [--out FILE]
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from horae.arbiter.service import Arbiter
+from horae.config import Config
 from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command import JOB_FIELDS, NODE_FIELDS
+from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
 from slurm_plugin.lab.private import PrivateSlurm
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +99,88 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
     return {"cycles": cycles, "median_s": medians, "ratio": medians["adapter"] / medians["floor"], "all_s": times}
 
 
+def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16) -> dict[str, Any]:
+    """`count` jobs of one GPU each, all moved to the next node in one go; the floor's are on the nodes' other GPUs."""
+    script, nodes = lab.folder / "shared" / "bench.sh", 8
+    common = ["sbatch", "--parsable", "--gres=gpu:1", "--requeue", "--output=/dev/null"]
+    bare = [lab.run([*common, "--hold", "--partition=raw", str(script)]).stdout.strip() for _ in range(count)]
+    known = {job.id for job in port.observe().jobs}
+    for _ in range(count):
+        lab.run([*common, "--partition=dl", "--comment=horae:min=1,max=8", str(script)])
+    held = [job.id for job in port.observe().jobs if job.id not in known]
+
+    def states(ids: str) -> set[str]:
+        return set(lab.run(["squeue", "-h", "-t", "all", "-j", ids, "-o", "%T"]).stdout.split())
+
+    def seen() -> set[JobState]:
+        return {job.state for job in port.observe().jobs if job.id in held}
+
+    times: dict[str, list[float]] = {"floor": [], "adapter": []}
+    for cycle in range(cycles + 1):
+        began, ids = time.monotonic(), ",".join(bare)
+        if cycle:
+            lab.run(["scancel", "-b", "-s", "USR1", *bare])
+            until(lambda ids=ids: states(ids) == {"SPECIAL_EXIT"}, 60)  # type: ignore[misc]
+            time.sleep(1.0)
+        lines = [
+            f"update jobid={job} StartTime=now NumNodes=1-1 NumTasks=1 NumCPUs=1 "
+            f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\nrelease {job}\n"
+            for at, job in enumerate(bare)
+        ]
+        lab.run(["scontrol"], input="".join(lines))
+        until(lambda ids=ids: states(ids) == {"RUNNING"}, 60)  # type: ignore[misc]
+        by_hand = time.monotonic() - began
+        began = time.monotonic()
+        if cycle:
+            for job in held:
+                port.checkpoint_and_stop(job, 20)
+            until(lambda: seen() == {JobState.STOPPED}, 60)
+        for at, job in enumerate(held):
+            port.start(job, {f"n{(at + cycle) % nodes + 1}": 1}, cycle + 1)
+        until(lambda: seen() == {JobState.RUNNING}, 60)
+        by_us = time.monotonic() - began
+        port.observe()
+        time.sleep(2.5)  # starts younger than two seconds may have no trap yet
+        if cycle:
+            times["floor"].append(by_hand)
+            times["adapter"].append(by_us)
+    for job in held:
+        port.cancel(job)
+    lab.run(["scancel", *bare])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return {"jobs": count, "median_s": medians, "ratio": medians["adapter"] / medians["floor"], "all_s": times}
+
+
+def arrival(lab: PrivateSlurm, jobs: int) -> dict[str, Any]:
+    """Seconds from calling sbatch until the job runs: in a partition that is Slurm's own, and in a managed one."""
+    script = lab.folder / "shared" / "bench.sh"
+    config = Config.model_validate({
+        "state_dir": str(lab.folder / "arbiter"),
+        "cluster": {"adapter": "slurm", "options": {**lab.facts(), "state": str(lab.folder / "memory-2")}},
+        "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": "n[1-8]"}],
+    })  # fmt: skip
+    arbiter = Arbiter(config, connect(config.cluster.options))
+    arbiter.start()
+    times: dict[str, list[float]] = {"raw": [], "dl": []}
+    try:
+        until(arbiter.ready.is_set, 60)
+        time.sleep(1.0)
+        for index in range(2 * jobs):
+            partition = ("raw", "dl")[index % 2]
+            began = time.monotonic()
+            argv = ["sbatch", "--parsable", "--gres=gpu:1", f"--partition={partition}", "--output=/dev/null"]
+            job = lab.run([*argv, str(script)]).stdout.strip()
+            query = ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"]
+            until(lambda query=query: "RUNNING" in lab.run(query).stdout, 120)  # type: ignore[misc]
+            times[partition].append(time.monotonic() - began)
+            lab.run(["scancel", job])
+            time.sleep(1.0)
+    finally:
+        arbiter.stop()
+    medians = {"plain": statistics.median(times["raw"]), "horae": statistics.median(times["dl"])}
+    return {"jobs": jobs, "median_s": medians, "ratio": medians["horae"] / medians["plain"], "all_s": times}
+
+
 def observation(lab: PrivateSlurm, port: SlurmCluster, length: int, have: int) -> dict[str, Any]:
     script = lab.folder / "shared" / "bench.sh"
     for _ in range((length - have) // 500):
@@ -129,6 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=10)
     parser.add_argument("--queue", type=int, nargs="*", default=[500, 2000])
+    parser.add_argument("--arrivals", type=int, default=10)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/slurm_resize.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +225,9 @@ def main() -> int:
             port.claim("benchmark")
             port.heartbeat()
             result: dict[str, Any] = {"resize": resizes(lab, port, options.cycles), "observation": []}
+            result["together"] = together(lab, port, max(options.cycles // 2, 1))
+            result["arrival"] = arrival(lab, options.arrivals)
+            port.claim("benchmark")
             have = 0
             for length in options.queue:
                 port.heartbeat()

@@ -137,11 +137,11 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
     mode = mode_of(ledger, pool)
     if releasing(ledger, pool.name):
         causes.append(
-            Cause("mode", f"pool {pool.name} is being handed back", change=f"`horae mode {pool.name} enforce`")
+            Cause("mode", f"pool {pool.name} is being handed back", change=f"`horae config mode {pool.name} enforce`")
         )
     elif mode.value != "enforce":
         text = f"pool {pool.name} is in mode {mode}: nothing is started or stopped by us"
-        causes.append(Cause("mode", text, change=f"`horae mode {pool.name} enforce`"))
+        causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`"))
     if books.maintenance is not None:
         causes.append(Cause("mode", f"maintenance: {books.maintenance}", change="the end of the maintenance"))
     return causes

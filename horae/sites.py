@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,17 +22,48 @@ from typing import Any, Protocol
 from policy.model import BadInput
 
 
+class Place(Protocol):
+    """Text that a site keeps elsewhere than in a file of this host, such as a scheduler's settings behind REST.
+
+    `name` says where, is not an absolute path, and is all that `Site.place` needs to open it again. Reading and
+    writing raise BadInput or PortError.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self) -> bytes | None: ...
+
+    def write(self, data: bytes | None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file as it is to be. `after` None: the file goes."""
+    """One file as it is to be, or one place. `after` None: the file goes."""
 
     path: Path
     after: bytes | None
     why: str
     mode: int = 0o644
+    place: Place | None = None  #: then `path` is not looked at
+
+    @property
+    def name(self) -> str:
+        return self.place.name if self.place else str(self.path)
+
+    def now(self) -> bytes | None:
+        return self.place.read() if self.place else _read(self.path)
+
+    def make(self) -> None:
+        if self.place:
+            self.place.write(self.after)
+        else:
+            _put(self.path, self.after, self.mode)
 
 
 class Site(Protocol):
+    """A site whose changes have places also has `place(name) -> Place`, by which `uninstall` opens them again."""
+
     def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         """Files to change, and commands for the administrator to run after that. Raises BadInput."""
         ...
@@ -51,16 +82,16 @@ def site(kind: str) -> Site:
 
 def pending(changes: Iterable[Change]) -> list[Change]:
     """Those that would change anything."""
-    return [change for change in changes if _read(change.path) != change.after]
+    return [change for change in changes if change.now() != change.after]
 
 
 def diff(change: Change) -> str:
-    before, after = _read(change.path) or b"", change.after or b""
+    before, after = change.now() or b"", change.after or b""
     lines = difflib.unified_diff(
         before.decode(errors="replace").splitlines(keepends=True),
         after.decode(errors="replace").splitlines(keepends=True),
-        str(change.path) if before else "/dev/null",
-        str(change.path) if change.after is not None else "/dev/null",
+        change.name if before else "/dev/null",
+        change.name if change.after is not None else "/dev/null",
     )
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
 
@@ -69,24 +100,28 @@ def apply(changes: Sequence[Change], record: Path) -> None:
     """Write them, and first what was there into `record`. Raises BadInput for what cannot be written."""
     known = _load(record)
     for change in pending(changes):
-        key = str(change.path)
-        before = _read(change.path)
-        entry = known.setdefault(key, {"before": _text(before), "mode": _mode(change.path)})
+        mode = None if change.place else _mode(change.path)
+        entry = known.setdefault(change.name, {"before": _text(change.now()), "mode": mode})
         entry["after"] = _digest(change.after)
         _write(record, json.dumps(known, indent=1).encode(), 0o600)
-        _put(change.path, change.after, change.mode)
+        change.make()
 
 
-def restore(record: Path) -> tuple[list[str], list[str]]:
-    """Undo what `record` lists: (restored, left alone because somebody edited it since)."""
+def restore(record: Path, place: Callable[[str], Place] | None = None) -> tuple[list[str], list[str]]:
+    """Undo what `record` lists: (restored, left alone because somebody edited it since).
+
+    `place` opens what is no file of this host.
+    """
     known, done, left = _load(record), [], []
     for key in list(reversed(known)):
-        path, entry = Path(key), known[key]
-        if _digest(_read(path)) != entry["after"]:
+        entry = known[key]
+        opened = None if key.startswith("/") or place is None else place(key)
+        before = base64.b64decode(entry["before"]) if entry["before"] is not None else None
+        change = Change(Path(key), before, "", entry["mode"] or 0o644, opened)
+        if (opened is None and not key.startswith("/")) or _digest(change.now()) != entry["after"]:
             left.append(key)
             continue
-        before = base64.b64decode(entry["before"]) if entry["before"] is not None else None
-        _put(path, before, entry["mode"] or 0o644)
+        change.make()
         done.append(key)
         del known[key]
     if known:

@@ -89,14 +89,15 @@ class Result:
         return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value)
 
 
-Separate = Callable[[Callable[[Variable], float]], Iterable[Row]]
+Separate = Callable[[Result], Iterable[Row]]
 
 
 class Program:
     """A linear or mixed-integer program under construction, and its solves.
 
     Names need not be given: variables are numbered. Build with `variable`, `add`, `maximise`/`minimise`; then `solve`.
-    A solved LP can be changed by `set_bounds` / `set_row` and solved again: HiGHS starts from the last basis.
+    A solved LP can be changed by `set_bounds`, `set_row` and a new goal and solved again: HiGHS starts from the last
+    basis.
     """
 
     def __init__(self) -> None:
@@ -136,10 +137,18 @@ class Program:
         return self.add(Row(coefficients, low=value, up=value))
 
     def maximise(self, coefficients: Mapping[Variable, float]) -> None:
-        self._goal, self._sense, self._live = dict(coefficients), pulp.LpMaximize, None
+        self._aim(coefficients, pulp.LpMaximize)
 
     def minimise(self, coefficients: Mapping[Variable, float]) -> None:
-        self._goal, self._sense, self._live = dict(coefficients), pulp.LpMinimize, None
+        self._aim(coefficients, pulp.LpMinimize)
+
+    def _aim(self, coefficients: Mapping[Variable, float], sense: int) -> None:
+        self._goal, self._sense = dict(coefficients), sense
+        if self._live is not None:  # PuLP hands HiGHS a minimisation, whatever the sense
+            cost = np.zeros(len(self._variables))
+            for variable, value in coefficients.items():
+                cost[variable.index] = value if sense == pulp.LpMinimize else -value
+            self._live.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
 
     # --- changing a solved program (HiGHS keeps its basis) ---
 
@@ -157,7 +166,8 @@ class Program:
         up = old.up if bound is None or old.up is None else bound
         self._rows[row] = Row({**old.coefficients, **new}, low, up)
         if self._live is not None:
-            self._live.changeRowBounds(row, _low(low), _up(up))
+            if bound is not None:
+                self._live.changeRowBounds(row, _low(low), _up(up))
             for variable, value in new.items():
                 self._live.changeCoeff(row, variable.index, value)
 
@@ -181,7 +191,7 @@ class Program:
         the same program again). `heuristics` False: HiGHS spends nothing on sub-programs that look for solutions,
         which is faster for many small programs whose start is good. Neither changes what the optimum is.
 
-        `separate(value_of)` returns the rows that the current optimum violates; it is called until it returns none or
+        `separate(result)` returns the rows that the current optimum violates; it is called until it returns none or
         the time is over (`has_solution` is then False: the point violates rows). `first` are rows of the same kind to
         begin with. Such lazy rows are dropped again when they are slack: they come back if they are needed, and a
         small program re-solves faster than the few extra passes cost. An optimum is one of all rows.
@@ -197,7 +207,7 @@ class Program:
                 elapsed = time.perf_counter() - started
                 return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
             result = self._run(backend, left, seed, gap, start or {}, heuristics)
-            new = list(separate(result.__getitem__)) if separate is not None and result.optimal else []
+            new = list(separate(result)) if separate is not None and result.optimal else []
             if not new:
                 return replace(result, seconds=time.perf_counter() - started, rows=added)
             passes += 1
@@ -209,11 +219,13 @@ class Program:
     def _purge(self, fixed: int, result: Result) -> None:
         """Drop the lazy rows (those from `fixed` on) that are slack at `result`."""
 
-        def slack(row: Row) -> bool:
-            value = sum(c * result[v] for v, c in row.coefficients.items())
-            return abs(value - (row.low if row.low is not None else row.up or 0.0)) > SLACK
-
-        dead = [i for i in range(fixed, len(self._rows)) if slack(self._rows[i])]
+        bound = np.array([row.low if row.low is not None else row.up for row in self._rows[fixed:]], dtype=np.float64)
+        if self._live is not None:
+            value = np.array(self._live.getSolution().row_value, dtype=np.float64)[fixed:]
+        else:
+            lazy = self._rows[fixed:]
+            value = np.array([sum(c * result[v] for v, c in row.coefficients.items()) for row in lazy])
+        dead = [fixed + int(i) for i in np.flatnonzero(np.abs(value - bound) > SLACK)]
         gone = set(dead)
         self._rows = [row for i, row in enumerate(self._rows) if i not in gone]
         if self._live is not None and dead:
@@ -260,7 +272,10 @@ class Program:
         if self._live is None:
             self._build()
             solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed, **options)
-            self._problem.solve(solver)
+            try:
+                self._problem.solve(solver)
+            except IndexError:  # PuLP looks for the rows of a model that HiGHS refused: its coefficients are too large
+                return Result(Termination.NUMERICAL, False, None, None, None, 0.0, Backend.HIGHS)
             self._live = self._problem.solverModel
         else:
             self._live.setOptionValue("time_limit", limit)

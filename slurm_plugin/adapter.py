@@ -51,6 +51,7 @@ REPEAT_S = 3.0  #: a start asked for again within this is the same one
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
 YOUNG_S = 2.0
 _FACTS_AGE_S = 300.0
+_SEES_ALL = frozenset({"Operator", "Administrator"})
 
 
 class SlurmCluster:
@@ -215,6 +216,14 @@ class SlurmCluster:
     # --- who we are ---
 
     def claim(self, token: str) -> None:
+        """Raises FixConfiguration where Slurm hides jobs or nodes from us: free GPUs would be guessed."""
+        if hidden := self.facts().private & {"jobs", "nodes"}:
+            me = self.account()
+            if me not in {"root", self.facts().slurm_user} and self.admin_level(me) not in _SEES_ALL:
+                raise FixConfiguration(
+                    f"PrivateData hides others' {' and '.join(sorted(hidden))} from {me}",
+                    "give Horae's account AdminLevel=Operator, see `horae doctor`",
+                )
         self._spool.prepare()
         self._spool.claim(token, time.time())
         self._token = token
@@ -226,7 +235,7 @@ class SlurmCluster:
     # --- acting ---
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        raise Never("on Slurm, users submit with sbatch (or `horae submit`, which calls it); jobs then arrive held")
+        raise Never("on Slurm, users submit with sbatch, or `horae submit --sbatch=OPTION`; jobs then arrive held")
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:

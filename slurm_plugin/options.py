@@ -10,7 +10,7 @@ from typing import Any
 from policy.model import BadInput
 
 TENANTS = ("account", "user", "qos")
-CLIENTS = ("auto", "command", "slurmrestd")
+CLIENTS = ("auto", "command", "slurmrestd", "pyslurm")
 _REST_URL = re.compile(r"https?://[\w.\-\[\]:]+(?:/[\w./\-]*)?|unix:/\S+")
 STOPS = ("auto", "exit86", "requeuehold")
 
@@ -25,6 +25,7 @@ class Options:
     client: str = "auto"
     rest_url: str = ""  #: slurmrestd: http://HOST:PORT, https://..., unix:/PATH
     rest_token_file: str = ""  #: its token, renewed by the site; without it one is asked of scontrol
+    pyslurm: str = ""  #: the Python that has pyslurm for the commands' host
     requests_per_s: float = 50.0  #: most requests to slurmctld a second, after a burst
     path: str = ""  #: folder of Slurm's commands, when it is not on PATH
     prefix: tuple[str, ...] = ()  #: before each command: `sudo -n -u slurm`
@@ -65,11 +66,11 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options
     for key in ("spool", "state"):
         if values.get(key) and not values[key].startswith("/"):
             raise BadInput("is not an absolute path", where=where, field=key, value=values[key])
-    _check_rest(values, where)
+    _check_clients(values, where)
     return Options(**values)
 
 
-def _check_rest(values: Mapping[str, Any], where: str) -> None:
+def _check_clients(values: Mapping[str, Any], where: str) -> None:
     url = values.get("rest_url", "")
     if url and not _REST_URL.fullmatch(url):
         remedy = "http://HOST:6820, https://HOST/PATH or unix:/run/slurmrestd/slurmrestd.socket"
@@ -78,6 +79,9 @@ def _check_rest(values: Mapping[str, Any], where: str) -> None:
         raise BadInput(
             "slurmrestd needs its address", where=where, field="client", value="slurmrestd", remedy="set rest_url"
         )
+    if values.get("client") == "pyslurm" and not values.get("pyslurm"):
+        remedy = "set pyslurm to the Python it is installed for, such as /opt/pyslurm/bin/python"
+        raise BadInput("pyslurm needs a Python of its own", where=where, field="client", value="pyslurm", remedy=remedy)
 
 
 def _checked(key: str, value: Any, default: Any, where: str) -> Any:

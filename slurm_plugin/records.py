@@ -56,6 +56,8 @@ class JobRow:
     left_s: float | None
     exit_status: int | None  #: wait status of the batch script
     feature: str | None = None
+    #: GPUs by node of a running job that asked for a total over several nodes, where that is known
+    split: tuple[tuple[str, Gpus], ...] = ()
 
     @property
     def held(self) -> bool:
@@ -99,6 +101,7 @@ class Facts:
     private: frozenset[str]
     racks: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> leaf switch
     requests: tuple[float, float] | None = None  #: slurmctld's own limit for us: a second, and in a burst
+    slurm_user: str = ""
 
     @property
     def release(self) -> tuple[int, int]:

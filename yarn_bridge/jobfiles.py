@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.checkpoints import newest_mark
@@ -13,6 +13,7 @@ from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
 from yarn_bridge.hdfs import Hdfs, Status
 from yarn_bridge.memory import CLAIM, FENCE, GATE, LAUNCH, RECORD, SPEC, Phase, Record, Worker, decode, encode
+from yarn_bridge.services import definition_path
 from yarn_bridge.steps import Ack
 
 
@@ -25,6 +26,9 @@ class Seen:
     stamp: float
     unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
     fresh: bool = True  #: its gate was not written by this process yet
+    members: dict[str, Worker] = field(default_factory=dict)
+    acks: dict[str, Ack] = field(default_factory=dict)
+    looked_s: float = 0.0  #: when its service was read last
 
 
 class JobFiles:
@@ -96,6 +100,11 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+
+    def forget_definition(self, record: Record) -> None:
+        """Of its YARN service, which YARN keeps in its owner's home."""
+        path = definition_path(record.service, record.owner)
+        self._hdfs.as_user(record.owner).delete(path.rpartition("/")[0])
 
     # --- the gate ---
 
@@ -209,13 +218,13 @@ class _Checkpoints(Store):
 
 def gate_document(record: Record) -> dict[str, Any]:
     """What the workers read: open to the record's workers, asking them to leave, or closed for good."""
+    listed = [{"name": each.name, "gpus": 1, "host": each.host} for each in record.workers]
     if record.phase is Phase.OPEN:
         first = record.workers[0]
-        listed = [{"name": each.name, "gpus": 1, "host": each.host} for each in record.workers]
         return {"epoch": record.epoch, "state": "open", "members": listed, "port": first.port}
     if record.outcome.ended and record.phase in (Phase.CLEARING, Phase.IDLE):
         return {"epoch": record.epoch, "state": "closed"}
-    return {"epoch": record.epoch, "state": "stop", "grace_s": record.grace_s}
+    return {"epoch": record.epoch, "state": "stop", "members": listed, "grace_s": record.grace_s}
 
 
 def _ack(value: dict[str, Any]) -> Ack | None:

@@ -124,5 +124,6 @@ def _from_markup(text: str) -> tuple[str, str]:
 
 def _sentence(text: str) -> str:
     first = re.split(r"\n\s*at |\n", text.strip(), maxsplit=1)[0]
-    first = re.sub(r"^(?:[\w.$]+\.)?(?:[A-Z]\w*(?:Exception|Error)|java\.lang\.Exception): ", "", first)
+    # The classes that say nothing; any other name may be what the sentence means.
+    first = re.sub(r"^(?:java\.lang\.Exception|java\.io\.IOException): ", "", first)
     return re.sub(r"\s+", " ", first).strip()[:_LONGEST]

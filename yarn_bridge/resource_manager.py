@@ -51,10 +51,11 @@ GRACEFUL, FORCEFUL, THREAD_DUMP = "GRACEFUL_SHUTDOWN", "FORCEFUL_SHUTDOWN", "OUT
 class QueueEdits:
     """One transaction on a mutable scheduler configuration: all of it or nothing."""
 
-    add: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)  #: queue path -> its parameters
-    update: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
+    #: queue path -> its parameters; None takes a parameter away
+    add: Mapping[str, Mapping[str, str | None]] = field(default_factory=lambda: EMPTY)
+    update: Mapping[str, Mapping[str, str | None]] = field(default_factory=lambda: EMPTY)
     remove: Sequence[str] = ()
-    globals: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    globals: Mapping[str, str | None] = field(default_factory=lambda: EMPTY)
 
     def xml(self) -> str:
         """The body: XML, since a JSON body that is wrapped in its name is answered 200 and does nothing."""
@@ -263,8 +264,9 @@ class ResourceManager:
         return self.http.ask("PUT", _BASE + path, owner=owner, json=dict(body)).check(doing)
 
 
-def _entries(parent: ET.Element, parameters: Mapping[str, str]) -> None:
+def _entries(parent: ET.Element, parameters: Mapping[str, str | None]) -> None:
     for key, value in parameters.items():
         entry = ET.SubElement(parent, "entry")
         ET.SubElement(entry, "key").text = key
-        ET.SubElement(entry, "value").text = value
+        if value is not None:
+            ET.SubElement(entry, "value").text = value

@@ -31,7 +31,7 @@ ANYWHERE = "*"
 HOST_ATTRIBUTE = "nm.yarn.io/host"
 #: a worker's end never holds its GPU: a new container is asked for, and the bridge decides what the gang does
 RESTART = "ON_FAILURE"
-EXTRA_QUEUE, EXTRA_SERVICE, EXTRA_WORKER, EXTRA_ROLES = "yarn.queue", "yarn.service", "yarn.worker", "yarn.roles"
+EXTRA_QUEUE, EXTRA_SERVICE, EXTRA_WORKER = "yarn.queue", "yarn.service", "yarn.worker"
 
 
 def service_name(job: JobId) -> str:
@@ -46,8 +46,6 @@ def check(job: JobId, spec: JobSpec) -> None:
         raise Never(f"{job!r} cannot be a job's id on YARN: letters, digits and ._+@=- only, at most 200")
     for name in (EXTRA_SERVICE, EXTRA_WORKER):
         _part(spec, name)
-    if EXTRA_ROLES in spec.extra:
-        raise Never(f"{job} asks for members beside its workers ({EXTRA_ROLES}): this bridge runs workers only")
     if spec.command == ():
         raise Never(f"{job} has no command")
 

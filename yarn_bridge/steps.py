@@ -300,7 +300,8 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     # An application master that has just been replaced does not list its workers yet: the ResourceManager's own
     # count, or a successor at the gate, must say so too.
     replaced = any(name in living and name not in ours for name in facts.members)
-    if gone and (replaced or facts.app.gpus < len(record.workers) - (len(told))):
+    left = sum(ack.state == State.COMPLETED for ack in told.values())  # all others come back to the gate
+    if gone and (replaced or facts.app.gpus < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
 

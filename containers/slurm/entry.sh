@@ -16,8 +16,17 @@ while [ ! -f $secret/munge.key ]; do sleep .1; done
 install -o munge -g munge -m 400 $secret/munge.key /etc/munge/munge.key
 install -o slurm -g slurm -m 400 $secret/jwt.key /run/slurm/jwt.key
 runuser -u munge -- munged --force
+while [ ! -f /etc/slurm/slurm.conf ]; do sleep .1; done
 
 wait_port() { while ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep .1; done; }
+
+# The lab's users and Horae's Operator: slurmdbd needs a moment before it takes them.
+accounts() {
+  until sacctmgr -nP show user horae format=adminlevel 2> /dev/null | grep -q Operator; do
+    printf 'add account lab Description=lab Organization=lab\nadd user alice,bob account=lab\nadd user horae account=lab adminlevel=Operator\n' |
+      sacctmgr -i > /dev/null 2>&1 || sleep .5
+  done
+}
 
 start_sshd() {
   [ -d $secret/ssh ] || return 0
@@ -47,7 +56,9 @@ case $role in
     [ -z "$WITH_DBD" ] || wait_port dbd 6819
     # slurmctld may be killed and started again inside the container: bad days need the container to live on
     trap 'kill $(cat /run/slurmctld/slurmctld.pid 2>/dev/null) 2>/dev/null; exit 0' TERM INT
+    chown 2003:slurm /shared/horae/spool && chmod 2775 /shared/horae/spool
     runuser -u slurm -- slurmctld
+    [ -z "$ACCOUNTS" ] || accounts &
     while :; do sleep 3600 & wait $!; done
     ;;
   rest)
@@ -61,6 +72,15 @@ case $role in
     ;;
   login)
     start_sshd
+    install -d -o horae -g horae /var/lib/horae /run/horae
+    for bundle in /bundle/horae-*-py"$(python3 -c 'import sys; print("%d%d" % sys.version_info[:2])')"/install.sh; do
+      [ ! -x "$bundle" ] || "$bundle" /opt/horae
+    done
+    if [ -x /opt/horae/bin/horae ]; then
+      ln -sf /opt/horae/bin/horae /opt/horae/bin/horae-exec /usr/local/bin/
+      until scontrol ping 2> /dev/null | grep -q UP; do sleep .5; done
+      runuser -u horae -- /opt/horae/bin/horae serve /etc/slurm/horae/config.yaml &
+    fi
     while :; do sleep 3600 & wait $!; done
     ;;
   *)

@@ -36,6 +36,7 @@ def optional() -> dict[str, str]:
         "reference/config.md": config_file(),
         "reference/policies.md": policies(),
         "reference/instance.md": instance(),
+        "reference/submarine.md": submarine(),
     }
 
 
@@ -172,6 +173,13 @@ def config_file() -> str:
 
     text = re.sub(r"\n {4}", "\n    ", (config.__doc__ or "").strip())
     return "\n".join(["# Configuration", "", text, *_form(config.Config.model_json_schema())])
+
+
+def submarine() -> str:
+    from yarn_bridge.submarine import markdown
+
+    head = "# Submarine's options\n\nMade from the list that `horae submarine job run` obeys. "
+    return head + "[Guide](../howto/submarine.md). `since` is Submarine's release.\n\n" + markdown() + "\n"
 
 
 def instance() -> str:

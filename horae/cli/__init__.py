@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
     "history": ("horae.cli.history", "List what happened to a job, a tenant or the cluster."),
     "cancel": ("horae.cli.cancel", "End jobs for good."),
+    "hold": ("horae.cli.hold", "Keep jobs from running; a running one checkpoints and leaves."),
+    "unhold": ("horae.cli.hold", "Let held jobs run again."),
     "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
@@ -37,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
-    ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "cancel")),
+    ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )

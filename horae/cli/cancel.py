@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli.many import for_each
 from horae.cli.options import Json, Socket, connect, example, job_names
 
 SETTINGS = {"epilog": example("horae cancel 17 18 --why 'wrong data set'")}
@@ -23,23 +23,5 @@ def cancel(
     The cluster stops them at once, without a last checkpoint. Several jobs: all are tried; the exit code is 1 if
     some could not be ended.
     """
-    from horae.api.errors import ApiError
-
     client = connect(socket)
-    answers: dict[str, Any] = {}
-    for job in jobs:
-        try:
-            answers[job] = client.cancel(job, why)
-        except ApiError as error:
-            if len(jobs) == 1:
-                raise
-            answers[job] = {"error": {"code": error.code.value, "message": error.message}}
-    if as_json:
-        screen.emit_json({"jobs": answers})
-    for job, answer in answers.items():
-        if "error" in answer:
-            exits.say(f"{job}: {answer['error']['message']}")
-        elif not as_json:
-            print(f"job {job}: {answer['text']}")
-    if any("error" in answer for answer in answers.values()):
-        raise typer.Exit(exits.NO)
+    for_each(jobs, lambda job: client.cancel(job, why), as_json=as_json)

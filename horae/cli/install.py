@@ -12,9 +12,11 @@ from horae.cli import screen
 from horae.cli.options import Json, example
 from policy.model import BadInput
 
-SETTINGS = {"epilog": example("horae install slurm --set partition=gpu", "horae install slurm --yes")}
+SETTINGS = {
+    "epilog": example("horae install slurm --set partitions=gpu", "horae install yarn --set rm=http://rm:8088 --yes")
+}
 RECORD = Path("/var/lib/horae/installed.json")
-Kind = Annotated[str, typer.Argument(help="slurm")]
+Kind = Annotated[str, typer.Argument(help="slurm or yarn")]
 Yes = Annotated[bool, typer.Option("--yes", help="write; without it, only show")]
 Record = Annotated[Path, typer.Option("--record", help="where it is noted what was there before")]
 Set = Annotated[
@@ -27,13 +29,13 @@ def install(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = REC
     changes, commands = sites.site(kind).changes(_pairs(set_ or []))
     waiting = sites.pending(changes)
     if as_json:
-        shown = [{"path": str(c.path), "why": c.why, "diff": sites.diff(c)} for c in waiting]
+        shown = [{"path": c.name, "why": c.why, "diff": sites.diff(c)} for c in waiting]
         if yes:
             sites.apply(changes, record)
         screen.emit_json({"changes": shown, "written": yes, "commands": list(commands) if waiting else []})
         return
     for change in waiting:
-        print(f"# {change.path}: {change.why}")
+        print(f"# {change.name}: {change.why}")
         print(sites.diff(change), end="")
     if not waiting:
         print("nothing to change: everything is in place")
@@ -50,11 +52,11 @@ def install(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = REC
 
 def uninstall(kind: Kind, yes: Yes = False, record: Record = RECORD, as_json: Json = False) -> None:
     """Put back, byte for byte, what install changed; files that were edited since are left alone and named."""
-    sites.site(kind)
+    site = sites.site(kind)
     if not yes and not as_json:
         print(f"nothing was written: with --yes, everything noted in {record} is put back")
         return
-    done, left = sites.restore(record) if yes else ([], [])
+    done, left = sites.restore(record, getattr(site, "place", None)) if yes else ([], [])
     if as_json:
         screen.emit_json({"restored": [str(p) for p in done], "left_alone": [str(p) for p in left], "written": yes})
     else:

@@ -29,8 +29,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="machine-readable")]
 
 
 @app.command("list")
-def list_labs() -> None:
+def list_labs(as_json: AsJson = False) -> None:
     """The kinds of lab, their releases and engines."""
+    if as_json:
+        found = {name: {"releases": list(lab.releases), "engines": list(lab.engines)} for name, lab in labs().items()}
+        print(json.dumps(found, indent=1, sort_keys=True))
+        return
     for name, lab in sorted(labs().items()):
         print(f"{name:10} {', '.join(lab.releases):24} {', '.join(lab.engines)}")
 

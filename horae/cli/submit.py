@@ -13,7 +13,10 @@ from policy.model import BadInput
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    "epilog": example("horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90"),
+    "epilog": example(
+        "horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90",
+        "horae submit -g 1:8 -c ck --sbatch=--partition=gpu --sbatch=--time=12:00:00 -- python train.py",
+    ),
 }
 
 
@@ -44,7 +47,14 @@ def submit(
     retries: Annotated[int | None, typer.Option(help="Failures after which it is failed for good.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the job; repeat.")] = None,
     cwd: Annotated[Path | None, typer.Option(help="Working folder; default: the present one.")] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option("--sbatch", help="On Slurm: hand it in by sbatch, with this option of its; repeat for more."),
+    ] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
+    ] = None,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
@@ -80,13 +90,40 @@ def submit(
             )
         jobs = _from_sweep(sweep, folder)
     else:
+        if file is None:
+            _complete(given)
         jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
-    numbers = connect(socket).submit(jobs)
+    if sbatch and cluster not in (None, "slurm"):
+        raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
+    numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
     if as_json:
         screen.emit_json({"jobs": numbers})
     else:
         for number in numbers:
             print(f"Submitted job {number}")
+
+
+def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:
+    """Through Slurm, whose users own their jobs: no arbiter is asked."""
+    import getpass
+    import json
+    from importlib.metadata import entry_points
+
+    from horae.api.forms import read_jobs
+
+    forms = read_jobs(json.dumps({"jobs": jobs}), "horae submit")
+    owner = getpass.getuser()
+    specs = [form.spec(owner=owner, cwd=str(Path.cwd())) for form in forms]
+    (point,) = entry_points(group="horae.submitters", name="slurm")
+    return list(point.load()(specs, options))
+
+
+def _complete(given: dict[str, Any]) -> None:
+    """Raises BadInput for what a job without a file cannot do without."""
+    if "command" not in given:
+        raise BadInput("names no program", field="command", remedy="horae submit --gpus 1:4 -- python train.py")
+    if "gpus" not in given:
+        raise BadInput("is missing", field="--gpus", remedy="one number (4), a range (1:8 or 2:), or a list (1,2,4,8)")
 
 
 def _environment(words: list[str]) -> dict[str, str]:

@@ -185,7 +185,8 @@ def _run_gate(options: argparse.Namespace) -> int:
         code = supervisor.run()
         if mirror is not None:
             mirror.finish()
-        gate.acknowledge(epoch, supervisor.state, code, supervisor.mark, supervisor.native)
+        own = code if supervisor.exit_code is None else supervisor.exit_code
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
         if not comes_back(supervisor.state):
             return code
 

@@ -122,6 +122,10 @@ class Gate:
             if value.get("state") == "closed":
                 return None
             epoch = value.get("epoch")
+            if value.get("state") == "stop" and isinstance(epoch, int) and epoch > after and self._listed(value):
+                # It opened and said stop between two looks: nothing was begun, and nobody need wait for us.
+                after = epoch
+                self.acknowledge(epoch, State.STOPPED, protocol.EXIT_STOPPED, None, "asked to stop before it began")
             if value.get("state") == "open" and isinstance(epoch, int) and epoch > after:
                 try:
                     return Opening(value, self._name)
@@ -137,7 +141,9 @@ class Gate:
 
         def ask() -> bool:
             if self._name in waiting:
-                self._put("done/" + self._name, {"epoch": opening.epoch})
+                # Tried once: the supervisor asks again, and must hear its own signals meanwhile.
+                if not self._tried("done/" + self._name, {"epoch": opening.epoch}):
+                    return False
                 waiting.remove(self._name)
             waiting[:] = [name for name in waiting if not self._is_done(name, opening.epoch)]
             return not waiting
@@ -157,15 +163,24 @@ class Gate:
     def watch(self, epoch: int, folder: JobFolder) -> "Callable[[], Watch]":
         return lambda: Watch(self, epoch, folder)
 
+    def _listed(self, value: Dict[str, Any]) -> bool:
+        members = value.get("members")
+        return isinstance(members, list) and any(
+            isinstance(each, dict) and each.get("name") == self._name for each in members
+        )
+
     def _put(self, name: str, value: Dict[str, Any]) -> None:
+        while not self._tried(name, value):
+            time.sleep(_POLL_S)
+
+    def _tried(self, name: str, value: Dict[str, Any]) -> bool:
         data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
-        while True:
-            try:
-                documents.put("%s/%s" % (self._url, name), data)
-                return
-            except OSError as error:
-                self._complain("cannot write %s: %s" % (name, error))
-                time.sleep(_POLL_S)
+        try:
+            documents.put("%s/%s" % (self._url, name), data)
+        except OSError as error:
+            self._complain("cannot write %s: %s" % (name, error))
+            return False
+        return True
 
     def _complain(self, text: str) -> None:
         if text != self._trouble:

@@ -92,6 +92,11 @@ class Supervisor:
                 break
         return self._finish(verdict)
 
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The gang's own, once it has ended; `run` returns the supervisor's."""
+        return self._code
+
     def say(self, text: str) -> None:
         self.spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 

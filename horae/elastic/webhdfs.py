@@ -3,20 +3,32 @@
     webhdfs://namenode:9870/user/alice/checkpoints      swebhdfs:// for HTTPS
     hdfs://namenode:8020/user/alice/checkpoints         needs $HORAE_WEBHDFS=http://namenode:9870
 
+Several NameNodes are written with commas (`http://nn1:9870,http://nn2:9870`, `webhdfs://nn1:9870,nn2:9870/...`): the
+active one is found by asking. A checkpoint's upload and download wait a while for a NameNode that restarts, is in safe
+mode or changes over, and for a DataNode that is lost; other trouble, a quota above all, is told at once.
+
 Who asks: a delegation token ($HORAE_HDFS_TOKEN, or a file named by $HORAE_HDFS_TOKEN_FILE, read at every request so
-that it can be renewed), else `user.name` ($HADOOP_USER_NAME, else this process's user). A request goes to the
-NameNode, which redirects data to a DataNode; the redirect carries the token itself.
+that it can be renewed), else the one that YARN gave this container, else `user.name` ($HADOOP_USER_NAME, else this
+process's user). A request goes to the NameNode, which redirects data to a DataNode; the redirect carries the token
+itself.
 """
 
+import contextlib
+import functools
 import getpass
 import http.client
 import json
 import os
 import shutil
+import socket
 import tempfile
+import time
 import urllib.parse
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
+from . import protocol
+from .container_tokens import hdfs_token
+from .hdfserrors import HdfsError, refusal
 from .stores import Store, register_store, sizes_of
 
 ENV_ADDRESS = "HORAE_WEBHDFS"
@@ -26,21 +38,24 @@ _PREFIX = "/webhdfs/v1"
 _TEMPORARY = ".tmp-"
 _PIECE = 1 << 20
 _TIMEOUT_S = 60.0
+_PATIENCE_S = 30.0  #: of an upload or download; at most half of the job's grace
+_PAUSE_S = 1.0
 
 
-class HdfsError(OSError):
-    """HDFS refused; the text is its own."""
+#: Addresses of a site's NameNodes -> the one that was active last.
+_active: "Dict[Tuple[str, ...], str]" = {}
+T = TypeVar("T")
 
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__("HDFS: %s (HTTP %d)" % (text, status))
-        self.status = status
+
+class Away(ConnectionError):
+    """A NameNode that does not answer, or breaks off."""
 
 
 class Hdfs:
-    """The few operations that checkpoints need. Paths are absolute."""
+    """The few operations that checkpoints need. Paths are absolute. `bases`: http://host:port of each NameNode."""
 
-    def __init__(self, base: str) -> None:
-        self._base = urllib.parse.urlsplit(base)
+    def __init__(self, *bases: str) -> None:
+        self._bases = bases
 
     def get(self, path: str, write: Callable[[bytes], Any]) -> bool:
         """Pass the file's bytes to `write`; False when there is none."""
@@ -50,11 +65,18 @@ class Hdfs:
             if error.status == 404:
                 return False
             raise
+        left = None if response.length is None else int(response.length)
         try:
             while True:
-                piece = response.read(_PIECE)
+                try:
+                    piece = response.read(_PIECE)
+                except http.client.HTTPException as error:
+                    raise ConnectionError("HDFS broke off %s: %s" % (path, type(error).__name__)) from None
                 if not piece:
+                    if left:
+                        raise ConnectionError("HDFS broke off %s: %d bytes are missing" % (path, left))
                     return True
+                left = None if left is None else left - len(piece)
                 write(piece)
         finally:
             connection.close()
@@ -121,15 +143,7 @@ class Hdfs:
             query["delegation"] = token
         else:
             query["user.name"] = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        return urllib.parse.urlunsplit(
-            (
-                self._base.scheme,
-                self._base.netloc,
-                _PREFIX + urllib.parse.quote(path),
-                urllib.parse.urlencode(query),
-                "",
-            )
-        )
+        return "%s%s?%s" % (_PREFIX, urllib.parse.quote(path), urllib.parse.urlencode(query))
 
     def _json(self, method: str, address: str) -> Any:
         response, connection = self._open(method, address)
@@ -142,7 +156,29 @@ class Hdfs:
     def _open(
         self, method: str, address: str, source: Any = None, size: int = 0
     ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
-        """The final answer, one redirect followed. Data goes only where the NameNode sends it. Raises OSError."""
+        """The active NameNode's answer. Raises OSError: HdfsError, or ConnectionError where somebody is away."""
+        trouble: OSError = Away("no NameNode is known")
+        first = _active.get(self._bases)
+        for base in sorted(self._bases, key=lambda each: each != first):
+            try:
+                answer = self._follow(method, base + address, source, size)
+            except HdfsError as error:
+                if not error.standby:
+                    _active[self._bases] = base  # a refusal is an answer
+                    raise
+                trouble = error
+            except Away as error:
+                if not isinstance(trouble, HdfsError):
+                    trouble = error
+            else:
+                _active[self._bases] = base
+                return answer
+        raise trouble
+
+    def _follow(
+        self, method: str, address: str, source: Any, size: int
+    ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
+        """One redirect is followed: data goes only where the NameNode sends it."""
         for hop in range(3):
             connection = _connect(address)
             target = urllib.parse.urlsplit(address)
@@ -156,21 +192,23 @@ class Hdfs:
             try:
                 connection.request(method, path, body=body, headers=headers)
                 response = connection.getresponse()
-            except http.client.HTTPException as error:
+            except (http.client.HTTPException, OSError) as error:
                 connection.close()
-                # Not its own words: they may hold the address, and the address holds the token.
-                raise OSError("%s: %s" % (target.netloc, type(error).__name__)) from None
-            except OSError:
-                connection.close()
-                raise
+                # Not always its own words: they may hold the address, and the address holds the token.
+                why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+                if not hop:
+                    raise Away("the NameNode %s does not answer: %s" % (target.netloc, why)) from None
+                raise ConnectionError(
+                    "the NameNode sends data to %s, which cannot be reached from here: %s" % (target.netloc, why)
+                ) from None
             if response.status in (301, 302, 303, 307, 308):
                 address = response.headers.get("Location", "")
                 connection.close()
                 continue
             if response.status >= 400:
-                text = _complaint(response.read())
+                refused = refusal(response.status, response.read(), response.headers.get("Content-Type"))
                 connection.close()
-                raise HdfsError(response.status, text)
+                raise refused
             return response, connection
         raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
 
@@ -181,6 +219,8 @@ class HdfsStore(Store):
     def __init__(self, url: str) -> None:
         self.url = url
         self._hdfs, self._path = locate(url)
+        grace_s = float(os.environ.get(protocol.ENV_GRACE) or 2 * _PATIENCE_S)
+        self._patience_s = min(_PATIENCE_S, grace_s / 2)
 
     def entries(self) -> List[str]:
         names = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path) if each["type"] == "DIRECTORY"]
@@ -196,16 +236,21 @@ class HdfsStore(Store):
 
     def fetch(self, entry: str) -> str:
         folder = tempfile.mkdtemp(prefix="horae-fetch-")
+        patience = Patience(self._patience_s)
         try:
-            for path in self.sizes(entry):
+            for path in patience.with_(lambda: self.sizes(entry)):
                 local = os.path.join(folder, path)
                 os.makedirs(os.path.dirname(local), exist_ok=True)
-                with open(local, "wb") as file:
-                    self._hdfs.get("%s/%s/%s" % (self._path, entry, path), file.write)
+                patience.with_(functools.partial(self._download, "%s/%s/%s" % (self._path, entry, path), local))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return folder
+
+    def _download(self, remote: str, local: str) -> None:
+        with open(local, "wb") as file:
+            if not self._hdfs.get(remote, file.write):
+                raise FileNotFoundError("%s is gone from HDFS" % remote)
 
     def done(self, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -215,17 +260,33 @@ class HdfsStore(Store):
 
     def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
         temporary = "%s/%s%s.%s" % (self._path, _TEMPORARY, entry, os.urandom(4).hex())
-        self._hdfs.make_folder(temporary)
+        patience = Patience(self._patience_s)
         try:
+            patience.with_(lambda: self._hdfs.make_folder(temporary))
             for path, size in sorted(sizes_of(folder).items()):
-                with open(os.path.join(folder, path), "rb") as file:
-                    self._hdfs.put("%s/%s" % (temporary, path), file, size)
-            last_check()
-            self._hdfs.rename(temporary, "%s/%s" % (self._path, entry))
-        except BaseException:
-            self._hdfs.delete(temporary)
+                local = os.path.join(folder, path)
+                patience.with_(functools.partial(self._upload, local, "%s/%s" % (temporary, path), size))
+            patience.with_(lambda: self._put_in_place(temporary, entry, last_check))
+        except BaseException as error:
+            if not passes(error):  # where HDFS is away this would only wait
+                with contextlib.suppress(OSError):  # the next start sweeps
+                    self._hdfs.delete(temporary)
             raise
         shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, local: str, remote: str, size: int) -> None:
+        with open(local, "rb") as file:
+            self._hdfs.put(remote, file, size)
+
+    def _put_in_place(self, temporary: str, entry: str, last_check: Callable[[], None]) -> None:
+        last_check()
+        try:
+            self._hdfs.rename(temporary, "%s/%s" % (self._path, entry))
+        except FileExistsError:
+            # Renamed by an earlier attempt whose answer was lost: then the temporary name is gone.
+            names = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path)]
+            if entry not in names or temporary.rpartition("/")[2] in names:
+                raise
 
     def abandon(self, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -256,13 +317,37 @@ def locate(url: str) -> "Tuple[Hdfs, str]":
     parts = urllib.parse.urlsplit(url)
     path = parts.path.rstrip("/") or "/"
     if parts.scheme in ("webhdfs", "swebhdfs"):
-        return Hdfs("%s://%s" % ("https" if parts.scheme == "swebhdfs" else "http", parts.netloc)), path
-    base = os.environ.get(ENV_ADDRESS, "")
-    if not base:
+        scheme = "https" if parts.scheme == "swebhdfs" else "http"
+        return Hdfs(*("%s://%s" % (scheme, each) for each in parts.netloc.split(","))), path
+    bases = [each.strip().rstrip("/") for each in os.environ.get(ENV_ADDRESS, "").split(",") if each.strip()]
+    if not bases:
         raise ValueError(
             "%s: set %s to the NameNode's HTTP address, or use webhdfs://host:port/..." % (url, ENV_ADDRESS)
         )
-    return Hdfs(base.rstrip("/")), path
+    return Hdfs(*bases), path
+
+
+class Patience:
+    """Waiting for trouble that passes, over all steps of one errand together."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def with_(self, step: Callable[[], T]) -> T:
+        """The step's result; it is taken again while its trouble may pass. Raises OSError."""
+        while True:
+            try:
+                return step()
+            except OSError as error:
+                if not passes(error) or self._left <= 0:
+                    raise
+                self._left -= _PAUSE_S
+                time.sleep(_PAUSE_S)
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same may succeed later without anybody's doing."""
+    return error.passes if isinstance(error, HdfsError) else isinstance(error, (ConnectionError, socket.timeout))
 
 
 def register() -> None:
@@ -282,12 +367,4 @@ def _token() -> str:
     if path:
         with open(path) as file:
             return file.read().strip()
-    return os.environ.get(ENV_TOKEN, "")
-
-
-def _complaint(body: bytes) -> str:
-    """The message of a RemoteException, or the body's first words."""
-    try:
-        return str(json.loads(body.decode())["RemoteException"]["message"]).splitlines()[0]
-    except (ValueError, KeyError, TypeError, IndexError):
-        return body[:200].decode(errors="replace").strip() or "no explanation"
+    return os.environ.get(ENV_TOKEN, "") or hdfs_token()

@@ -31,6 +31,7 @@ from horae.elastic.protocol import State
 from horae.elastic.run import checkpoint_url
 from horae.elastic.stores import open_store
 from horae.local import specfile
+from horae.local.keeping import Keeper, leftovers
 from horae.local.launch import Launcher
 from horae.local.logs import LogReader
 from horae.local.options import LocalOptions
@@ -61,9 +62,11 @@ class LocalCluster:
         with _mending(f"cannot use {self._state}"):
             for folder in (self._state, self._state / "jobs", self._state / "nodes"):
                 folder.mkdir(parents=True, exist_ok=True)
+            leftovers(self._state / "jobs")
         self._records = Records(self._state / "jobs")
         self._logs = LogReader()
         self._launcher = Launcher(options.python)
+        self._keeper = Keeper(self._state / "jobs", options.keep_s)
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -81,6 +84,8 @@ class LocalCluster:
             records = self._records.scan()
             health = self._health()
             records = [self._settled(self._struck(record, health)) for record in records]
+            gone = set(self._keeper.clear(records))
+            records = [record for record in records if record.id not in gone]
             foreign: dict[str, int] = {}
             for record in records:
                 if record.released:

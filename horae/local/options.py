@@ -6,6 +6,7 @@ nodes: "v100:2x4,k80:2x2"             virtual: 2 nodes of 4 v100 (v100-1, v100-2
 nodes:                                virtual, one by one
   - {name: n1, gpu_type: v100, gpus: 4, rack: r1, cpus: 8, memory: 16000000000}
 speeds: {v100: 1.0, k80: 0.4}         relative speed by GPU type, told to trainers as HORAE_SPEED (a demo's toy)
+keep_s: 604800                        folders (log, account) of jobs that ended so long ago go; null: never. A week
 python: /usr/bin/python3              interpreter of the supervisor; default: the arbiter's own
 """
 
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from horae.local import gpus
-from policy.model import EMPTY, BadInput, GpuType, Node
+from policy.model import EMPTY, BadInput, GpuType, Node, Seconds
 
 _GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:(\d+)x)?(\d+)$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*$")
 _FIELDS = frozenset({"name", "gpu_type", "gpus", "rack", "cpus", "memory"})
-_OPTIONS = frozenset({"state", "nodes", "speeds", "python"})
+_OPTIONS = frozenset({"state", "nodes", "speeds", "python", "keep_s"})
+#: A week: as long as an arbiter remembers ended jobs unless it is told otherwise.
+KEEP_S: Seconds = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class LocalOptions:
     nodes: tuple[Node, ...]
     speeds: Mapping[GpuType, float] = field(default_factory=lambda: EMPTY)
     python: str = sys.executable
+    keep_s: Seconds | None = KEEP_S  #: how long the folder of an ended job stays; None: for ever
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)  #: real GPUs' indices, by node
 
     def slots(self, node: Node) -> tuple[int, ...]:
@@ -72,6 +76,7 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
         nodes=nodes,
         speeds=_speeds(options.get("speeds", {})),
         python=str(options.get("python") or sys.executable),
+        keep_s=_keep_s(options.get("keep_s", KEEP_S)),
         devices={node.name: indices for node, indices in found},
     )
 
@@ -132,6 +137,14 @@ def _node(entry: object, where: str) -> Node:
         cpus=None if cpus is None else float(cpus),
         memory=None if memory is None else int(memory),
     )
+
+
+def _keep_s(value: object) -> Seconds | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise BadInput("seconds, or null", field="keep_s", value=value, remedy="604800 is a week; null keeps for ever")
+    return float(value)
 
 
 def _speeds(value: object) -> Mapping[GpuType, float]:

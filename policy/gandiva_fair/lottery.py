@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 Homes = Mapping[str, Mapping[str, int]]
+#: Draws a job and quantum. Where tickets differ by many orders of magnitude, a job that fits might not be drawn in a
+#: lifetime; after these, those that do not run yet draw among themselves.
+DRAWS = 100
 
 
 class _Room:
@@ -54,6 +57,7 @@ def gang_lottery(
             waiting.append(job)
     names = sorted(homes)
     upto = list(itertools.accumulate(tickets[n] for n in names))
+    draws = DRAWS * len(names)
     # Whoever runs or does not fit stays so: room only shrinks. So one look at each tells when nobody is left.
     could = (n for n in names if tickets[n] > 0)
     candidate = next(could, None)
@@ -61,6 +65,11 @@ def gang_lottery(
         if candidate in running or not room.fits(homes[candidate]):
             candidate = next(could, None)
             continue
+        if not draws:
+            left = {n: tickets[n] for n in names if n not in running}
+            running.update(dict.fromkeys(_without_replacement(left, homes, room, random)))
+            break
+        draws -= 1
         winner = names[bisect.bisect_right(upto, random.random() * upto[-1], 0, len(names) - 1)]
         if not serve(winner):
             waiting.append(winner)
@@ -69,10 +78,15 @@ def gang_lottery(
 
 def backfill_lottery(homes: Homes, tickets: Mapping[str, float], free: Mapping[str, int], random: Random) -> list[str]:
     """Who runs this quantum."""
-    room = _Room(free)
+    return _without_replacement(tickets, homes, _Room(free), random)
+
+
+def _without_replacement(tickets: Mapping[str, float], homes: Homes, room: _Room, random: Random) -> list[str]:
+    """Winners that fit. Drawing without replacement by tickets is drawing a waiting time of rate `tickets` each
+    (Efraimidis and Spirakis)."""
+    names = sorted(n for n in tickets if n in homes and tickets[n] > 0)
+    waits = {n: -math.log(1.0 - random.random()) / tickets[n] for n in names}
     running: list[str] = []
-    # Drawing without replacement by tickets is drawing a waiting time of rate `tickets` each (Efraimidis, Spirakis).
-    waits = {n: -math.log(1.0 - random.random()) / tickets[n] for n in sorted(homes) if tickets[n] > 0}
     for winner in sorted(waits, key=waits.__getitem__):
         if room.fits(homes[winner]):
             running.append(winner)

@@ -44,15 +44,17 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     jobs = [j for j in active(snapshot) if placer.possible(j, j.gpus.requested)]
+    able = {j.name for j in jobs}
     for job in snapshot.jobs:
-        if job not in jobs:
+        if job.name not in able:
             placer.drop(job)
+    gpus = {t: placer.free(t) for t in types}
+    # Time on a type that is too small for a gang could never be had.
+    rates = [[_rate(j, t, context) if gpus[t] >= j.gpus.requested else 0.0 for t in types] for j in jobs]
     model = Jobs(
-        np.array([[_rate(j, t, context) for t in types] for j in jobs], dtype=np.float64).reshape(
-            len(jobs), len(types)
-        ),
+        np.array(rates, dtype=np.float64).reshape(len(jobs), len(types)),
         np.array([j.gpus.requested for j in jobs], dtype=np.float64),
-        np.array([placer.free(t) for t in types], dtype=np.float64),
+        np.array(list(gpus.values()), dtype=np.float64),
     )
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
@@ -62,7 +64,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         for job in jobs:
             placer.take(job, placer.keep(job) or EMPTY)
         why = f"the program ended as {answer.solver.termination}: everyone keeps what it holds"
-        return Proposal(placer.taken, state=state, solver=answer.solver, notes=(*notes, why))
+        never = _never(snapshot, able, placer)
+        return Proposal(placer.taken, reasons=never, state=state, solver=answer.solver, notes=(*notes, why))
     order = _priorities(snapshot, jobs, types, answer, first)
     for _, _, _, m, t, _ in order:
         if jobs[m].name not in placer.taken and placer.free(types[t]):
@@ -79,11 +82,21 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     return Proposal(
         allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
         shares=shares,
-        reasons=_reasons(jobs, types, answer, order, placer, context),
+        reasons={**_never(snapshot, able, placer), **_reasons(jobs, types, answer, order, placer, context)},
         state=state,
         solver=answer.solver,
         notes=notes,
     )
+
+
+def _never(snapshot: Snapshot, able: set[JobName], placer: Placer) -> dict[JobName, Reason]:
+    """Jobs with work left that no node could hold as they are requested."""
+    out = {}
+    for job in active(snapshot):
+        if job.name not in able:
+            code = placer.why_not(job, job.gpus.requested)
+            out[job.name] = reasons.waits(job, code, job.gpus.requested, placer)
+    return out
 
 
 def _rate(job: Job, gpu_type: GpuType, context: Context) -> float:
@@ -122,7 +135,7 @@ def _solve(
     n = max(len(jobs), 1)
     # X^isolated: the job alone on a 1/n share of each type, no faster than it can use.
     part = np.minimum(1.0, total / n / np.maximum(model.gang, 1.0))
-    isolated_rate = np.maximum(programs.equal_share(model) * part, 1e-12)
+    isolated_rate = np.maximum(programs.equal_share(model) * part, 1e-30)
     done = np.array([j.work.done for j in jobs])
     return programs.finish_time(model, left, elapsed, (left + done) / isolated_rate, how), notes
 

@@ -8,6 +8,7 @@ help somebody.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,10 @@ from policy.solver import Backend, Program, Result, Variable
 Matrix = NDArray[np.float64]
 #: Relative width of the interval at which the bisection over rho stops.
 RHO = 1e-6
+#: Relative slack of a level that is to be kept, in the tries of the second program.
+SLACK = (1e-9, 1e-6)
+#: Needs beyond this many times what a job can do at best are not told apart.
+FAR = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,54 +72,76 @@ def makespan(jobs: Jobs, left: Matrix, how: Solving) -> Fractions:
 
 
 def finish_time(jobs: Jobs, left: Matrix, elapsed: Matrix, isolated: Matrix, how: Solving) -> Fractions:
-    """The smallest largest rho = (elapsed + left / throughput) / isolated (§4.2, after Themis), by bisection.
+    """The smallest largest rho = (elapsed + left / throughput) / isolated (§4.2, after Themis), between two bounds.
 
     rho is feasible iff all jobs reach left / (rho x isolated - elapsed) together: one program whose needs change, so
-    each solve starts from the last one's basis. `level` is 1 / rho.
+    each solve starts from the last one's basis. Its prices are a bound for every other rho too: needs that cost more
+    than the capacity is worth cannot be met. So a solve at a rho just above the bound either meets it, and the search
+    ends, or raises the bound (Newton's method; bisection where a bound is too weak). `level` is 1 / rho.
     """
+    if not len(jobs.rate):
+        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0))
     model = _Model(jobs)
-    low = float((elapsed / isolated).max(initial=0.0))
-    alone = jobs.rate.max(axis=1, initial=0.0)
+    able = jobs.rate.max(axis=1, initial=0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low = max(low, float(np.where(alone > 0, (elapsed + left / alone) / isolated, 0.0).max(initial=0.0)))
-    high, seconds = max(2 * low, 1.0), 0.0
-    best: Matrix | None = None
-    step = 0
-    while high - low > RHO * high and step < 200:
-        step += 1
-        middle = high if best is None else (low + high) / 2
-        room = middle * isolated - elapsed
+        least = np.where(able > 0, (elapsed + left / able) / isolated, elapsed / isolated)
+    low = float(least.max(initial=0.0))
+
+    def need(rho: float) -> Matrix:
+        room = rho * isolated - elapsed
         with np.errstate(divide="ignore", invalid="ignore"):
-            need = np.where(room > 0, left / room, np.inf)
-        result = model.solve(np.minimum(need, 1e12), how)
+            return np.asarray(np.minimum(np.where(room > 0, left / room, np.inf), 1e60))
+
+    high, seconds = max(2 * low, 1.0), 0.0
+    best: tuple[Matrix, Result] | None = None
+    middle = high
+    for step in range(200):
+        result = model.solve(need(middle), how)
         seconds += result.seconds
         if not result.has_solution:
             break
-        if result[model.level] >= 1 - 1e-9:
-            high, best = middle, need
-        elif best is None:
-            low, high = high, 4 * high
+        if model.level(result) >= 1 - 1e-9:
+            high, best = middle, (need(middle), result)
         else:
-            low = middle
+            low = max(low, middle)
+        price = model.prices(result)
+        if price is not None:
+            low = min(max(low, _bound(price, need, float(price @ need(middle)) * model.level(result), low, high)), high)
+        if best is None:
+            high = max(high, 4 * low)
+            middle = high
+        elif high - low <= RHO * high or high <= RHO * RHO:
+            break
+        else:
+            close = low * (1 + RHO / 2)
+            middle = close if step % 4 and 0 < close < high else (low + high) / 2
     if best is None:
-        if len(jobs.rate):
-            return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.NUMERICAL, None, seconds))
-        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.OPTIMAL, 0.0, seconds))
-    filled = model.fill(best, 1.0, how)
-    summary = replace(filled.summary(), seconds=seconds + filled.seconds)
-    return Fractions(model.values(filled), summary, 1 / high)
+        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.NUMERICAL, None, seconds))
+    return model.filled(best[0], 1.0, 1 / high, replace(best[1], seconds=seconds), how)
+
+
+def _bound(price: Matrix, need: Callable[[float], Matrix], worth: float, low: float, high: float) -> float:
+    """The largest rho (a little less) at which the needs still cost more than the capacity is worth."""
+    if float(price @ need(low)) <= worth:
+        return low
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float(price @ need(middle)) > worth * (1 + 1e-9):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def fifo(jobs: Jobs, how: Solving) -> Fractions:
     """First come first served on the fastest types (§4.2): maximise the sum of throughput / fastest, weighted n - m."""
     model = _Model(jobs)
     n = len(jobs.rate)
-    fastest = jobs.rate.max(axis=1, initial=0.0)
     goal = {
-        model.x[m][t]: (n - m) * float(jobs.rate[m, t] / fastest[m])
+        model.x[m][t]: (n - m) * float(model.unit[m, t])
         for m in range(n)
         for t in range(len(jobs.gpus))
-        if fastest[m] > 0
+        if model.unit[m, t] > 0
     }
     result = model.maximise(goal, how)
     return Fractions(model.values(result), result.summary())
@@ -125,53 +152,78 @@ def _level(jobs: Jobs, need: Matrix, how: Solving) -> Fractions:
     result = model.solve(need, how)
     if not result.has_solution or not len(jobs.rate):
         return Fractions(np.zeros(jobs.rate.shape), result.summary())
-    level = result[model.level]
-    filled = model.fill(need, level, how)
-    summary = replace(filled.summary(), seconds=result.seconds + filled.seconds)
-    return Fractions(model.values(filled if filled.has_solution else result), summary, level)
+    level = model.level(result)
+    return model.filled(need, level, level, result, how)
 
 
 class _Model:
-    """The feasible set, and one row a job: its throughput reaches need x level."""
+    """The feasible set, and one row a job: its throughput reaches need x level.
+
+    Jobs differ by many orders of magnitude, so a row counts in parts of the job's fastest rate, and needs in parts of
+    the largest: every coefficient is at most 1, and so is the level inside the program (`scale` times smaller).
+    """
 
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
         n, k = jobs.rate.shape
+        self.fastest = jobs.rate.max(axis=1, initial=0.0)
+        self.unit = jobs.rate / np.where(self.fastest > 0, self.fastest, 1.0)[:, None]
+        self.scale = 1.0
         p = self.program = Program()
         self.x: list[list[Variable]] = [[p.variable(0.0, None if r > 0 else 0.0) for r in row] for row in jobs.rate]
         for row in self.x:
             p.at_most(dict.fromkeys(row, 1.0), 1.0)
         for t in range(k):
             p.at_most({self.x[m][t]: float(jobs.gang[m]) for m in range(n)}, float(jobs.gpus[t]))
-        self.level = p.variable()
+        self._level = p.variable(0.0, 1.0)
         self._reach = [
-            p.at_least({**dict(zip(row, map(float, rate), strict=True)), self.level: 0.0}, 0.0)
-            for row, rate in zip(self.x, jobs.rate, strict=True)
+            p.at_least({**dict(zip(row, map(float, unit), strict=True)), self._level: 0.0}, 0.0)
+            for row, unit in zip(self.x, self.unit, strict=True)
         ]
-        self._capped = p.at_most({self.level: 1.0}, 1e15)
-        p.maximise({self.level: 1.0})
+        p.maximise({self._level: 1.0})
 
     def _needs(self, need: Matrix) -> None:
-        able = self.jobs.rate.max(axis=1, initial=0.0) > 0
-        for m, row in enumerate(self._reach):
-            self.program.set_row(row, coefficients={self.level: -float(need[m]) if able[m] else 0.0})
+        parts = np.where(self.fastest > 0, need, 0.0) / np.where(self.fastest > 0, self.fastest, 1.0)
+        parts = np.minimum(parts, FAR)
+        self.scale = float(parts.max(initial=0.0)) or 1.0
+        for row, part in zip(self._reach, parts / self.scale, strict=True):
+            self.program.set_row(row, coefficients={self._level: -float(part)})
 
     def solve(self, need: Matrix, how: Solving) -> Result:
         self._needs(need)
         return self.program.solve(time_limit_s=how.time_limit_s, seed=how.seed, backend=how.backend)
 
-    def fill(self, need: Matrix, level: float, how: Solving) -> Result:
-        """The largest total normalised throughput at which every job keeps `level`."""
+    def level(self, result: Result) -> float:
+        """The level reached, in the unit of the needs of the last `solve`."""
+        return result[self._level] / self.scale
+
+    def prices(self, result: Result) -> Matrix | None:
+        """What a unit of each job's need costs; None where the solver gave no prices."""
+        if not result.prices:
+            return None
+        price = np.abs(np.array([result.prices[row] for row in self._reach]))
+        return np.asarray(np.where(self.fastest > 0, price / np.where(self.fastest > 0, self.fastest, 1.0), 0.0))
+
+    def filled(self, need: Matrix, level: float, stated: float, reached: Result, how: Solving) -> Fractions:
+        """The largest total normalised throughput at which every job keeps `level`; `reached` where a solver's noise
+        leaves none."""
         self._needs(need)
-        self.program.set_bounds(self.level, level * (1 - 1e-9), level * (1 - 1e-9))
-        fastest = self.jobs.rate.max(axis=1, initial=0.0)
         goal = {
-            v: float(r / fastest[m] * self.jobs.gang[m])
+            v: float(part * self.jobs.gang[m])
             for m, row in enumerate(self.x)
-            for v, r in zip(row, self.jobs.rate[m], strict=True)
-            if fastest[m] > 0
+            for v, part in zip(row, self.unit[m], strict=True)
+            if part > 0
         }
-        return self.maximise(goal, how)
+        result, seconds = reached, reached.seconds
+        for slack in SLACK:
+            kept = min(level * self.scale, 1.0) * (1 - slack)
+            self.program.set_bounds(self._level, kept, kept)
+            result = self.maximise(goal, how)
+            seconds += result.seconds
+            if result.has_solution:
+                break
+        result = result if result.has_solution else reached
+        return Fractions(self.values(result), replace(result.summary(), seconds=seconds), stated)
 
     def maximise(self, goal: dict[Variable, float], how: Solving) -> Result:
         self.program.maximise(goal)

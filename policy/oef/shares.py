@@ -20,7 +20,7 @@ solution; it was found to hold for Eq. 9 and to fail for Eq. 10 even then (docs/
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,8 @@ from policy.solver import TOLERANCE, Backend, Program, Result, Row, Variable
 SAME = 1e-7
 #: A dual value above this is one.
 PRICED = 1e-9
+#: Rows of each envious tenant that a pass of row generation adds: its worst.
+WORST = 3
 #: Passes after which the envy of capped tenants is taken as it is.
 PASSES = 12
 Matrix = NDArray[np.float64]
@@ -203,13 +205,22 @@ def _envy_free(
         program.at_most({x[i][j]: 1.0 for j in range(k)}, float(users.cap[i]))
     program.maximise({x[i][j]: float(users.speed[i, j]) for i in range(n) for j in range(k)})
 
-    def separate(value: Callable[[Variable], float]) -> list[Row]:
-        share = np.array([[value(v) for v in row] for row in x]) / users.weight[:, None]
+    index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
+    few = min(WORST, n)
+
+    def separate(result: Result) -> list[Row]:
+        share = np.array(result.values)[index] / users.weight[:, None]
         worth = users.speed @ share.T * part  # (l, i): what i's share is worth to l
         envy = worth - np.einsum("lj,lj->l", users.speed, share)[:, None]
-        worst = envy.argmax(axis=1)
         bound = TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
-        return [_no_envy(users, part, x, i, int(w)) for i, w in enumerate(worst) if envy[i, w] > bound[i]]
+        worst = np.argpartition(-envy, few - 1, axis=1)[:, :few]
+        worst.sort(axis=1)
+        return [
+            _no_envy(users, part, x, who, int(other))
+            for who in np.flatnonzero(envy.max(axis=1) > bound).tolist()
+            for other in worst[who]
+            if envy[who, other] > bound[who]
+        ]
 
     neighbours = [_no_envy(users, part, x, a, b) for a, b in _neighbours(users.speed)]
     result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=neighbours)
@@ -235,9 +246,10 @@ def _neighbours(speed: Matrix) -> list[tuple[int, int]]:
 
 def _no_envy(users: Users, part: Matrix, x: list[list[Variable]], who: int, other: int) -> Row:
     k = users.speed.shape[1]
-    mine = {x[who][j]: float(users.speed[who, j] / users.weight[who]) for j in range(k)}
-    factor = -float(part[who, other] / users.weight[other])
-    return Row({**mine, **{x[other][j]: factor * float(users.speed[who, j]) for j in range(k)}}, low=0.0)
+    mine, factor = 1.0 / float(users.weight[who]), float(part[who, other] / users.weight[other])
+    speed = users.speed[who] / (users.speed[who].max() * max(mine, factor))  # the largest coefficient is 1
+    row = {x[who][j]: mine * float(speed[j]) for j in range(k)}
+    return Row({**row, **{x[other][j]: -factor * float(speed[j]) for j in range(k)}}, low=0.0)
 
 
 def _block(program: Program, users: Users) -> list[list[Variable]]:

@@ -14,6 +14,9 @@ Of several optima, the one in which bidders gain most who come first in the tie 
 tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
 Bidders that share no class and no tenant's cap are separate programs.
 
+Where apps weigh differently (`weigh=tenants`), a bidder's logarithms count w_i times, and c_i is the w_i-th root: Nash
+welfare with weights, as in Cole, Gkatzelis and Goel (EC 2013). A weight in T_id alone would cancel out of the product.
+
 c_i = (product over j != i of 1/rho_j with i present) / (the same with i absent). It is at most 1: Pseudocode 1,
 line 8, prints the fraction upside down. A solve without i is skipped where it cannot change anything: i won nothing,
 or everybody else has its best row already.
@@ -34,8 +37,9 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from policy.model import EMPTY, Gpus, Seconds, Termination
-from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Variable
+from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
 from policy.solver import Row as SolverRow
+from policy.themis.bidders import Cap, apart, contenders, kind
 from policy.themis.capacity import Parts, add_capacity
 from policy.themis.knapsack import Knapsack, settled
 from policy.themis.offer import NodeClass, Offer
@@ -50,14 +54,6 @@ BELOW = 0.006
 Value = Callable[[Variable], float]
 #: Rows by app, gap, how the solve ended, quotas.
 Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
-
-
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """A tenant's limit: these apps may take at most `room` of the offered GPUs together."""
-
-    apps: frozenset[str]
-    room: Gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +81,11 @@ def auction(
     backend: Backend = Backend.HIGHS,
 ) -> Outcome:
     """Run one auction. Bids in the tie order; equal bids are served in it."""
-    boost = sum(log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
-    log_null = {b.app: log(b.null_rho) + (boost if b.starving else 0.0) for b in bids}
+    boost = sum(b.weight * log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
+    log_null = {b.app: log(b.null_rho) + (boost / b.weight if b.starving else 0.0) for b in bids}
     done = [
         _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids), backend).run()
-        for part in _apart([b for b in bids if b.rows], caps)
+        for part in apart(contenders([b for b in bids if b.rows], classes, log_null, caps), caps)
     ]
     rows = {app: row for o in done for app, row in o.rows.items()}
     gaps = [o.gap for o in done if o.gap is not None]
@@ -107,19 +103,6 @@ def auction(
         solves=sum(o.solves for o in done),
         notes=tuple(n for o in done for n in o.notes),
     )
-
-
-def _apart(bids: Sequence[Bid], caps: Sequence[Cap]) -> list[list[Bid]]:
-    """Bidders that can never stand in each other's way, apart."""
-    parts: list[tuple[set[object], list[Bid]]] = []
-    for bid in bids:
-        mine: set[object] = {i for row in bid.rows for d in row.demands for i in d.domain}
-        mine |= {("cap", n) for n, cap in enumerate(caps) if bid.app in cap.apps}
-        touching = [p for p in parts if p[0] & mine]
-        parts = [p for p in parts if not p[0] & mine]
-        merged = sorted([*(b for p in touching for b in p[1]), bid], key=bids.index)
-        parts.append((mine.union(*(p[0] for p in touching)), merged))
-    return sorted((p[1] for p in parts), key=lambda part: bids.index(part[0]))
 
 
 @dataclass(slots=True)
@@ -159,7 +142,7 @@ class _Market:
             chosen, quotas = self._settled(chosen, quotas)
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
-        fraction = {}
+        fraction, weight = {}, {b.app: b.weight for b in self.bids}
         for app in chosen:
             others = sum(v for a, v in value.items() if a != app)
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
@@ -169,7 +152,7 @@ class _Market:
             without = self._value(rows)
             if how is not Termination.OPTIMAL:
                 self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
-            fraction[app] = min(exp(others - max(without, others)), 1.0)
+            fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
         wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
         return Outcome(
             chosen,
@@ -185,7 +168,7 @@ class _Market:
         )
 
     def gain(self, bid: Bid, row: Row) -> float:
-        return self.log_null[bid.app] - log(row.rho)
+        return bid.weight * (self.log_null[bid.app] - log(row.rho))
 
     # --- the program ---
 
@@ -325,10 +308,10 @@ class _Market:
     def _quotas(self, value: Value) -> Quotas:
         return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
 
-    def _separate(self, value: Value) -> Iterable[SolverRow]:
+    def _separate(self, result: Result) -> Iterable[SolverRow]:
         """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
-        chosen = self._chosen(value)
-        if self._goes(chosen, self._quotas(value)):
+        chosen = self._chosen(result.__getitem__)
+        if self._goes(chosen, self._quotas(result.__getitem__)):
             return []
         for app in list(chosen):  # as few rows as cause it: a stronger cut
             fewer = {a: r for a, r in chosen.items() if a != app}
@@ -380,8 +363,7 @@ class _Market:
         """Among bidders whose tables are equal, the better rows go to those first in the tie order."""
         same: dict[tuple[object, ...], list[Bid]] = {}
         for bid in self.bids:
-            caps = tuple(n for n, cap in enumerate(self.caps) if bid.app in cap.apps)
-            same.setdefault((bid.rows, self.log_null[bid.app], bid.need, caps), []).append(bid)
+            same.setdefault(kind(bid, self.log_null, self.caps), []).append(bid)
         out: dict[str, Row] = {}
         for twins in same.values():
             won = sorted(

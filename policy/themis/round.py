@@ -38,7 +38,9 @@ from policy.model import (
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
 from policy.themis import explain, external
 from policy.themis.agent import Agent
-from policy.themis.auction import Cap, Outcome, auction
+from policy.themis.auction import Outcome, auction
+from policy.themis.bidders import Cap
+from policy.themis.contention import weights
 from policy.themis.leftover import Pool, distribute, exchange
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
@@ -226,6 +228,9 @@ def share(apps: int, fairness_knob: float) -> int:
 def _bid(this: Round) -> None:
     """Tables of the worst-off apps that can use something."""
     wanted = share(len(this.standings), this.options.fairness_knob)
+    weigh = {}
+    if this.options.weigh == "tenants":
+        weigh = weights(this.snapshot, {a: s.agent.value.jobs for a, s in this.standings.items()})
     tables = {
         app: table
         for app in this.standings
@@ -240,7 +245,7 @@ def _bid(this: Round) -> None:
         apart = {n for a in asked for n in this.standings[a].base}
         apart |= {n for a in asked if a in tables for n in external.nodes_of(tables[a])}
         this.classes = classes(this.snapshot.cluster, this.offered, apart)
-        found = {a: _table(this, a, tables.get(a)) for a in asked}
+        found = {a: replace(_table(this, a, tables.get(a)), weight=weigh.get(a, 1.0)) for a in asked}
         asked = [a for a in asked if found[a].rows]
         this.bids = [found[a] for a in this.standings if a in asked]
     this.bidders = [b.app for b in this.bids]

@@ -64,6 +64,7 @@ class Bid:
     rows: tuple[Row, ...]
     need: Need
     exact: bool  #: no bundle was left out
+    weight: float = 1.0  #: of the app: the exponent of its 1/rho in the product
 
 
 def need(jobs: Iterable[Job]) -> Need:

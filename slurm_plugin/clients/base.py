@@ -76,3 +76,18 @@ class Client(Protocol):
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]: ...
 
     def close(self) -> None: ...
+
+
+class Kept:
+    """Rows of the last read, given again where they read the same: most of a queue does, and is judged once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, JobRow] = {}
+
+    def again(self, rows: Sequence[JobRow]) -> list[JobRow]:
+        found = []
+        for row in rows:
+            before = self._rows.get(row.id)
+            found.append(before if before == row and before is not None else row)
+        self._rows = {row.id: row for row in found}
+        return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from slurm_plugin import versions
 from slurm_plugin.clients.base import Client, Operation
 from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.clients.pace import DEFAULT_BURST, DEFAULT_PER_S, Pace
+from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.clients.tokens import FileTokens, NoToken, ScontrolTokens, Tokens
@@ -22,6 +25,9 @@ def choose(options: Options, transport: Transport) -> Routes:
     clients: list[Client] = [command]
     if options.rest_url and options.client in {"auto", "slurmrestd"}:
         clients.append(RestClient(options.rest_url, tokens(options, command), options.timeout_s, pace))
+    if options.pyslurm and options.client in {"auto", "pyslurm"}:
+        counted = cache(lambda: "gres/gpu" in settings_of(command.ask("show config")).get("AccountingStorageTRES", ""))
+        clients.append(PyslurmClient(transport, options.pyslurm, options.timeout_s, pace, counted))
     order: Mapping[Operation, Sequence[str]] = versions.CHEAPEST
     if options.client != "auto":
         order = dict.fromkeys(Operation, (options.client,))

@@ -19,7 +19,7 @@ import httpx
 
 from horae.port import FixConfiguration, TryLater
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Operation
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.tokens import NoToken, Tokens
@@ -54,6 +54,7 @@ class RestClient:
         self._version = ""
         self._served = ""  #: Slurm's own version, as it says
         self._lock = threading.Lock()
+        self._kept = Kept()
         self.warnings: list[str] = []  #: of the last answer
 
     # --- what it can ---
@@ -79,7 +80,7 @@ class RestClient:
 
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
         body = self._ask("GET", "/jobs/", "reading the jobs")
-        return job_rows(body.get("jobs") or (), partitions, time.time())
+        return self._kept.again(job_rows(body.get("jobs") or (), partitions, time.time()))
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         return node_rows(self._ask("GET", "/nodes/", "reading the nodes").get("nodes") or (), partitions)

@@ -1,6 +1,7 @@
 """The contract over real, unpatched Slurm: 22.05 as private processes, 24.11 and 26.05 in containers over SSH.
 
-24.11 is judged twice: by the command line, and by slurmrestd wherever that has a route.
+24.11 is judged twice: by the command line, and by slurmrestd wherever that has a route. `make soak` judges 26.05
+once more by pyslurm.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ del test_another_specification_under_a_known_name_is_refused  # noqa: F821
 
 
 CLUSTERS = ("private_slurm", "slurm_2411", "slurm_2605")
-BY_SLURMRESTD = "slurm_2411 by slurmrestd"
+BY_SLURMRESTD, BY_PYSLURM = "slurm_2411 by slurmrestd", "slurm_2605 by pyslurm"
 #: what a client can get wrong; by slurmrestd the others are left to `make soak`
 OF_THE_CLIENT = frozenset(
     """test_an_empty_cluster_shows_its_nodes_and_no_jobs test_every_one_of_many_jobs_is_observed_once
@@ -48,14 +49,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "harness" in metafunc.fixturenames:
         soak = () if metafunc.function.__name__ in OF_THE_CLIENT else (pytest.mark.soak,)
         by_rest = pytest.param(BY_SLURMRESTD, marks=soak)
-        metafunc.parametrize("harness", [*CLUSTERS, by_rest], indirect=True)
+        by_pyslurm = pytest.param(BY_PYSLURM, marks=pytest.mark.soak)  # it is built first
+        metafunc.parametrize("harness", [*CLUSTERS, by_rest, by_pyslurm], indirect=True)
 
 
 @pytest.fixture
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SlurmHarness]:
     fixture, _, client = request.param.partition(" by ")
     cluster = request.getfixturevalue(fixture)
-    more = {"client": client, "rest_url": cluster.rest_url()} if client else {}
+    more = {"client": client} if client else {}
+    if client == "slurmrestd":
+        more["rest_url"] = cluster.rest_url()
+    elif client == "pyslurm":
+        more["pyslurm"] = cluster.pyslurm()
     made = SlurmHarness(cluster, tmp_path / "memory", more=more)
     yield made
     made.end()

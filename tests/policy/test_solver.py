@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy.matrix import maximise_matrix
 from policy.model import Termination
-from policy.solver import Backend, Program, Row, Variable
+from policy.solver import Backend, Program, Result, Row, Variable
 
 BOTH = pytest.mark.parametrize("backend", list(Backend))
 
@@ -113,8 +113,8 @@ def test_lazy_rows(backend: Backend) -> None:
     x, y = program.variable(up=1.0), program.variable(up=1.0)
     program.maximise({x: 1.0, y: 1.0})
 
-    def tangent(value: object) -> list[Row]:
-        a, b = (value(v) for v in (x, y))  # type: ignore[operator]
+    def tangent(result: Result) -> list[Row]:
+        a, b = result[x], result[y]
         norm = (a * a + b * b) ** 0.5
         return [Row({x: a / norm, y: b / norm}, up=1.0)] if norm > 1 + 1e-6 else []
 
@@ -130,7 +130,7 @@ def test_rows_that_never_end_stop_with_the_clock() -> None:
     program.maximise({x: 1.0})
     bounds = iter(range(1, 10**9))
 
-    def forever(value: object) -> list[Row]:
+    def forever(result: Result) -> list[Row]:
         return [Row({x: 1.0}, up=0.5 + 0.5 / next(bounds))]
 
     result = program.solve(separate=forever, time_limit_s=0.3)

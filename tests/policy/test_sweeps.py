@@ -85,6 +85,7 @@ def test_losers_end_under_every_policy(policy: str) -> None:
     assert decision.reasons["j2"].code is Code.LOST_SWEEP
     assert decision.allocation["j0"] == decision.allocation["j2"] == {}
     assert any(decision.allocation[j] for j in ("j1", "j3", "z"))
+    assert not any("j0" in note or "j2" in note for note in decision.certificate.notes), "who ends wants nothing"
 
 
 @pytest.mark.parametrize("policy", sorted(n for n, e in catalogue.entries().items() if e.bids is None))
@@ -107,3 +108,13 @@ def test_nobody_rests_where_nobody_waits_for_gpus() -> None:
     assert set(resting(world(nodes(4, 1), stopped, apps=[APP]))) == {"j0"}, "else it would start and stop in turn"
     last = four((70, 30, 30, 30), (0.1,) * 4)
     assert not resting(world(nodes(1, 1), last, apps=[APP])), "in the last phase nobody is waited for"
+
+
+@pytest.mark.parametrize("policy", sorted(catalogue.entries()))
+def test_who_runs_on_after_the_last_phase_is_not_forgotten(policy: str) -> None:
+    """A trainer that was given more steps than the sweep said, or saves its model after its last one, is not done."""
+    left = job("j0", (1, 2), total=100, done=75, app="s", tenant="t", loss=((70, 0.1),))
+    decision = deciding.decide(world(nodes(1, 4), [left], apps=[APP]), policy)
+    assert decision.allocation["j0"]
+    over = replace(left, work=replace(left.work, total=75))
+    assert not deciding.decide(world(nodes(1, 4), [over], apps=[APP]), policy).allocation["j0"]

@@ -13,7 +13,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
-from policy.model import BadInput, GpuRange
+from policy.model import BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
@@ -30,6 +30,7 @@ from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
+_CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
 
 
@@ -48,43 +49,63 @@ def reap_orphans() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def cluster_of(release: str, folder: Path) -> Iterator[PrivateHadoop]:
-    reap_orphans()
-    lab = PrivateHadoop(folder, default_folder() / "hadoop")
-    try:
-        lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
-    except BadInput as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no private Hadoop here: {error}")
-    yield lab
-    lab.down()
+def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
+    """The session's cluster of this release: every module has a fixture of its own, and they share it."""
+    made = config.stash.setdefault(_CLUSTERS, {})
+    if release not in made:
+        reap_orphans()
+        lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
+        config.add_cleanup(lab.down)
+        try:
+            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
+        except BadInput as error:
+            if os.environ.get("CI") == "true":
+                raise
+            pytest.skip(f"no private Hadoop here: {error}")
+        made[release] = lab
+    return made[release]
 
 
 @pytest.fixture(scope="session")
-def hadoop_342(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
-    yield from cluster_of("3.4.2", tmp_path_factory.mktemp("hadoop342"))
+def hadoop_342(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def hadoop_336(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
-    yield from cluster_of("3.3.6", tmp_path_factory.mktemp("hadoop336"))
+def hadoop_336(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    return cluster_of("3.3.6", pytestconfig, tmp_path_factory)
 
 
 class YarnHarness:
-    patience_s = 90.0
-    can_lose_nodes = True
+    patience_s = 120.0
 
     def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
-        self.lab, self._shared = lab, shared
+        self.lab, self.shared = lab, shared
         self._mark = f"t{os.getpid()}-{next(_numbers)}"
         self._ports: list[YarnCluster] = []
         shutil.copy(_TRAINER, shared / "trainer.py")
-        self.port = self._connect()
+        self.port: ClusterPort = self._connect()
+
+    @property
+    def can_lose_nodes(self) -> bool:
+        """Only where a job can be pinned to the node that will be lost."""
+        return self.port.capabilities().limits.pinning is Pinning.EXACT
 
     @property
     def options(self) -> dict[str, object]:
         return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {key: value for key, value in self.lab.facts().items() if isinstance(value, str)}
+
+    def log(self, job: JobId) -> bytes:
+        data, offset = b"", 0
+        while True:
+            chunk = self.port.read_log(job, offset)
+            data, offset = data + chunk.data, chunk.next_offset
+            if chunk.eof:
+                return data
 
     def pause(self) -> None:
         time.sleep(0.2)  # each look at a job on the move costs the ResourceManager a question to its service
@@ -93,10 +114,10 @@ class YarnHarness:
         url = str(self.lab.facts()["webhdfs"]).replace("http:", "webhdfs:")
         checkpoint = f"{url}/user/horae/{self._mark}-checkpoints/{name}"
         if behaviour is Behaviour.FAILS_ONCE:  # its trainer leaves a mark beside them, as in a folder
-            checkpoint = str(self._shared / "checkpoints" / name)
+            checkpoint = str(self.shared / "checkpoints" / name)
         return JobSpec(
             name=name,
-            command=(str(self.lab.facts()["python"]), str(self._shared / "trainer.py"), behaviour.value),
+            command=(str(self.lab.facts()["python"]), str(self.shared / "trainer.py"), behaviour.value),
             gpus=GpuRange(requested=gpus[0], min=gpus[0], max=gpus[1]),
             checkpoint=checkpoint,
             memory_per_gpu=256 << 20,
@@ -131,6 +152,7 @@ class YarnHarness:
             port.cancel(job.id)
         for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")):
             port.manager.kill(each.id, owner=each.user)
+        self.lab.wait_manager()
         wait_for("services end", lambda: not port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")))
         wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
         for each in self._ports:

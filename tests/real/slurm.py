@@ -24,6 +24,7 @@ from horae.lab.engine import engine as docker_engine
 from policy.model import BadInput
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
+from slurm_plugin.lab.pyslurm import with_pyslurm
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "slurm"
@@ -135,6 +136,9 @@ class Containers:
     def tool(self) -> str:
         return "/shared/horae/bin/horae-exec"
 
+    def pyslurm(self) -> str:
+        return with_pyslurm(self.lab, CACHE)
+
     def rest_url(self) -> str:
         return f"http://{self.lab.address('rest')}:6820"
 
@@ -238,7 +242,8 @@ def slurm_2605(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
 
 #: A cluster as sites run it: fair share, limits enforced, a partition that preempts, the scheduler's own pace.
 SITE = {
-    "accounting": "AccountingStorageTRES=gres/gpu\nAccountingStorageEnforce=associations,limits,qos,safe",
+    "accounting": "AccountingStorageTRES=gres/gpu,license/matlab\nLicenses=matlab:2\n"
+    "AccountingStorageEnforce=associations,limits,qos,safe",
     "scheduling": "PriorityType=priority/multifactor\nPriorityWeightFairshare=10000\nPriorityWeightAge=1000\n"
     "PriorityCalcPeriod=1\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n"
     "SchedulerParameters=bf_continue,bf_max_job_test=500",

@@ -178,6 +178,24 @@ def test_slurm_conf_loses_the_exit_code_under_us(lasting: Driver) -> None:
     finishes_another_cycle(cluster, job, 3)
 
 
+def test_where_jobs_and_nodes_are_hidden_only_an_operator_may_act(lasting: Driver) -> None:
+    """Free GPUs would be guessed: an arbiter without the right refuses to begin."""
+    options = {**harness(lasting).cluster.options("dl"), "state": str(harness(lasting)._memory) + "-bob"}
+    options |= {"ssh": str(options["ssh"]).replace("horae@", "bob@"), "spool": "/home/bob/spool"}
+    with edited(lasting, "JobRequeue=1\n", "JobRequeue=1\nPrivateData=jobs,nodes\n"):
+        lasting.harness.restart_arbiter()  # an Operator: claims as ever
+        job = lasting.running("seen")
+        port = connect(options)
+        try:
+            with pytest.raises(FixConfiguration) as raised:
+                port.claim("bob's")
+            assert "Operator" in raised.value.remedy
+        finally:
+            port.close()
+        lasting.port.checkpoint_and_stop(job, 30.0)
+        lasting.wait(job, JobState.STOPPED)
+
+
 def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster: Driver) -> None:
     """Slurm ends the jobs of a partition that it reads no more, and takes none of them back: that is told as it is."""
     job = cluster.running("orphaned")

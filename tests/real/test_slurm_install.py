@@ -164,6 +164,7 @@ def test_a_submission_wakes_an_arbiter_that_would_not_look_for_an_hour(
     private_slurm: Private,  # noqa: F811
     tmp_path: Path,
 ) -> None:
+    """Handed in by `horae submit --sbatch`, which asks no arbiter: it hears of the job by the Lua module's note."""
     partition = fresh_partition(private_slurm)
     options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
     config = {
@@ -182,14 +183,15 @@ def test_a_submission_wakes_an_arbiter_that_would_not_look_for_an_hour(
     try:
         beat = private_slurm.lab.spool / "heartbeat"
         wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text(), 60)
-        script = (
-            f"#!/bin/bash\nexec {private_slurm.tool()} --checkpoint {there}/{partition}-w -- "
-            f"python3 {there}/{partition}.py\n"
-        )
         out = here / f"{partition}-w.out"
-        private_slurm.submit(
-            script, f"--partition={partition}", "--gres=gpu:1", "--comment=horae:min=1,max=4", f"--output={out}"
+        words = ["submit", "-g", "1:4", "-c", f"{there}/{partition}-w", f"--sbatch=--partition={partition}"]
+        words += [f"--sbatch=--output={out}", "--", "python3", f"{there}/{partition}.py"]
+        environment = {**os.environ, **private_slurm.lab.env(), "HORAE_EXEC": private_slurm.tool()}
+        done = subprocess.run(
+            [*argv[:-1], *words], env=environment, cwd=here, check=True, capture_output=True, text=True
         )
+        number = done.stdout.split()[-1]
+        assert "horae:min=1,max=4" in private_slurm.run("scontrol", "show", "job", number)
         wait_for("it trains", lambda: out.exists() and len(steps_in(out.read_bytes())) > 3, 120)
     finally:
         process.terminate()

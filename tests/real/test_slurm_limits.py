@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from horae.arbiter.service import Arbiter
+from horae.config import Config
 from horae.port import BlockKind, JobState
 from slurm_plugin import connect
 from tests.contract.driver import Driver
@@ -136,3 +139,118 @@ def test_a_maintenance_reservation_blocks_its_nodes(site: Driver) -> None:
         site.wait(job, JobState.RUNNING)
     finally:
         clusters(site).run("scontrol", "delete", "ReservationName=fix")
+
+
+def test_licences_block_as_slurm_counts_them_and_a_stop_gives_them_back(site: Driver) -> None:
+    first, second = submit(site, "--licenses=matlab:2"), submit(site, "--licenses=matlab:2")
+    site.start(first, {"n1": 1})
+    site.wait(first, JobState.RUNNING)
+    site.start(second, {"n2": 1})
+    site.until("blocked", lambda: site.job(second).blocked is not None)
+    blocked = site.job(second).blocked
+    assert blocked is not None
+    assert "Licenses" in blocked.text
+    site.until("taken back", lambda: site.job(second).state is JobState.QUEUED)
+    site.port.checkpoint_and_stop(first, 20)
+    site.wait(first, JobState.STOPPED)
+    site.start(second, {"n2": 1}, 2)
+    site.wait(second, JobState.RUNNING)
+
+
+def test_a_reservation_of_others_blocks_and_ones_own_does_not(site: Driver) -> None:
+    words = ["StartTime=now", "Duration=60", "Nodes=n1"]
+    clusters(site).run("scontrol", "create", "reservation", "ReservationName=bobs", "Users=bob", *words)
+    try:
+        wait_for("the node shows it", lambda: site.node("n1").health.value == "drain")
+        other = submit(site)
+        site.start(other, {"n1": 1})
+        site.until("blocked", lambda: site.job(other).blocked is not None)
+        clusters(site).run("scontrol", "update", "ReservationName=bobs", "Users=bob,alice")
+        own = submit(site, "--reservation=bobs")
+        site.start(own, {"n1": 1})
+        assert site.wait(own, JobState.RUNNING).allocation == {"n1": 1}
+        site.port.cancel(own)
+        site.wait(own, JobState.CANCELLED)
+    finally:
+        clusters(site).run("scontrol", "delete", "ReservationName=bobs")
+
+
+def test_exclusive_takes_no_more_than_it_was_granted(site: Driver) -> None:
+    job = submit(site, "--exclusive")
+    site.start(job, {"n1": 1})
+    site.wait(job, JobState.RUNNING)
+    beside = submit(site)
+    site.start(beside, {"n1": 2})
+    assert site.wait(beside, JobState.RUNNING).allocation == {"n1": 2}
+    shown = clusters(site).run("scontrol", "-d", "show", "job", number(job))
+    assert "gres/gpu=1" in shown.partition("AllocTRES=")[2].splitlines()[0]
+
+
+def test_a_heterogeneous_job_is_refused_with_its_own_sentence(site: Driver) -> None:
+    site.port.heartbeat()
+    argv = ["sbatch", "-p", "dl", "--gres=gpu:1", ":", "-p", "dl", "--gres=gpu:2", "--wrap", "true"]
+    code, text = clusters(site).lab.exec("ctl", argv, user="alice")
+    assert code != 0
+    assert "heterogeneous jobs cannot run in a managed partition" in text
+    code, text = clusters(site).lab.exec("ctl", ["srun", "-p", "dl", "--gres=gpu:1", "true"], user="alice")
+    assert code != 0
+    assert "batch jobs only" in text
+
+
+def test_observing_and_advising_leave_the_controllers_state_as_it_was(site: Driver, tmp_path: Path) -> None:
+    """The whole arbiter, a round after the other, in both modes: every job, node and partition, before and after."""
+    cluster = clusters(site)
+    running, queued = submit(site), submit(site)
+    site.start(running, {"n1": 1})
+    site.wait(running, JobState.RUNNING)
+    site.until("the fence", lambda: bool(site.observe()) and "Priority=0" in job_shown(site, running))
+    free = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:1", "--time=60")
+    wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", free))
+
+    wait_for("nothing else moves", lambda: not cluster.run("squeue", "-h", "-a", "-t", "CG,CF"), 60)
+    jobs = [number(running), number(queued), free]
+
+    def controller() -> list[str]:
+        text = "".join(cluster.run("scontrol", "-o", "show", what) for what in ("node", "partition", "reservation"))
+        text += "".join(cluster.run("scontrol", "-o", "show", "job", job) for job in jobs)
+        moving = r"\b(RunTime|LastBusyTime|CPULoad|FreeMem|LastSchedEval|SchedNodeList|Priority)=\S*|Scheduler=\S+"
+        return sorted(set(re.sub(moving, "", text).split()))
+
+    spool = cluster.shared()[0] / "horae/spool"
+
+    def written() -> dict[str, float]:
+        """What only an arbiter that acts writes: the claim, grants and fences, requests to stop."""
+        names = ("claim", "jobs/*/epoch", "jobs/*/slurm.json", "jobs/*/stop", "jobs/*/cancel", "reasons/*")
+        return {str(path): path.stat().st_mtime for name in names for path in spool.glob(name)}
+
+    held = cluster.run("squeue", "-h", "-p", "dl", "-O", "JobID:20,PriorityLong:20")
+    for mode in ("observe", "advise"):
+        before, files = controller(), written()
+        _rounds(cluster, tmp_path, mode, {running, queued})
+        assert controller() == before, mode
+        assert written() == files, mode
+    assert cluster.run("squeue", "-h", "-p", "dl", "-O", "JobID:20,PriorityLong:20") == held
+    cluster.run("scancel", free)
+
+
+def _rounds(cluster: Containers, folder: Path, mode: str, jobs: set[str]) -> None:
+    """An arbiter in this mode, until it has seen the jobs and, where it is to advise, decided."""
+    options = {**cluster.options("dl"), "state": str(folder / f"memory-{mode}")}
+    config = Config.model_validate({
+        "state_dir": str(folder / mode),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "all", "policy": "max-min", "mode": mode, "nodes": "n[1-4]"}],
+        "rounds": {"tick_s": 0.3, "busy_s": 0.2, "debounce_s": 0.05},
+    })  # fmt: skip
+    arbiter = Arbiter(config, connect(config.cluster.options))
+    arbiter.start()
+    try:
+        wait_for("it knows the jobs", lambda: {row.id for row in arbiter.jobs()} >= jobs, 60)
+        if mode == "advise":
+            wait_for("it decided", lambda: arbiter.decision("all") is not None, 60)
+    finally:
+        arbiter.stop()
+
+
+def job_shown(driver: Driver, job: str) -> str:
+    return clusters(driver).run("scontrol", "show", "job", number(job))

@@ -452,6 +452,7 @@ def test_every_operation_of_the_table_has_a_way_or_a_reason() -> None:
 def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"client": "rest"}, "client"
     yield {"client": "slurmrestd"}, "client"
+    yield {"client": "pyslurm"}, "client"
     yield {"rest_url": "rest:6820"}, "rest_url"
     yield {"rest_url": "unix:run/slurmrestd"}, "rest_url"
     yield {"requests_per_s": 0}, "requests_per_s"

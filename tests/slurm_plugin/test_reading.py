@@ -11,7 +11,7 @@ from horae.port import BlockKind, JobState
 from policy.model import Health
 from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.reading import Judgement, block_kind, health, judge
+from slurm_plugin.reading import Judgement, awaited, block_kind, health, is_awaited, judge, let_go
 from slurm_plugin.records import Facts, JobRow
 
 NOW = 1_000_000.0
@@ -152,3 +152,42 @@ def test_a_word_that_cannot_be_read_makes_the_job_rigid_and_says_so() -> None:
 )  # fmt: skip
 def test_node_states(state: str, found: Health) -> None:
     assert health(state) is found
+
+
+@pytest.mark.parametrize(
+    ("dependency", "ids"),
+    [
+        (None, set()),
+        ("afterok:7(unfulfilled)", set()),
+        ("afternotok:7(unfulfilled)", {7}),
+        ("afterany:3(unfulfilled),afternotok:12_4(unfulfilled)", {12}),
+        ("afternotok:5:6(unfulfilled)?afternotok:9_*(failed)", {5, 6, 9}),
+    ],
+)
+def test_jobs_whose_failure_others_wait_for_are_known(dependency: str | None, ids: set[int]) -> None:
+    assert awaited([replace(ROW, id="90", slurm_id=90, dependency=dependency)]) == ids
+    assert is_awaited(replace(ROW, id="12_3", slurm_id=40), frozenset({12}))
+    assert not is_awaited(ROW, frozenset({12}))
+
+
+def test_a_job_that_stays_after_its_checkpoint_is_requeued_and_again_if_that_is_lost() -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 60, 0, signalled_s=NOW - 3, stay=True))
+    row = replace(ROW, **RUNNING)
+    found = let_go(row, memo, NOW)
+    assert found is not None
+    memo, step = found
+    assert [write.verb for write in step.writes] == ["requeuehold"]
+    assert let_go(row, memo, NOW + 1) is None
+    assert let_go(row, memo, NOW + 6) is not None
+    assert let_go(replace(row, state="COMPLETING"), memo, NOW + 6) is None
+
+
+def test_a_requeue_that_is_counted_already_is_still_the_old_start() -> None:
+    """Slurm counts the restart when it is asked for it, while the old start is still COMPLETING."""
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 60, 0, signalled_s=NOW - 3), state="stopping")
+    verdict = look(memo, **{**RUNNING, "state": "COMPLETING", "restarts": 1})
+    assert verdict.job is not None
+    assert (verdict.job.state, verdict.job.epoch) == (JobState.STOPPING, 1)
+    assert verdict.memo.stop is not None
+    waiting = look(verdict.memo, restarts=1, priority=0)
+    assert shown(waiting)[0] is JobState.STOPPED

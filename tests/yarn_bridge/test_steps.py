@@ -169,6 +169,12 @@ def test_a_lost_worker_loses_the_start(facts: Facts, why: str) -> None:
     assert (found.record.phase, found.record.outcome, found.record.native) == (Phase.CLEARING, JobState.LOST, why)
 
 
+def test_the_failure_of_a_lost_workers_peer_is_not_the_jobs() -> None:
+    acks = {"c1": ack("failed", 1, text="failed with exit code 1")}
+    found = step(record(Phase.OPEN), Facts(2.0, app(1), service(containers="c1@n1"), True, members("c1"), acks))
+    assert (found.record.outcome, found.record.failures) == (JobState.LOST, 0)
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -1,4 +1,7 @@
-"""Hadoop's jars by Maven coordinates, fetched once into a cache; the framework archive that is made of them."""
+"""Hadoop's jars by Maven coordinates, fetched once into a cache; the framework archive that is made of them.
+
+`main` fetches those of every release that labs know.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 import zipfile
@@ -96,17 +100,22 @@ def _fetch(cache: Path, folder: Path, release: str, say: Callable[[str], None]) 
     part = cache / f"jars-{release}.{os.getpid()}"
     work = part / "work"
     work.mkdir(parents=True)
-    whole = {name: other.get(release, release) for name, other in _ARTIFACTS.items()}
-    (work / "pom.xml").write_text(pom({name: v for name, v in whole.items() if v == release}))
-    common = [maven, "-q", "-B", "-f", str(work / "pom.xml")]
-    _maven([*common, "dependency:copy-dependencies", f"-DoutputDirectory={part}", "-DincludeScope=runtime",
-            f"-DexcludeArtifactIds={_UNUSED}"], say)  # fmt: skip
-    for name, version in whole.items():
-        if version != release:  # one whose own release is not published: alone, its needs are those of the rest
-            _maven([*common, "dependency:copy", f"-Dartifact=org.apache.hadoop:{name}:{version}",
-                    f"-DoutputDirectory={part}"], say)  # fmt: skip
-    shutil.rmtree(work)
-    part.rename(folder)
+    try:
+        whole = {name: other.get(release, release) for name, other in _ARTIFACTS.items()}
+        (work / "pom.xml").write_text(pom({name: v for name, v in whole.items() if v == release}))
+        common = [maven, "-q", "-B", "-f", str(work / "pom.xml")]
+        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={part}", "-DincludeScope=runtime"]
+        _maven([*common, *copy, f"-DexcludeArtifactIds={_UNUSED}"], say)
+        for name, version in whole.items():
+            if version != release:
+                # Alone: what it needs is there already. Newer plugins insist on its parents, which are not published.
+                get = [maven, "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"]
+                artifact = f"-Dartifact=org.apache.hadoop:{name}:{version}"
+                _maven([*get, artifact, "-Dtransitive=false", f"-Ddest={part}/{name}-{version}.jar"], say)
+        shutil.rmtree(work)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def pom(artifacts: dict[str, str]) -> str:
@@ -128,3 +137,16 @@ def _maven(command: list[str], say: Callable[[str], None]) -> None:
             raise BadInput(f"Maven cannot fetch Hadoop: {why}", remedy="check ~/.m2/settings.xml and the network")
         say(f"Maven: {why}; again in {pause:g} s")
         time.sleep(pause)
+
+
+def main() -> int:
+    from horae.lab import default_folder
+    from yarn_bridge.lab.settings import RELEASES
+
+    try:
+        for release in RELEASES:
+            jars(default_folder() / "hadoop", release, print)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

@@ -92,6 +92,10 @@ class PrivateHadoop:
                 _kill(pid, signal.SIGKILL)
             time.sleep(0.05)
         (self.folder / "lab.json").unlink(missing_ok=True)
+        for path in (self.folder / "data").glob("*"):
+            if (path / "logs").is_dir():  # what its containers said, by application
+                shutil.rmtree(self.folder / "log" / f"containers-{path.name}", ignore_errors=True)
+                (path / "logs").rename(self.folder / "log" / f"containers-{path.name}")
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         return LabState(self.folder.name, False, f"down; its logs are in {self.folder / 'log'}")
 
@@ -171,6 +175,20 @@ class PrivateHadoop:
         for pid in self._processes(f"{self.folder}/data/{name}/"):
             _kill(pid, signal.SIGKILL)
 
+    def admin(self, tool: str, *words: str) -> str:
+        """An administrator's command: `dfsadmin -safemode enter`. Raises BadInput with what it says."""
+        lab, conf = self._lab(), self.folder / "etc/master"
+        main = {
+            "dfsadmin": "org.apache.hadoop.hdfs.tools.DFSAdmin",
+            "rmadmin": "org.apache.hadoop.yarn.client.cli.RMAdminCLI",
+        }
+        argv = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        argv += ["-cp", f"{conf}:{lab['jars']}/*", main[tool], *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_READY_S)
+        if done.returncode != 0:
+            raise BadInput(f"{tool} {' '.join(words)} fails: {done.stderr.strip()[-400:]}", where=str(self.folder))
+        return done.stdout.strip()
+
     def wait_manager(self) -> None:
         """Until the ResourceManager answers and all nodes that live are registered."""
         names = [name for name, _, _ in self._lab()["nodes"] if self._pid(name) is not None]
@@ -225,11 +243,20 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        for path, mode in (("/tmp", "1777"), ("/user", "755"), ("/yarn-services", "755"), ("/user/horae", "755")):
+        # The first owner of a service would else shut the folder of public resources to all others.
+        public = [f"{settings.TMP}{below}" for below in ("", "/.yarn", "/.yarn/services")]
+        for path, mode in (
+            ("/tmp", "1777"),
+            *((each, "1777") for each in public),
+            ("/user", "755"),
+            ("/yarn-services", "755"),
+        ):
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
+        for user in {"horae", _me()}:
+            self._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755")
+            self._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user)
         self._put(settings.FRAMEWORK, local_framework(Path(lab["jars"])))
-        self._hdfs("PUT", "/user/horae", "SETOWNER", owner="horae")
         self.wait_manager()
 
     def _lab(self) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from horae.api.sentences import sentence
 from horae.arbiter.authority import NotAllowed
 from horae.config import Mode, parse
 from horae.journal import Kind
 from horae.port import JobState
-from policy.model import BadInput
-from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, spec
+from policy.model import BadInput, Decision, Snapshot
+from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, spec
 
 CHANGES = {
     "submit",
@@ -64,6 +65,24 @@ def test_advise_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
     assert [(s["verb"], s["job"], s["ready"]) for s in steps] == [("start", "1", True)]
     assert len(site.journal.history(kinds=[Kind.ADVISED])) >= 1
     assert site.job("1").reason is not None
+
+
+@pytest.mark.parametrize(("mode", "ends"), [("advise", False), ("order", False), ("enforce", True)])
+def test_the_losers_of_an_app_end_only_where_we_may_end_jobs(tmp_path: Path, mode: str, ends: bool) -> None:
+    def second_loses(snapshot: Snapshot, policy: str, *_: Any) -> Decision:
+        lost = tuple(j.name for j in snapshot.jobs if j.name == "2")
+        return answer(snapshot, {j.name: j.allocation for j in snapshot.jobs}, policy, cancel=lost)
+
+    site = occupied(tmp_path, mode)
+    site.policy = second_loses
+    site.run(10)
+    asked = site.journal.history(kinds=[Kind.CANCEL_ASKED])
+    assert [e.job for e in asked] == (["2"] if ends else [])
+    assert (site.job("2").ended is JobState.CANCELLED) is ends
+    (told, *_) = [sentence(e) for e in site.journal.history(kinds=[Kind.DECIDED]) if e.data.get("cancel")]
+    assert "jobs 2 have lost in their app" in told
+    if ends:
+        assert asked[0].data["by"] == "the scheduler of app one"
 
 
 def test_order_moves_only_the_order_of_waiting_jobs(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 from horae.arbiter.authority import NotAllowed
 from horae.arbiter.desk import NoSuchJob
 from horae.arbiter.judge import Inline
-from horae.arbiter.service import Arbiter
+from horae.arbiter.service import WATCH_S, Arbiter
 from horae.fake import FakePort, Program, World
 from horae.journal import AlreadyRunning
-from horae.port import TryLater
+from horae.port import Observation, TryLater
 from policy.model import BadInput
 from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, config, first_come, spec
 
@@ -109,3 +109,38 @@ def test_after_a_restart_everything_is_where_it_was(tmp_path: Path) -> None:
         assert len(world.jobs) == 1
     finally:
         second.stop()
+
+
+class Telling(FakePort):
+    """A cluster that tells of events, and counts how often it was looked at."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.events, self.looks, self.deaf = 0, 0, False
+
+    def noticed(self) -> object:
+        if self.deaf:
+            raise OSError("the folder is away")
+        return self.events
+
+    def observe(self) -> Observation:
+        self.looks += 1
+        return super().observe()
+
+
+def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path) -> None:
+    port = Telling(World(NODES))
+    slow = {"rounds": {"tick_s": 3600.0, "busy_s": 3600.0, "debounce_s": 0.01}}
+    arbiter = Arbiter(config(tmp_path, **slow), port, judge=Inline(first_come))
+    arbiter.start()
+    try:
+        eventually(arbiter.ready.is_set)
+        time.sleep(3 * WATCH_S)
+        port.deaf = True  # costs nothing but the wake-ups
+        time.sleep(2 * WATCH_S)
+        port.deaf = False
+        before = port.looks
+        port.events += 1
+        eventually(lambda: port.looks > before)
+    finally:
+        arbiter.stop()

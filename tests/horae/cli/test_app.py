@@ -14,6 +14,8 @@ from horae.cli import COMMANDS, GROUPS, app, exits, main, overview, screen
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """`horae WORDS` as a person starts it."""
@@ -47,12 +49,25 @@ def test_every_command_has_help_with_an_example(name: str, capsys: pytest.Captur
 
 
 #: Commands with commands of their own.
-GROUPED = {"config": ("show",), "lab": ("up",)}
+GROUPED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "config": (("show",),),
+    "lab": (("up",),),
+    "submarine": (("job", "run"),),
+}
+
+
+def test_every_command_that_people_are_told_to_type_exists() -> None:
+    told = set()
+    for room in ("horae", "policy", "profiler", "slurm_plugin", "yarn_bridge", "docs"):
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix in (".py", ".md"):
+                told |= set(re.findall(r"`horae ([a-z][a-z-]+)", path.read_text()))
+    assert told - set(COMMANDS) == set()
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion", "schema"}))
 def test_every_command_speaks_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([name], *([name, child] for child in GROUPED.get(name, ()))):
+    for words in ([name], *([name, *child] for child in GROUPED.get(name, ()))):
         assert main([*words, "--help"]) == 0
     assert "--json" in capsys.readouterr().out
 

@@ -50,6 +50,15 @@ def test_submit_hands_in_what_the_options_say(
     assert job["total"] == 500
 
 
+def test_submit_goes_to_the_kind_of_cluster_that_was_named(site: Client, horae: Horae) -> None:
+    assert horae("submit", "-g", "1", "--cluster", "fake", "--", "true").code == 0
+    said = horae("submit", "-g", "1", "--cluster", "yarn", "--", "true")
+    assert said.code == 3
+    assert "--cluster: the arbiter at" in said.err and "is that of another cluster: fake" in said.err
+    assert horae("submit", "-g", "1", "--cluster", "yarn", "--sbatch", "x", "--", "true").code == 3
+    assert len(site.status(ended=True)["jobs"]) == 1
+
+
 def test_submit_takes_a_file_and_options_win_over_it(site: Client, horae: Horae, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(
@@ -378,3 +387,16 @@ def test_a_sweep_is_an_app_with_trials(horae: Horae, site: Client, tmp_path: Pat
 def test_without_apps_the_table_is_only_its_header(horae: Horae, site: Client) -> None:
     assert len(horae("apps").lines) == 1
     assert horae("apps", "--json").json == {"apps": []}
+
+
+def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:
+    job = site.submit([{"command": ["train"], "gpus": 1, "checkpoint": "ck"}])[0]
+    assert horae("hold", job, "--why", "lunch").lines == [f"job {job}: is held"]
+    told = horae("explain", job).out
+    assert "lunch" in told
+    assert f"horae unhold {job}" in told, "what it says to type must be there to type"
+    assert horae("unhold", job, "--json").json["jobs"][job]["text"] == "is not held"
+    both = horae("hold", job, "4711")
+    assert both.code == 1
+    assert "4711: there is no job 4711" in both.err
+    assert horae("unhold", "4711").code == 4

@@ -7,14 +7,15 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from horae.elastic import checkpoints, documents
+from horae.elastic import checkpoints, documents, webhdfs
+from horae.elastic.hdfserrors import HdfsError, refusal
 from horae.elastic.stores import open_store
-from horae.elastic.webhdfs import HdfsError
 
 
 class Hdfs:
@@ -25,6 +26,8 @@ class Hdfs:
         self.folders: set[str] = {"/"}
         self.queries: list[dict[str, str]] = []
         self.full = False
+        #: answers to come instead of the right ones: (operation, on the DataNode, status, body); status 0 breaks off
+        self.trouble: list[tuple[str, bool, int, Any]] = []
         hdfs = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -53,16 +56,29 @@ class Hdfs:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.host = f"127.0.0.1:{self.server.server_port}"
         self.url = f"webhdfs://{self.host}/user/alice/ckpt"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def serve(self, to: Any, query: dict[str, str], path: str, body: bytes, *, data: bool) -> None:
         operation = query["op"]
+        if self.trouble and self.trouble[0][:2] == (operation, data):
+            _, _, status, answer = self.trouble.pop(0)
+            if status in (200, 201):
+                self.act(to, operation, query, path, body)  # it happens, and nobody hears of it
+            if status == 307:
+                return to.answer(307, location=answer)
+            if status < 300:
+                to.close_connection = True
+                return to.connection.close()
+            return to.answer(status, answer)
         if operation in ("OPEN", "CREATE") and not data:
             assert body == b"", "the NameNode takes no data"
             if operation == "OPEN" and path not in self.files:
                 return self.missing(to, path)
             query_text = "&".join(f"{key}={value}" for key, value in query.items())
             return to.answer(307, location=f"http://{self.host}/data{quote(path)}?{query_text}")
+        return self.act(to, operation, query, path, body)
+
+    def act(self, to: Any, operation: str, query: dict[str, str], path: str, body: bytes) -> None:
         if operation == "OPEN":
             return to.answer(200, self.files[path])
         if operation == "CREATE":
@@ -215,5 +231,158 @@ def test_hdfs_urls_need_the_address_of_the_namenode(hdfs: Hdfs, monkeypatch: pyt
 
 def test_a_namenode_that_is_away_is_an_operating_system_error() -> None:
     store = open_store("webhdfs://127.0.0.1:1/ckpt")
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(OSError, match=r"the NameNode 127.0.0.1:1 does not answer: Connection refused"):
         store.entries()
+
+
+# --- trouble ----------------------------------------------------------------------------------------------
+
+
+def remote(exception: str, message: str) -> dict[str, Any]:
+    """A RemoteException as Hadoop 3 writes it."""
+    return {"RemoteException": {"exception": exception, "javaClassName": f"org.x.{exception}", "message": message}}
+
+
+SAFE = remote("SafeModeException", "Cannot create file /x. Name node is in safe mode.\nThe reported blocks 0 needs ...")
+STANDBY = remote("StandbyException", "Operation category READ is not supported in state standby. Visit https://x")
+NO_DATANODE = remote("IOException", "File /x could only be written to 0 of the 1 minReplication nodes. There are 0 ...")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses that are counted, not slept."""
+    monkeypatch.setattr(webhdfs, "time", SimpleNamespace(sleep=lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("exception", "message", "advice"),
+    [
+        ("DSQuotaExceededException", "The DiskSpace quota of /user/alice is exceeded: quota = 1 MB", "-setSpaceQuota"),
+        ("NSQuotaExceededException", "The NameSpace quota (directories and files) is exceeded", "-setQuota"),
+        (
+            "QuotaByStorageTypeExceededException",
+            "Quota by storage type : SSD on path : / is exceeded",
+            "old checkpoints",
+        ),
+        ("AccessControlException", "Permission denied: user=bob, access=WRITE", "owner and mode"),
+        ("InvalidToken", "token (token for alice: HDFS_DELEGATION_TOKEN) can't be found in cache", "a new one"),
+        ("AuthorizationException", "User: h is not allowed to impersonate alice", "hadoop.proxyuser"),
+    ],
+)
+def test_trouble_that_stays_is_told_at_once_with_what_to_do(
+    hdfs: Hdfs, quick: None, exception: str, message: str, advice: str
+) -> None:
+    hdfs.trouble = [("CREATE", True, 403, remote(exception, message))]
+    with pytest.raises(HdfsError) as caught:
+        checkpoints.write(open_store(hdfs.url), 1, 1, {}, fill, lambda: None)
+    assert message in str(caught.value)
+    assert advice in str(caught.value)
+    assert not hdfs.trouble
+    assert hdfs.files == {} and not [name for name in hdfs.folders if ".tmp-" in name]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        [("MKDIRS", False, 403, SAFE)] * 3,
+        [("CREATE", False, 403, SAFE), ("CREATE", False, 403, STANDBY), ("CREATE", True, 500, NO_DATANODE)],
+        [("CREATE", True, 0, None), ("CREATE", True, 201, None)],
+        [("CREATE", False, 307, "http://127.0.0.1:1/data/x?op=CREATE")] * 2,
+        [("RENAME", False, 403, SAFE), ("RENAME", False, 0, None)],
+        [("RENAME", False, 200, None)],
+        [("RENAME", False, 503, "<html><head><title>Error 503 Service Unavailable</title></head></html>")],
+    ],
+    ids=["safe mode", "one after the other", "broken off", "a DataNode that is gone", "rename", "lost answer", "page"],
+)
+def test_an_upload_outlasts_trouble_that_passes(hdfs: Hdfs, quick: None, trouble: list[Any]) -> None:
+    hdfs.trouble = list(trouble)
+    store = open_store(hdfs.url)
+    mark = checkpoints.write(store, 12, 3, {}, fill, lambda: None)
+    assert not hdfs.trouble
+    (found,) = checkpoints.complete(store, pytest.fail)
+    assert found[0] == mark
+    store.done(found[2])
+    assert not [name for name in hdfs.folders if ".tmp-" in name]
+
+
+def test_a_download_outlasts_it_too_and_never_takes_half_a_file(hdfs: Hdfs, quick: None) -> None:
+    store = open_store(hdfs.url)
+    checkpoints.write(store, 12, 3, {}, fill, lambda: None)
+
+    real, cut = hdfs.files, [True]
+
+    def short(to: Any, operation: str, query: dict[str, str], path: str, body: bytes) -> None:
+        if operation == "OPEN" and path.endswith("/model") and cut:
+            cut.pop()
+            to.send_response(200)
+            to.send_header("Content-Length", "5000")
+            to.end_headers()
+            to.wfile.write(real[path][:100])
+            to.close_connection = True
+            return
+        Hdfs.act(hdfs, to, operation, query, path, body)
+
+    hdfs.act = short  # type: ignore[method-assign]
+    (found,) = checkpoints.complete(store, pytest.fail)
+    assert (Path(found[2]) / "model").read_bytes() == b"w" * 5000
+    store.done(found[2])
+    assert not cut
+
+
+def test_patience_ends(hdfs: Hdfs, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most half of the job's grace is waited, and then it is told."""
+    monkeypatch.setenv("HORAE_GRACE_S", "6")
+    hdfs.trouble = [("MKDIRS", False, 403, SAFE)] * 10
+    with pytest.raises(HdfsError, match="until the NameNode leaves its safe mode"):
+        checkpoints.write(open_store(hdfs.url), 1, 1, {}, fill, lambda: None)
+    assert len(hdfs.trouble) == 6, "one attempt and three more"
+
+
+def test_a_writer_that_was_superseded_while_it_waited_renames_nothing(hdfs: Hdfs, quick: None) -> None:
+    looks: list[int] = []
+
+    def fence() -> None:
+        looks.append(1)
+        if len(looks) > 1:
+            raise checkpoints.Superseded("newer")
+
+    hdfs.trouble = [("RENAME", False, 403, SAFE)]
+    with pytest.raises(checkpoints.Superseded):
+        checkpoints.write(open_store(hdfs.url), 12, 3, {}, fill, fence)
+    assert hdfs.files == {}
+
+
+def test_the_active_namenode_is_found_and_remembered(hdfs: Hdfs, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Hdfs()
+    other.trouble = [("LISTSTATUS", False, 403, STANDBY)]
+    url = f"webhdfs://127.0.0.1:1,{other.host},{hdfs.host}/user/alice/ckpt"
+    checkpoints.write(open_store(url), 12, 3, {}, fill, lambda: None)
+    assert [mark.step for mark in checkpoints.marks(open_store(url))] == [12]
+    assert len(other.queries) == 1, "asked once, then the active one is known"
+    monkeypatch.setenv("HORAE_WEBHDFS", f"http://{other.host},http://{hdfs.host}/")
+    other.trouble = [("LISTSTATUS", False, 403, STANDBY)]
+    assert [mark.step for mark in checkpoints.marks(open_store("hdfs://site/user/alice/ckpt"))] == [12]
+    hdfs.trouble = [("LISTSTATUS", False, 403, STANDBY)]
+    other.trouble = [("LISTSTATUS", False, 403, STANDBY)]
+    with pytest.raises(HdfsError, match="not the active one"):
+        open_store(url).entries()
+    other.server.shutdown()
+    other.server.server_close()
+
+
+def test_a_datanode_that_cannot_be_reached_is_named(hdfs: Hdfs) -> None:
+    hdfs.files["/user/alice/ckpt/x"] = b"x"
+    hdfs.trouble = [("OPEN", False, 307, "http://no-such-datanode.invalid:9864/x?delegation=SECRET")]
+    with pytest.raises(ConnectionError, match=r"sends data to no-such-datanode.invalid:9864, which cannot") as caught:
+        open_store(f"webhdfs://{hdfs.host}/user/alice").read("ckpt", "x")
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_page_or_nothing_is_put_into_words() -> None:
+    page = b"<html><head><title>Error 401 Authentication required</title></head><body><h2>x</h2></body></html>"
+    assert str(refusal(401, page, "text/html")) == (
+        "HDFS: Error 401 Authentication required (HTTP 401); it wants to know who asks: this site needs a delegation "
+        "token or Kerberos"
+    )
+    assert str(refusal(502, b"")) == "HDFS: no explanation (HTTP 502)"
+    assert str(refusal(400, b'{"RemoteException": 3}')).startswith("HDFS: {")

@@ -39,7 +39,7 @@ def test_the_home_folder_is_understood() -> None:
     ("options", "field", "words"),
     [
         ({"nodes": "a:1"}, "state", "folder"),
-        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: nodes, python, speeds, state"),
+        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: keep_s, nodes, python, speeds, state"),
         ({"state": "/x", "nodes": "v100"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": "v100:0x4"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": ""}, "nodes", "TYPE:NODESxGPUS"),

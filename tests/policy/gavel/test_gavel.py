@@ -174,3 +174,25 @@ def test_no_jobs_no_gpus_no_lengths(policy: str) -> None:
         "cluster: {nodes: [{name: n, gpu_type: v100, gpus: 4}]}\njobs: [{name: j, gpus: 1}, {name: i, gpus: 4}]"
     )
     assert sum(bool(a) for a in decide(blind, policy).allocation.values()) == 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10_000), st.integers(1, 8), st.booleans())
+def test_finish_time_is_feasible_and_no_smaller_rho_is(seed: int, n: int, fresh: bool) -> None:
+    draw = np.random.default_rng(seed)
+    rate = draw.uniform(0.1, 10, (n, 3)) * (draw.random((n, 3)) < 0.8)
+    rate[:, 0] = np.maximum(rate[:, 0], 0.1)
+    jobs = Jobs(rate, draw.choice([1.0, 2.0, 4.0], n), np.array([4.0, 3.0, 5.0]))
+    left = draw.choice([0.0, 10.0, 1e5], n)
+    elapsed = np.zeros(n) if fresh else draw.uniform(0, 1e4, n)
+    isolated = draw.uniform(1e2, 1e5, n)
+    answer = finish_time(jobs, left, elapsed, isolated, Solving())
+    assert answer.found
+    rho = 1 / answer.level
+    reached = (rate * answer.x).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = (elapsed + np.where(left > 0, left / reached, 0.0)) / isolated
+    assert each.max() <= rho * (1 + 1e-5) + 1e-9
+    room = rho * (1 - 1e-4) * isolated - elapsed
+    if rho > 1e-6 and (room > 0).all():
+        assert common_level(jobs, left / room) < 1

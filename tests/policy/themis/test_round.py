@@ -414,6 +414,42 @@ def test_splitting_an_app_buys_nothing_with_weights() -> None:
     assert 3 / weighed["c"] == pytest.approx(3 * 3 / (2 * plain["c"]))
 
 
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_weights_are_exponents_in_the_product_and_roots_in_the_payment(weight: float) -> None:
+    """Against all choices of rows, for three apps of two tenants on five GPUs of one node."""
+    from itertools import product
+    from math import exp, log
+
+    jobs = [job("a", (1, 5), tenant="x", total=2000.0), job("b", (1, 4), tenant="x"), job("c", (1, 5), tenant="y")]
+    held = [replace(j, allocation={"n0": 1}, lease_until={"n0": (9999.0,)}) for j in jobs]
+    tenants = [Tenant("x", 1.0), Tenant("y", weight)]
+    snapshot = replace(world(nodes(1, 8), held, now=600.0), tenants=tuple(tenants))
+    this = rounds(snapshot, weigh="tenants")
+    assert this.outcome is not None
+    weighs = {b.app: b.weight for b in this.bids}
+    assert weighs["c"] == pytest.approx(2 * weight * weighs["a"])
+
+    def best(bids: list[Any]) -> tuple[float, dict[str, float]]:
+        """The most that these bidders reach on the five GPUs, and each one's part of it."""
+        top, parts = 0.0, dict.fromkeys((b.app for b in bids), 0.0)
+        for rows in product(*([None, *b.rows] for b in bids)):
+            if sum(r.gpus for r in rows if r is not None) > 5:
+                continue
+            gains = {
+                b.app: b.weight * log(b.null_rho / r.rho) if r is not None else 0.0
+                for b, r in zip(bids, rows, strict=True)
+            }
+            if sum(gains.values()) > top + 1e-12:
+                top, parts = sum(gains.values()), gains
+        return top, parts
+
+    top, parts = best(this.bids)
+    assert this.outcome.objective == pytest.approx(top)
+    for app, fraction in this.outcome.kept_fraction.items():
+        without, _ = best([b for b in this.bids if b.app != app])
+        assert fraction == pytest.approx(exp((top - parts[app] - without) / weighs[app]), rel=1e-6), app
+
+
 # --- external bids -----------------------------------------------------------------------------------------
 
 

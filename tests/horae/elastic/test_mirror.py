@@ -1,0 +1,58 @@
+"""Rank 0's output, copied while it grows: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from horae.elastic import documents
+from horae.elastic.mirror import Mirror
+
+
+def write(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_only_what_is_written_from_now_on_is_copied(tmp_path: Path) -> None:
+    spool, target = tmp_path / "output.log", tmp_path / "log" / "00000002"
+    write(spool, b"epoch 1\n")
+    mirror = Mirror(str(spool), str(target))
+    mirror.start()
+    write(spool, b"epoch 2\n")
+    mirror.end()
+    write(spool, b"its last words\n")
+    assert mirror.finish()
+    assert target.read_bytes() == b"epoch 2\nits last words\n"
+
+
+def test_a_spool_that_began_a_new_file_goes_on(tmp_path: Path) -> None:
+    spool, target = tmp_path / "output.log", tmp_path / "00000001"
+    mirror = Mirror(str(spool), str(target))
+    write(spool, b"first generation\n")
+    assert mirror.push()
+    spool.rename(tmp_path / "output.log.1")
+    write(spool, b"second\n")
+    assert mirror.push()
+    assert target.read_bytes() == b"first generation\nsecond\n"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_answer_that_is_lost_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool) -> None:
+    spool, target = tmp_path / "output.log", tmp_path / "00000001"
+    mirror = Mirror(str(spool), str(target))
+    write(spool, b"one\n")
+    real = documents.append
+
+    def broken(url: str, data: bytes) -> None:
+        if stored:
+            real(url, data)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(documents, "append", broken)
+    assert not mirror.push()
+    monkeypatch.setattr(documents, "append", real)
+    write(spool, b"two\n")
+    assert mirror.push()
+    assert target.read_bytes() == b"one\ntwo\n"

@@ -1,0 +1,179 @@
+"""The bridge's clients on a Hadoop under full Kerberos, with a real KDC: tickets, acting for owners, who is let in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.doctor import Verdict
+from horae.lab import LabRequest, default_folder
+from horae.port import FixConfiguration
+from tests.real.hadoop import wait_for
+from tests.real.kerberos import REALM, Kdc, running_kdc, secure
+from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.http import HttpClient
+from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.options import Options, parse_options
+from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.services import Services
+from yarn_bridge.site.doctor import examine
+from yarn_bridge.spnego import Spnego
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
+
+#: writes to HDFS by the job's own means: no ticket, no keytab, only the token of its container
+WORKER = """
+import io, time
+from horae.elastic.webhdfs import locate
+hdfs, path = locate("{url}/user/alice/from-a-worker")
+hdfs.put(path, io.BytesIO(b"with the container's token"), 26)
+time.sleep(3600)
+"""
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
+    yield from running_kdc(tmp_path_factory.mktemp("kdc"))
+
+
+@pytest.fixture(scope="module")
+def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
+    with pytest.MonkeyPatch.context() as patch:
+        secure(kdc, patch)
+        lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopkrb-"), default_folder() / "hadoop")
+        try:
+            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
+            keytab = kdc.keytab("horae", "horae")
+            found = parse_options(
+                {**lab.facts(), "auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
+            )
+            home(found, kdc)
+            yield found
+        finally:
+            lab.down()
+
+
+def home(options: Options, kdc: Kdc) -> None:
+    """A home for alice, as HDFS's administrator makes it, and her service's keytab in it."""
+    administrator = replace(options, principal=f"hdfs/lab@{REALM}", keytab=str(kdc.folder / "hdfs.keytab"), user="hdfs")
+    hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
+    hdfs.make_folder("/user/alice")
+    hdfs._client.set_owner("/user/alice", owner="alice")
+    keytab = kdc.keytab("alice", "alice/horae")
+    mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
+    mine.write("/user/alice/horae.keytab", keytab.read_bytes())
+    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
+
+
+@pytest.fixture
+def manager(options: Options) -> Iterator[ResourceManager]:
+    made = ResourceManager(HttpClient(options.access(options.resource_manager), "ResourceManager"))
+    yield made
+    made.close()
+
+
+def test_an_elastic_service_of_the_owners_whose_workers_write_to_hdfs(
+    manager: ResourceManager, options: Options, tmp_path: Path
+) -> None:
+    services = Services(manager.http, manager.quirks())
+    name, owner = "krb-life", "alice"
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.format(url=options.webhdfs[0].replace("http:", "webhdfs:")))
+    tmp_path.chmod(0o755)
+    worker = {
+        "name": "w",
+        "number_of_containers": 1,
+        "restart_policy": "ON_FAILURE",
+        "launch_command": f"exec {sys.executable} {script}",
+        "resource": {"cpus": 1, "memory": "64", "additional": {"yarn.io/gpu": {"value": 1, "unit": ""}}},
+    }
+    spec: dict[str, Any] = {"name": name, "version": "1.0", "queue": options.queue, "components": [worker]}
+    with pytest.raises(FixConfiguration, match="alice/horae@REALM"):
+        services.create({**spec, "kerberos_principal": {}}, owner)
+    application = services.create(spec, owner)
+
+    def workers() -> int:
+        found = services.get(name, owner)
+        return sum(len(each.instances) for each in found.components.values()) if found and found.flexible else -1
+
+    wait_for("one worker", lambda: workers() == 1, 180.0)
+    assert manager.app(application).user == "alice"
+    hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user(owner)
+    wait_for("the worker's file", lambda: hdfs.read("/user/alice/from-a-worker") == b"with the container's token")
+    found = hdfs.status("/user/alice/from-a-worker")
+    assert found is not None
+    assert found.owner == owner
+    services.flex(name, owner, {"w": 3})
+    wait_for("three workers", lambda: workers() == 3)
+    services.flex(name, owner, {"w": 0})
+    wait_for("no worker", lambda: workers() == 0)
+    services.destroy(name, owner)
+    assert services.get(name, owner) is None
+
+
+def test_files_are_the_owners(options: Options) -> None:
+    hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
+    hdfs.write("/user/alice/checkpoint", b"x" * 10_000)
+    found = hdfs.status("/user/alice/checkpoint")
+    assert found is not None
+    assert (found.owner, found.length) == ("alice", 10_000)
+    assert hdfs.read("/user/alice/checkpoint", offset=9_990) == b"x" * 10
+    assert hdfs.delete("/user/alice/checkpoint")
+
+
+def test_the_bridge_may_act_for_those_it_was_given_only(manager: ResourceManager, options: Options) -> None:
+    services = Services(manager.http, manager.quirks())
+    with pytest.raises(FixConfiguration, match=r"not allowed to impersonate bob.*hadoop.proxyuser"):
+        services.get("x", "bob")
+    hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
+    with pytest.raises(FixConfiguration, match=r"not allowed to impersonate bob"):
+        hdfs.as_user("bob").entries("/user")
+
+
+def test_a_ticket_that_ends_is_followed_by_a_new_one(kdc: Kdc, options: Options) -> None:
+    keytab = kdc.keytab("short", "short", life="6seconds")
+    access = replace(options.access(options.resource_manager), principal=f"short@{REALM}", keytab=str(keytab))
+    manager = ResourceManager(HttpClient(access, "ResourceManager"))
+    auth = manager.http._session.auth
+    assert isinstance(auth, Spnego)
+    assert manager.info().version
+    assert auth.left_s() <= 6
+    time.sleep(8)
+    assert manager.info().version
+    manager.close()
+
+
+def test_a_keytab_that_does_not_fit_is_told_plainly(kdc: Kdc, options: Options) -> None:
+    access = replace(options.access(options.resource_manager), principal=f"nobody@{REALM}")
+    with pytest.raises(FixConfiguration, match="no Kerberos ticket with keytab"):
+        ResourceManager(HttpClient(access, "ResourceManager")).info()
+
+
+def test_delegation_tokens(manager: ResourceManager, options: Options) -> None:
+    token = manager.delegation_token("horae", owner="alice")
+    assert token.owner.startswith("alice")
+    access = replace(options.access(options.resource_manager), auth="token", token=token.token)
+    holder = ResourceManager(HttpClient(access, "ResourceManager"))
+    assert holder.info().version
+    assert manager.renew_token(token) > time.time()
+    holder.close()
+
+
+def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
+    checks = list(examine(options))
+    failed = [f"{check.name}: {check.text}" for check in checks if check.verdict is Verdict.FAIL]
+    assert failed == []
+    found = {check.name: check for check in checks}
+    for door in ("ResourceManager", "Services API", "WebHDFS"):
+        assert found[f"credentials: {door}"].verdict is Verdict.OK, found[f"credentials: {door}"].text
+    assert found["ticket"].verdict is Verdict.OK
+    assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
+    assert found["acting for owners: NameNode"].verdict is Verdict.OK
+    assert "7.0 days" in found["token lifetime"].text

@@ -1,0 +1,109 @@
+"""Racks, licences and uneven splits on a private Slurm."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.lab import LabRequest
+from horae.port import BlockKind, JobState
+from policy.model import BadInput
+from slurm_plugin.adapter import SlurmCluster, connect
+from slurm_plugin.lab.private import PrivateSlurm
+from tests.real.slurm import CACHE, reap_orphans, wait_for
+
+pytestmark = pytest.mark.real
+
+PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
+RACKS = "SwitchName=left Nodes=n[1-2]\nSwitchName=right Nodes=n[3-4]\nSwitchName=spine Switches=left,right\n"
+
+
+@pytest.fixture
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+    folder = tmp_path_factory.mktemp("slurm")
+    reap_orphans()
+    (folder / "owner").write_text(str(os.getpid()))
+    made = PrivateSlurm(folder, CACHE)
+    try:
+        made.up(LabRequest(name="features", nodes=4, options={"slurm.conf": "Licenses=matlab:1\n"}))
+    except BadInput as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no private Slurm here: {error}")
+    yield made
+    made.down()
+
+
+@pytest.fixture
+def port(lab: PrivateSlurm, tmp_path: Path) -> Iterator[SlurmCluster]:
+    made = connect({**lab.facts(), "state": str(tmp_path / "memory")})
+    made.claim("features")
+    made.heartbeat()
+    yield made
+    made.close()
+
+
+def state(port: SlurmCluster, job: str) -> JobState:
+    return next(each for each in port.observe().jobs if each.id == job).state
+
+
+def submitted(lab: PrivateSlurm, port: SlurmCluster, *options: str) -> str:
+    common = ["--partition=dl", "--gres=gpu:1", "--comment=horae:min=1,max=4", "--output=/dev/null"]
+    number = lab.submit(PLAIN, {}, [*common, *options])
+    return next(job.id for job in port.observe().jobs if job.id.split(".")[0] == number)
+
+
+def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSlurm, port: SlurmCluster) -> None:
+    first, second = (submitted(lab, port, "--licenses=matlab:1") for _ in range(2))
+    port.start(first, {"n1": 1}, 1)
+    wait_for("the first runs", lambda: state(port, first) is JobState.RUNNING, 60)
+    port.start(second, {"n2": 1}, 1)
+
+    def blocked() -> bool:
+        job = next(each for each in port.observe().jobs if each.id == second)
+        return job.blocked is not None and job.blocked.kind is BlockKind.OTHER and "Licenses" in job.blocked.text
+
+    wait_for("the second is blocked by its licence", blocked, 60)
+    wait_for("and taken back", lambda: state(port, second) is JobState.QUEUED, 60)
+    port.checkpoint_and_stop(first, 20)
+    wait_for("the first left", lambda: state(port, first) is JobState.STOPPED, 60)
+    port.start(second, {"n2": 1}, 2)
+    wait_for("its licence is free", lambda: state(port, second) is JobState.RUNNING, 60)
+
+
+def test_leaf_switches_are_racks(lab: PrivateSlurm, port: SlurmCluster) -> None:
+    assert {node.rack for node in port.observe().nodes} == {None}
+    lab.kill("slurmctld", signal.SIGTERM)
+    (lab.folder / "etc/topology.conf").write_text(RACKS)
+    conf = lab.folder / "etc/slurm.conf"
+    conf.write_text(conf.read_text() + "TopologyPlugin=topology/tree\n")
+    lab.start_controller()
+    fresh = connect({**lab.facts(), "state": str(lab.folder / "fresh")})
+    try:
+        wait_for("slurmctld answers", lambda: bool(lab.run(["sinfo", "-h"], check=False).stdout), 60)
+        racks = {node.name: node.rack for node in fresh.observe().nodes}
+    finally:
+        fresh.close()
+    assert racks == {"n1": "left", "n2": "left", "n3": "right", "n4": "right"}
+
+
+def test_an_uneven_split_of_a_total_is_seen_as_it_is(lab: PrivateSlurm, tmp_path: Path) -> None:
+    """A job of the users' own, which asked for GPUs over two nodes and got what was free on each."""
+    common = ["--partition=raw", "--output=/dev/null"]
+    lab.submit(PLAIN, {}, [*common, "--gpus=3", "--nodes=1", "--nodelist=n1"])
+    lab.submit(PLAIN, {}, [*common, "--gpus=4", "--nodes=2", "--ntasks=2", "--nodelist=n[1-2]"])
+    watching = connect({**lab.facts(), "partitions": ["raw"], "hold": False, "state": str(tmp_path / "watching")})
+    try:
+        wait_for("both run", lambda: [job.state for job in watching.observe().jobs] == [JobState.RUNNING] * 2, 60)
+        made = watching.client.calls
+        seen = watching.observe()
+        assert watching.client.calls - made == 4, "the split is asked for once"
+    finally:
+        watching.close()
+    shapes = sorted((dict(job.allocation) for job in seen.jobs), key=len)
+    assert shapes == [{"n1": 3}, {"n1": 1, "n2": 3}]
+    assert {node.name: node.foreign for node in seen.nodes} == {"n1": 0, "n2": 0, "n3": 0, "n4": 0}

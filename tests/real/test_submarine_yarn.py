@@ -1,0 +1,207 @@
+"""Submarine commands and the SDK's checkpoints on a real, unpatched Hadoop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from horae.api.forms import JobForm
+from horae.elastic import checkpoints
+from horae.elastic.hdfserrors import HdfsError
+from horae.elastic.stores import open_store
+from horae.port import JobState, ObservedJob
+from policy.model import Allocation
+from tests.real.hadoop import (
+    YarnHarness,
+    hadoop_342,  # noqa: F401 - a fixture
+    wait_for,
+)
+from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.submarine import translate
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
+
+TRAIN = """
+import json, os, sys, time
+from horae import elastic
+
+told = json.loads(os.environ.get("TF_CONFIG", "{}"))
+sizes = {role: len(listed) for role, listed in told.get("cluster", {}).items()}
+print("told", json.dumps(sizes, sort_keys=True), json.dumps(told.get("task")), sys.argv[1:], flush=True)
+if told.get("task", {}).get("type") == "ps":
+    time.sleep(3600)
+count = [0]
+
+def save(folder):
+    with open(os.path.join(folder, "count"), "w") as file:
+        file.write(str(count[0]))
+
+def load(folder):
+    with open(os.path.join(folder, "count")) as file:
+        count[0] = int(file.read())
+
+steps = int(sys.argv[1])
+for step in elastic.Training(steps=steps, global_batch=12, save=save, load=load, log_every_s=0.0):
+    time.sleep(0.02)
+    count[0] += 1
+    step.report(1.0 / count[0])
+"""
+SIZE = "memory=300M,vcores=1,gpu=1"
+
+
+class Site:
+    """A Hadoop with a user's script in HDFS."""
+
+    def __init__(self, harness: YarnHarness) -> None:
+        self.harness = harness
+        self.port = harness.port
+        self.home = str(harness.options["folder"])
+        self.webhdfs = str(harness.lab.facts()["webhdfs"])
+        self.hdfs("PUT", f"{self.home}/in", "MKDIRS")
+        made = self.hdfs("PUT", f"{self.home}/train.py", "CREATE", noredirect="true", overwrite="true")
+        requests.put(made.json()["Location"], data=TRAIN.encode(), timeout=30).raise_for_status()
+
+    def hdfs(self, method: str, path: str, operation: str, user: str = "horae", **options: str) -> requests.Response:
+        query = {"op": operation, "user.name": user, **options}
+        answer = requests.request(method, f"{self.webhdfs}/webhdfs/v1{path}", params=query, timeout=30)
+        answer.raise_for_status()
+        return answer
+
+    def submit(self, name: str, *words: str) -> None:
+        """As `horae submarine job run WORDS` hands it in."""
+        job = translate(["--name", name, *words], "horae").job
+        self.port.submit(name, JobForm.model_validate(job).spec(owner="horae"))
+
+    def job(self, name: str) -> ObservedJob:
+        return next(job for job in self.port.observe().jobs if job.id == name)
+
+    def until(self, what: str, holds: Callable[[], Any]) -> None:
+        def looked() -> bool:
+            self.port.observe()  # the bridge moves its jobs when it looks
+            return bool(holds())
+
+        wait_for(what, looked, 240.0)
+
+    def until_state(self, name: str, *states: JobState) -> ObservedJob:
+        self.until(f"{name} {states}", lambda: self.job(name).state in states)
+        return self.job(name)
+
+    def log(self, name: str) -> str:
+        return self.port.read_log(name, 0).data.decode(errors="replace")
+
+    def node(self, kind: str) -> list[str]:
+        return [node.name for node in self.port.observe().nodes if node.gpu_type == kind]
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made = YarnHarness(request.getfixturevalue("hadoop_342"), tmp_path)
+    yield Site(made)
+    made.end()
+
+
+def words(site: Site, steps: int, workers: int) -> list[str]:
+    python = str(site.harness.lab.facts()["python"])
+    return [
+        "--num_workers", str(workers), f"--input_path={site.home}/in", "-worker_resources", SIZE,
+        "--worker_launch_cmd", f"{python} train.py {steps} %input_path%", "--queue", "horae",
+        "--localization", f"hdfs://{site.home}/train.py:./train.py",
+        "--checkpoint_path", f"hdfs://{site.home}/model",
+    ]  # fmt: skip
+
+
+def test_workers_of_a_submarine_command_grow_and_finish(site: Site) -> None:
+    first, second = site.node("v100")[:2]
+    site.submit("elastic", *words(site, 400, 1), "--max_workers", "4")
+    shapes: list[Allocation] = [{first: 1}, {first: 1, second: 2}]
+    site.port.start("elastic", shapes[0], 1)
+    site.until("it trains", lambda: "step=20/400" in site.log("elastic"))
+    site.port.checkpoint_and_stop("elastic", 30.0)
+    mark = site.until_state("elastic", JobState.STOPPED).checkpoint
+    assert mark is not None and mark.step >= 20
+    site.port.start("elastic", shapes[1], 2)
+    done = site.until_state("elastic", JobState.COMPLETED, JobState.FAILED)
+    log = site.log("elastic")
+    assert done.state is JobState.COMPLETED, log[-3000:]
+    assert f"told {{}} null ['400', '{site.home}/in']" in log, "alone it is told of no cluster"
+    assert f'told {{"chief": 1, "worker": 2}} {{"index": 0, "type": "chief"}} [\'400\', \'{site.home}/in\']' in log
+    assert f"start step={mark.step:g} world=3 epoch=2" in log
+
+
+def test_a_parameter_server_job_is_a_rigid_gang_that_ends_whole(site: Site) -> None:
+    first, second = site.node("v100")[:2]
+    python = str(site.harness.lab.facts()["python"])
+    command = f"{python} train.py 60 %input_path%"
+    servers = ("--num_ps", "1", "--ps_resources", "memory=100M,vcores=1", "--ps_launch_cmd", command)
+    site.submit("served", *words(site, 60, 2), *servers)
+    site.port.start("served", {first: 1, second: 1}, 1)
+    done = site.until_state("served", JobState.COMPLETED, JobState.FAILED)
+    log = site.log("served")
+    assert done.state is JobState.COMPLETED, log[-3000:]
+    assert 'ps-0: told {"chief": 1, "ps": 1, "worker": 1} {"index": 0, "type": "ps"}' in log
+    assert 'told {"chief": 1, "ps": 1, "worker": 1} {"index": 0, "type": "chief"}' in log
+
+
+# --- the SDK's store --------------------------------------------------------------------------------------
+
+
+def fill(folder: str) -> None:
+    (Path(folder) / "model").write_bytes(os.urandom(3 << 20))
+
+
+@pytest.fixture
+def store(hadoop_342: PrivateHadoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: F811
+    monkeypatch.setenv("HADOOP_USER_NAME", "horae")
+    monkeypatch.setenv("HORAE_WEBHDFS", str(hadoop_342.facts()["webhdfs"]))
+    return open_store(f"hdfs:///user/horae/store-{os.getpid()}-{tmp_path.name}")
+
+
+def admin(lab: PrivateHadoop, *arguments: str) -> None:
+    """`hdfs dfsadmin`, as the NameNode's superuser."""
+    facts = lab._lab()
+    conf = lab.folder / "etc/master"
+    command = [facts["java"], f"-Djdk.net.hosts.file={lab.folder}/hosts", "-Djava.net.preferIPv4Stack=true"]
+    command += ["-cp", f"{conf}:{facts['jars']}/*", "org.apache.hadoop.hdfs.tools.DFSAdmin", *arguments]
+    env = {name: value for name, value in os.environ.items() if name != "HADOOP_USER_NAME"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_checkpoints_in_hdfs_are_whole_counted_and_swept(store: Any) -> None:
+    for step in (1, 2, 3):
+        checkpoints.write(store, step, 1, {}, fill, lambda: None)
+    assert [len(checkpoints.prune(store, 2)), [mark.step for mark in checkpoints.marks(store)]] == [1, [3, 2]]
+    mark, _, folder = next(checkpoints.complete(store, pytest.fail))
+    assert mark.step == 3 and (Path(folder) / "model").stat().st_size == 3 << 20
+    store.done(folder)
+    assert store.sweep() == []
+
+
+def test_a_full_quota_and_a_safe_mode_are_told(
+    hadoop_342: PrivateHadoop,  # noqa: F811
+    store: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = checkpoints.write(store, 1, 1, {}, fill, lambda: None)
+    folder = store.url.removeprefix("hdfs://")
+    admin(hadoop_342, "-setSpaceQuota", "4194304", folder)
+    with pytest.raises(HdfsError, match=r"quota.*remove old checkpoints"):
+        checkpoints.write(store, 2, 1, {}, fill, lambda: None)
+    assert checkpoints.marks(store) == [first]
+    admin(hadoop_342, "-clrSpaceQuota", folder)
+    monkeypatch.setenv("HORAE_GRACE_S", "4")
+    admin(hadoop_342, "-safemode", "enter")
+    try:
+        with pytest.raises(HdfsError, match="until the NameNode leaves its safe mode"):
+            checkpoints.write(open_store(store.url), 2, 1, {}, fill, lambda: None)
+        assert [mark.step for mark, _, _ in checkpoints.complete(store, pytest.fail)] == [1], "it can still be read"
+    finally:
+        admin(hadoop_342, "-safemode", "leave")
+    checkpoints.write(store, 2, 1, {}, fill, lambda: None)
+    assert [mark.step for mark in checkpoints.marks(store)] == [2, 1]

@@ -1,0 +1,108 @@
+"""The whole on a real Hadoop: `horae serve`, jobs by `horae submit`, resizes by a policy, a kill -9 in the middle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from horae.port import JobState, ObservedJob
+from tests.contract.harness import starts_in, steps_in
+from tests.real.hadoop import (
+    YarnHarness,
+    hadoop_342,  # noqa: F401 - a fixture
+    wait_for,
+)
+from yarn_bridge.lab.private import PrivateHadoop
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+
+STEPS = 150
+TRAINER = f"""import time
+from horae import elastic
+done = [0]
+def save(folder):
+    open(folder + "/done", "w").write(str(done[0]))
+def load(folder):
+    done[0] = int(open(folder + "/done").read())
+for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
+                             log_every_s=0.0):
+    time.sleep(0.1)
+    done[0] += 1
+    step.report(1.0 / done[0])
+"""
+HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())"]
+
+
+@contextmanager
+def arbiter(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "serve.log").open("ab") as log:
+        process = subprocess.Popen([*HORAE, "serve", str(folder / "config.yaml")], stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+
+
+def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: PrivateHadoop, tmp_path: Path) -> None:  # noqa: F811
+    harness = YarnHarness(hadoop_342, tmp_path)
+    socket = tmp_path / "api.sock"
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "yarn", "options": {**harness.options, "memory_mib": 256}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
+        "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "api": {"socket": str(socket)},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    (tmp_path / "train.py").write_text(TRAINER)
+    url = harness.facts["webhdfs"].replace("http:", "webhdfs:") + "/tmp"
+
+    def submit(name: str) -> None:
+        words = ["submit", "--socket", str(socket), "--gpus", "1:4", "--name", name, "--iterations", str(STEPS)]
+        words += [
+            "--checkpoint",
+            f"{url}/{tmp_path.parent.name}-{name}",
+            "--",
+            sys.executable,
+            str(tmp_path / "train.py"),
+        ]
+        done = subprocess.run([*HORAE, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-2000:]
+
+    def jobs() -> dict[str, ObservedJob]:
+        return {job.spec.name: job for job in harness.port.observe().jobs if job.spec is not None}
+
+    def log(name: str) -> bytes:
+        return harness.log(jobs()[name].id) if name in jobs() else b""
+
+    try:
+        with arbiter(tmp_path) as first:
+            wait_for("the arbiter listens", socket.exists)
+            submit("a")
+            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5, 150)
+            submit("b")
+            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5, 150)
+            first.send_signal(signal.SIGKILL)
+            first.wait()
+        with arbiter(tmp_path):
+            wait_for("both are done", lambda: all(j.state is JobState.COMPLETED for j in jobs().values()), 200)
+        for name in ("a", "b"):
+            starts, steps = starts_in(log(name)), steps_in(log(name))
+            assert steps[-1] == STEPS
+            assert steps == sorted(set(steps)), f"{name} did a step twice, though every stop was clean"
+            assert [start.epoch for start in starts] == sorted({start.epoch for start in starts})
+        assert any(len(starts_in(log(name))) > 1 for name in ("a", "b")), "nothing was ever resized"
+    except AssertionError as error:
+        told = (tmp_path / "serve.log").read_text(errors="replace")[-3000:]
+        raise AssertionError(f"{error}\n{told}") from None
+    finally:
+        harness.end()

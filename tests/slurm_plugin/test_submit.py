@@ -1,0 +1,105 @@
+"""`horae submit --sbatch`: what reaches sbatch, which stands here as a small program at the process boundary."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.cli import main
+from horae.spec import JobSpec
+from policy.model import BadInput, GpuRange
+from slurm_plugin.comment import parse_word
+from slurm_plugin.submit import horae_word, script
+
+SBATCH = """#!{python}
+import json, os, sys
+told = {{"options": sys.argv[1:], "script": sys.stdin.read(), "cwd": os.getcwd()}}
+open({folder!r} + "/told.json", "a").write(json.dumps(told) + "\\n")
+if "--partition=closed" in sys.argv:
+    sys.stderr.write("sbatch: error: horae: leave out --hold: jobs of this partition wait for their GPUs anyway\\n"
+                     "sbatch: error: Batch job submission failed: Unspecified error\\n")
+    sys.exit(1)
+print("4711;lab")
+"""
+Told = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+    tool = tmp_path / "sbatch"
+    tool.write_text(SBATCH.format(python=sys.executable, folder=str(tmp_path)))
+    tool.chmod(0o755 | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("HORAE_EXEC", "/opt/horae/bin/horae-exec")
+    monkeypatch.chdir(tmp_path)
+
+    def read() -> list[dict[str, Any]]:
+        path = tmp_path / "told.json"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
+
+
+def test_a_form_becomes_options_a_word_and_a_script(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["submit", "-g", "1:8", "-c", "ck", "--time-limit", "90m", "--key", "resnet50", "--name", "my job"]
+    words += ["-e", "DATA=/a b", "--sbatch=--partition=gpu", "--sbatch=--mail-type=END", "--", "python", "train.py"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == "Submitted job 4711\n"
+    (call,) = told()
+    assert call["options"][-3:-1] == ["--partition=gpu", "--mail-type=END"]
+    assert {"--requeue", "--open-mode=append", "--gpus=8", "--time=90", "--job-name=my job"} <= set(call["options"])
+    word = parse_word(call["options"][-1].removeprefix("--comment="))
+    assert word is not None
+    assert (word.min, word.max, word.key, word.checkpoint) == (1, 8, "resnet50", f"{call['cwd']}/ck")
+    lines = call["script"].splitlines()
+    assert lines[1] == "export DATA='/a b'"
+    assert lines[-1].startswith("exec /opt/horae/bin/horae-exec --name 'my job' --grace 60 --retries 3 --checkpoint ")
+    assert lines[-1].endswith(" -- python train.py")
+
+
+def test_the_users_own_gpus_and_comment_win(told: Told) -> None:
+    own = ["--sbatch=--gres=gpu:v100:2", "--sbatch=--comment=grant 12", "--sbatch=--partition=gpu"]
+    assert main(["submit", "-g", "1,2,4", "-c", "ck", *own, "--", "true"]) == 0
+    options = told()[0]["options"]
+    assert not [option for option in options if option.startswith("--gpus")]
+    (comment,) = [option for option in options if option.startswith("--comment")]
+    assert comment.startswith("--comment=grant 12 horae:allowed=1/2/4,")
+
+
+def test_a_job_without_a_checkpoint_is_rigid(told: Told) -> None:
+    assert main(["submit", "-g", "1:4", "--sbatch=--partition=gpu", "--", "true"]) == 0
+    assert not [option for option in told()[0]["options"] if option.startswith("--comment")]
+
+
+def test_a_refusal_is_said_in_the_modules_own_words(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "-g", "1", "--sbatch=--partition=closed", "--", "true"]) == 1
+    said = capsys.readouterr().err
+    assert "leave out --hold" in said
+    assert "Unspecified" not in said
+
+
+def test_many_jobs_are_checked_before_one_is_sent(told: Told, tmp_path: Path) -> None:
+    job = {"command": ["true"], "gpus": {"min": 1, "max": 2}, "checkpoint": "ck"}
+    (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [job, {**job, "app": "a,b"}]}))
+    assert main(["submit", "--file", "jobs.json", "--sbatch=--partition=gpu"]) == 3
+    assert told() == []
+
+
+def test_without_sbatch_the_host_is_named_as_the_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["submit", "-g", "1", "--sbatch=--partition=gpu", "--", "true"]) == 6
+    assert "login node" in capsys.readouterr().err
+
+
+def test_words_that_would_break_the_comment_are_refused() -> None:
+    with pytest.raises(BadInput):
+        horae_word(JobSpec("j", ("true",), GpuRange(2, 1, 2), model="a b", checkpoint="/ck"))
+    assert "'a b'" in script(JobSpec("j", ("echo", "a b"), GpuRange(1, 1, 1), checkpoint="/c k"))

@@ -1,0 +1,243 @@
+"""`horae doctor` for YARN on a healthy cluster and on every ailment it knows, one at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from horae.doctor import Check, Verdict
+from policy.model import BadInput
+from tests.yarn_bridge.fake import Asked, Reply, recorded, serving
+from tests.yarn_bridge.fake_hdfs import World
+from yarn_bridge.site import checks
+from yarn_bridge.site.settings import Settings
+
+HEALTHY = {
+    "yarn.webapp.api-service.enable": "true",
+    "yarn.resourcemanager.placement-constraints.handler": "scheduler",
+    "yarn.cluster.max-application-priority": "10",
+    "yarn.service.framework.path": "/yarn-services/service-dep.tar.gz",
+    "yarn.nodemanager.recovery.enabled": "true",
+    "yarn.nodemanager.sleep-delay-before-sigkill.ms": "5s",
+    "yarn.nm.liveness-monitor.expiry-interval-ms": "60000",
+}
+
+
+class Site:
+    """A ResourceManager and an HDFS whose answers a test changes."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        lane = recorded("3.4.2")
+        self.conf: dict[str, str] = dict(HEALTHY)
+        self.info = copy.deepcopy(lane["info"]["response"])
+        self.info["clusterInfo"]["rmStateStoreName"] = "org.apache.ZKRMStateStore"
+        self.nodes = copy.deepcopy(lane["nodes-lost"]["response"])
+        for node in self.nodes["nodes"]["node"]:
+            node["state"], node["rack"], node["nodeHTTPAddress"] = "RUNNING", f"/{node['nodeHostName']}", ""
+        self.scheduler = copy.deepcopy(lane["scheduler"]["response"])
+        self.calculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+        self.faults: dict[str, Reply] = {}
+        self.clock = 0.0
+        self.world = World(stack)
+        self.world.owner = "horae"
+        self.world.folders |= {"/user/horae", "/tmp", "/yarn-services"}
+        self.world.modes["/tmp"] = "1777"
+        self.world.files["/yarn-services/service-dep.tar.gz"] = b"jars"
+        self.fake = stack.enter_context(serving(self.answer))
+
+    def answer(self, asked: Asked) -> Reply:
+        for path, reply in self.faults.items():
+            if path in asked.path:
+                return reply
+        if not asked.query.get("user.name"):
+            return Reply(401, {"message": "Authentication required"})
+        body: Any = {
+            "/conf": {"properties": [{"key": key, "value": value} for key, value in self.conf.items()]},
+            "/ws/v1/cluster/info": self.info,
+            "/ws/v1/cluster/metrics": recorded("3.4.2")["metrics"]["response"],
+            "/ws/v1/cluster/nodes": self.nodes,
+            "/ws/v1/cluster/scheduler": self.scheduler,
+            "/ws/v1/cluster/scheduler-conf": {
+                "property": [{"name": "yarn.scheduler.capacity.resource-calculator", "value": self.calculator}]
+            },
+            "/app/v1/services/version": {"hadoop_version": "3.4.2 from x"},
+        }.get(asked.path)
+        if body is not None:
+            return Reply(200, body, {"Date": formatdate(usegmt=True)})
+        if "signal" in asked.path:
+            return Reply(400, "Invalid command: NO-SUCH-SIGNAL")
+        return Reply(404 if asked.method == "GET" else 400, {"diagnostics": "Service x doesn't exist"})
+
+    def examine(self, **more: object) -> list[Check]:
+        options = {
+            "resource_manager": [self.fake.url],
+            "webhdfs": [self.world.namenode.url],
+            "queue": "themis",
+            "hdfs_names": {"datanode.invalid": "127.0.0.1"},
+        }
+        return checks({**options, **more})
+
+    @property
+    def leaf(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"][1]
+        return found
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(stack)
+
+
+def test_a_healthy_cluster_has_only_what_no_setting_mends(site: Site) -> None:
+    found = site.examine()
+    bad = {check.name: check.text for check in found if check.verdict is not Verdict.OK}
+    # The in-process HDFS lets anybody in; simple authentication and the open signal are the cluster's nature.
+    assert set(bad) == {"credentials", "credentials: WebHDFS", "signals"}, bad
+    named = {check.name for check in found}
+    assert {"ResourceManager", "Services API", "GPUs", "placement handler", "queue", "WebHDFS", "framework"} <= named
+    assert all(check.remedy for check in found if check.verdict is not Verdict.OK)
+
+
+def test_nothing_is_left_behind(site: Site) -> None:
+    before = dict(site.world.files)
+    site.examine()
+    assert site.world.files == before
+    assert {asked.method for asked in site.fake.asked} == {"GET", "POST", "DELETE"}
+    changing = [asked.path for asked in site.fake.asked if asked.method != "GET"]
+    assert all("no-such-service" in path or "NO-SUCH-SIGNAL" in path for path in changing)
+
+
+def no_attributes(site: Site) -> None:
+    for node in site.nodes["nodes"]["node"]:
+        node["nodeAttributesInfo"] = {}
+
+
+def acl(site: Site) -> None:
+    site.conf |= {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn"}
+
+
+def no_gpus(site: Site) -> None:
+    site.nodes["nodes"]["node"].clear()
+
+
+def release(version: str) -> Callable[[Site], object]:
+    return lambda site: site.info["clusterInfo"].update(hadoopVersion=version)
+
+
+AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
+    ("release", release("3.5.0"), Verdict.WARN, "never tried", "advise"),
+    ("named nodes", release("3.3.6"), Verdict.WARN, "cannot place workers on named nodes", "3.4.0"),
+    ("Services API", lambda s: s.faults.update({"/app/v1/services/version": Reply(404, "<title>no</title>")}),
+     Verdict.FAIL, "off", "<name>yarn.webapp.api-service.enable</name><value>true</value>"),
+    ("Services API", lambda s: s.faults.update({"no-such-service": Reply(500, {"diagnostics": "ConnectionLoss"})}),
+     Verdict.FAIL, "ConnectionLoss", "ZooKeeper"),
+    ("GPUs", no_gpus, Verdict.FAIL, "no GPU", "yarn.resource-types"),
+    ("resource calculator", lambda s: setattr(s, "calculator", "x.DefaultResourceCalculator"),
+     Verdict.FAIL, "DefaultResourceCalculator: no GPUs", "DominantResourceCalculator"),
+    ("placement handler", lambda s: s.conf.pop("yarn.resourcemanager.placement-constraints.handler"),
+     Verdict.WARN, "cannot go to named nodes", "<value>scheduler</value>"),
+    ("node attributes", no_attributes, Verdict.WARN, "gpu-a, gpu-b: no attribute", "host,STRING,NAME-OF-THIS-NODE"),
+    ("GPU types", no_attributes, Verdict.WARN, "taken as 'gpu'", "gpukind,STRING"),
+    ("queue", lambda s: s.leaf.update(state="STOPPED"), Verdict.FAIL, "STOPPED", "RUNNING"),
+    ("queue", lambda s: s.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"].pop(), Verdict.FAIL,
+     "no queue 'themis'", "root.default"),
+    ("preemption", lambda s: s.leaf.update(preemptionDisabled=False), Verdict.WARN, "may take", "restart"),
+    ("priorities", lambda s: s.conf.pop("yarn.cluster.max-application-priority"), Verdict.WARN, "is 0",
+     "max-application-priority"),
+    ("lifetime", lambda s: s.leaf.update(maxApplicationLifetime=3600), Verdict.WARN, "after 3600 s",
+     "root.themis.maximum-application-lifetime"),
+    ("rights", acl, Verdict.WARN, "horae is not named", "acl_administer_queue"),
+    ("signals", lambda s: s.faults.update({"/signal/": Reply(404)}), Verdict.WARN, "cannot signal", "3.3.0"),
+    ("restart of the ResourceManager",
+     lambda s: s.info["clusterInfo"].update(rmStateStoreName="x.NullRMStateStore"), Verdict.WARN, "forgets",
+     "ZKRMStateStore"),
+    ("restart of a NodeManager", lambda s: s.conf.pop("yarn.nodemanager.recovery.enabled"), Verdict.FAIL,
+     "live on unseen", "recovery.supervised"),
+    ("kill grace", lambda s: s.conf.pop("yarn.nodemanager.sleep-delay-before-sigkill.ms"), Verdict.WARN,
+     "250 ms", "sleep-delay"),
+    ("lost nodes", lambda s: s.conf.pop("yarn.nm.liveness-monitor.expiry-interval-ms"), Verdict.WARN,
+     "after 600 s", "expiry-interval"),
+    ("ZooKeeper", lambda s: s.conf.update({"hadoop.registry.zk.quorum": "127.0.0.1:1"}), Verdict.FAIL,
+     "127.0.0.1:1", "start it"),
+    ("application master", lambda s: s.conf.update({"yarn.service.am-resource.memory": "128"}), Verdict.WARN,
+     "128 MB", "512"),
+    ("settings", lambda s: s.faults.update({"/conf": Reply(403, "admins only")}), Verdict.WARN, "admins only", "/conf"),
+    ("HDFS home", lambda s: s.world.folders.discard("/user/horae"), Verdict.FAIL, "no /user/horae", "-chown horae"),
+    ("HDFS home", lambda s: setattr(s.world, "owner", "root"), Verdict.WARN, "is root's", "-chown horae"),
+    ("HDFS /tmp", lambda s: s.world.modes.pop("/tmp"), Verdict.FAIL, "755", "-chmod 1777 /tmp"),
+    ("framework", lambda s: s.world.files.clear(), Verdict.FAIL, "is not there", "enableFastLaunch"),
+    ("framework", lambda s: s.world.modes.update({"/yarn-services/service-dep.tar.gz": "640"}), Verdict.FAIL,
+     "others cannot read", "-chmod 644"),
+    ("framework", lambda s: s.conf.pop("yarn.service.framework.path"), Verdict.WARN, "uploads it again",
+     "enableFastLaunch"),
+    ("racks", lambda s: [node.update(rack="/default-rack") for node in s.nodes["nodes"]["node"]], Verdict.WARN,
+     "/default-rack", "net.topology.script.file.name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "ail", "verdict", "text", "remedy"), AILMENTS, ids=[f"{at}-{a[0]}" for at, a in enumerate(AILMENTS)]
+)
+def test_each_ailment_is_named_with_its_remedy(
+    site: Site, name: str, ail: Callable[[Site], object], verdict: Verdict, text: str, remedy: str
+) -> None:
+    ail(site)
+    found = [check for check in site.examine() if check.name == name and check.verdict is verdict]
+    assert len(found) == 1
+    assert text in found[0].text
+    assert remedy in found[0].remedy
+
+
+def test_the_quota_of_the_home(site: Site) -> None:
+    site.world.files["/user/horae/checkpoint"] = b"x" * 1300  # three replicas of 4096
+    (quota,) = [check for check in site.examine() if check.name == "quota"]
+    assert (quota.verdict, "3900 of 4096 bytes" in quota.text) == (Verdict.WARN, True)
+
+
+def test_a_datanode_that_cannot_be_found_is_a_finding_with_its_remedy(site: Site) -> None:
+    (found,) = [check for check in site.examine(hdfs_names={}) if check.name == "WebHDFS"]
+    assert found.verdict is Verdict.FAIL
+    assert "datanode.invalid" in found.text
+    assert "hdfs_names" in found.remedy
+
+
+def test_no_resource_manager_is_one_finding_and_no_traceback() -> None:
+    with serving(lambda asked: Reply()) as gone:
+        url = gone.url
+    found = checks({"resource_manager": [url], "webhdfs": [url]})
+    assert [check.verdict for check in found] == [Verdict.FAIL, Verdict.FAIL]
+    assert "connection refused" in found[0].text
+
+
+def test_acting_for_owners_is_proved_at_both_daemons(site: Site) -> None:
+    site.conf |= {"hadoop.proxyuser.horae.hosts": "*", "hadoop.proxyuser.horae.groups": "ml"}
+    found = {check.name: check for check in site.examine(doas=True) if "acting" in check.name}
+    assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
+    assert found["acting for owners: NameNode"].verdict is Verdict.FAIL
+    assert found["acting for owners"].verdict is Verdict.FAIL
+    assert "ProxyUserAuthenticationFilterInitializer" in found["acting for owners"].remedy
+
+
+def test_options_that_a_person_mends(site: Site) -> None:
+    with pytest.raises(BadInput, match="resource_manager"):
+        checks({"webhdfs": ["http://nn:9870"]})
+
+
+def test_hadoops_ways_to_write_a_time() -> None:
+    settings = Settings({"a": "5s", "b": "250", "c": "7d", "d": "10ms", "e": "soon", "f": "2m", "g": "1h"})
+    assert [settings.number(name, -1) for name in "abcdefgh"] == [
+        5000,
+        250,
+        604_800_000,
+        10,
+        -1,
+        120_000,
+        3_600_000,
+        -1,
+    ]

@@ -1,0 +1,92 @@
+"""The part of `horae doctor` for YARN that asks who is let in, and in whose name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from horae.doctor import Check, fail, ok, warn
+from yarn_bridge.http import KERBEROS, HttpClient
+from yarn_bridge.options import Options
+from yarn_bridge.site.settings import Settings
+from yarn_bridge.site.xml import remedy
+from yarn_bridge.spnego import Spnego
+
+PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
+PLAIN_FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"
+_DAY_MS = 86_400_000
+
+
+def credentials(options: Options) -> Iterator[Check]:
+    """Each web interface without credentials, and with a bare name. Kerberos must refuse both."""
+    managers, namenodes = options.access(options.resource_manager), options.access(options.webhdfs)
+    doors: tuple[tuple[str, HttpClient, str, dict[str, str]], ...] = (
+        ("ResourceManager", HttpClient(managers, "ResourceManager"), "/ws/v1/cluster/metrics", {}),
+        ("Services API", HttpClient(managers, "ResourceManager"), "/app/v1/services/horae-doctor", {}),
+        ("WebHDFS", HttpClient(namenodes, "NameNode"), "/webhdfs/v1/", {"op": "LISTSTATUS"}),
+    )
+    for name, http, path, query in doors:
+        nobody = http.ask("GET", path, query=query, anonymous=True).status
+        named = http.ask("GET", path, query={**query, "user.name": "horae-doctor"}, anonymous=True).status
+        http.close()
+        if options.auth == KERBEROS:
+            if nobody == named == 401:
+                yield ok(f"credentials: {name}", "asks for Kerberos")
+            else:
+                yield fail(
+                    f"credentials: {name}", f"lets strangers in ({nobody} without a name, {named} with any)",
+                    remedy("core-site.xml everywhere", {
+                        "hadoop.http.filter.initializers": PLAIN_FILTER,
+                        "hadoop.http.authentication.type": "kerberos",
+                    }),
+                )  # fmt: skip
+        elif nobody != 401:
+            yield warn(
+                f"credentials: {name}", "answers without any name",
+                remedy("core-site.xml", {"hadoop.http.authentication.simple.anonymous.allowed": "false"}),
+            )  # fmt: skip
+    if options.auth == KERBEROS:
+        left = Spnego(options.principal, options.keytab).left_s()
+        yield ok("ticket", f"{options.principal or 'of the ticket cache'}, good for {left / 3600:.1f} h")
+    else:
+        yield warn(
+            "credentials", "this cluster believes any user.name: everybody on its network can be everybody",
+            "Kerberos, or a network that only trusted hosts reach; see the security part of the YARN site guide",
+        )  # fmt: skip
+
+
+def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Check]:
+    """Acting for owners: what the daemons are told, and whether the ResourceManager heeds it."""
+    if not (options.doas or options.auth == KERBEROS):
+        return
+    for name, found in (("ResourceManager", conf), ("NameNode", names)):
+        if found.why:
+            continue
+        prefix = f"hadoop.proxyuser.{options.user}"
+        if found.get(f"{prefix}.hosts") and (found.get(f"{prefix}.users") or found.get(f"{prefix}.groups")):
+            yield ok(f"acting for owners: {name}", f"{options.user} may")
+        else:
+            yield fail(f"acting for owners: {name}", f"{options.user} may not", remedy(
+                f"core-site.xml of the {name}", {f"{prefix}.hosts": "HOST-OF-HORAE", f"{prefix}.groups": "GROUP"}
+            ))  # fmt: skip
+    filters = conf.get("hadoop.http.filter.initializers")
+    # Under Kerberos the ResourceManager makes a filter of its own out of the plain one, which heeds doAs too, and
+    # tells of that one.
+    heeded = PROXY_FILTER in filters or (options.auth == KERBEROS and "AuthenticationFilterInitializer" in filters)
+    if not conf.why and not heeded:
+        yield fail(
+            "acting for owners", "the ResourceManager does not heed doAs: jobs would be Horae's own",
+            remedy("core-site.xml of the ResourceManager", {
+                "hadoop.http.filter.initializers": PLAIN_FILTER if options.auth == KERBEROS else PROXY_FILTER
+            }),
+        )  # fmt: skip
+
+
+def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]:
+    """Under Kerberos a service cannot grow once its HDFS token is over, keytab or not."""
+    if options.auth != KERBEROS:
+        return
+    longest = names.number("dfs.namenode.delegation.token.max-lifetime", 7 * _DAY_MS) / _DAY_MS
+    text = f"a service takes no new worker {longest:.1f} days after its start, until it is stopped and started"
+    yield ok("token lifetime", text) if longest >= 1 else warn("token lifetime", text, remedy(
+        "hdfs-site.xml of the NameNode", {"dfs.namenode.delegation.token.max-lifetime": str(7 * _DAY_MS)}
+    ))  # fmt: skip
