@@ -29,7 +29,6 @@ class Release:
     """One generation of Slurm."""
 
     rest: tuple[str, ...]  #: interface versions that its slurmrestd serves and we know, newest first
-    rate_limits: bool  #: knows rl_enable
     pyslurm: str  #: the pyslurm that was seen to work against it; empty: none from the package index
 
 
@@ -60,9 +59,9 @@ REST: Mapping[str, RestVersion] = MappingProxyType(
 
 RELEASES: Mapping[tuple[int, int], Release] = MappingProxyType(
     {
-        (22, 5): Release(("v0.0.38",), rate_limits=False, pyslurm=""),
-        (24, 11): Release(("v0.0.42", "v0.0.41"), rate_limits=True, pyslurm=""),
-        (26, 5): Release(("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42"), rate_limits=True, pyslurm="25.11.2"),
+        (22, 5): Release(("v0.0.38",), pyslurm=""),
+        (24, 11): Release(("v0.0.42", "v0.0.41"), pyslurm=""),
+        (26, 5): Release(("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42"), pyslurm="25.11.2"),
     }
 )
 
