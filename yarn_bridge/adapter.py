@@ -27,6 +27,7 @@ from horae.port import (
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, Health, Limits, Node, Pinning
 from yarn_bridge import shapes
+from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.jobfiles import JobFiles, Seen
@@ -55,7 +56,7 @@ class YarnCluster:
         self.manager = ResourceManager(self._http)
         self._hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
         self.files = JobFiles(self._hdfs, options.root)
-        self._services: Services | None = None
+        self._hands = Hands(options, self.manager, self.files)
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
@@ -64,14 +65,11 @@ class YarnCluster:
         self._exact = False
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
-        self._sdk = ""
         self._lock = threading.RLock()
 
     @property
     def services(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._http, self.manager.quirks())
-        return self._services
+        return self._hands.services
 
     # --- looking ---
 
@@ -174,8 +172,6 @@ class YarnCluster:
                 raise Never(f"{job} has ended: {record.outcome}")
             if record.phase is not Phase.OPEN:
                 raise TryLater(f"{job} does not run ({record.phase})")
-            if not shapes.covers(record.components, allocation):
-                raise TryLater(f"{job}: its service does not know all of these nodes; stop it and start it there")
             self._check(allocation, record.placed)
             shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
             self._ask(seen, seen.spec.grace_s, (epoch, shape))
@@ -276,7 +272,7 @@ class YarnCluster:
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
         service, read = None, False
         if self._worth_reading(seen, app):
-            service, read = self.services.get(record.service, record.owner), True
+            service, read = self._hands.read(record), True
             seen.looked_s = self._clock()
         members, acks = seen.members, seen.acks
         return Facts(self._clock(), app, service, read, members, acks, lost)
@@ -338,7 +334,7 @@ class YarnCluster:
         record = seen.record
         components = record.components
         if not components or not shapes.covers(components, allocation):
-            components = shapes.components_for([node.name for node in self._nodes], self._exact)
+            components = self._components()
         granted = record.into(
             Phase.FORMING,
             self._clock(),
@@ -363,6 +359,9 @@ class YarnCluster:
             self._put(seen, replace(record, since_s=self._clock(), blocked=blocked))
             raise
 
+    def _components(self) -> tuple[tuple[str, str], ...]:
+        return shapes.components_for([node.name for node in self._nodes], self._exact)
+
     def _ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
@@ -378,6 +377,8 @@ class YarnCluster:
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
         step = next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
         record = step.record
+        if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
+            record = replace(record, components=self._components())  # a node that came later: a new service
         if record is not seen.record:
             if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
                 newest = self.files.newest(spec, record.owner)
@@ -392,32 +393,4 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
-        record = seen.record
-        if action.verb is Verb.GATE:
-            self.files.write_gate(record)
-        elif action.verb is Verb.SWEEP:
-            self.files.sweep(record)
-        elif action.verb is Verb.DESTROY:
-            self._end(record)
-        elif action.verb is Verb.FLEX:
-            self.services.flex(record.service, record.owner, action.counts)
-        else:
-            self._make(seen)
-
-    def _end(self, record: Record) -> None:
-        """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
-        service = self.services.get(record.service, record.owner)
-        if service is None:
-            return
-        if service.app and not service.ended and not self.manager.kill(service.app, "ended by Horae", record.owner):
-            return  # the next round goes on
-        self.services.destroy(record.service, record.owner)
-
-    def _make(self, seen: Seen) -> None:
-        """A new service in the record's shape, in place of one that has ended or has other components."""
-        record = seen.record
-        if not self._sdk:
-            self._sdk = self.files.carry(*shapes.sdk())
-        self._end(record)
-        body = shapes.service_spec(record, seen.spec, self._options, self.files.folder(record.job), self._sdk)
-        self.services.create(body, record.owner)
+        self._hands.do(seen.record, seen.spec, action)

@@ -13,6 +13,7 @@ from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
 from yarn_bridge.hdfs import Hdfs, Status
 from yarn_bridge.memory import CLAIM, FENCE, GATE, LAUNCH, RECORD, SPEC, Phase, Record, Worker, decode, encode
+from yarn_bridge.services import definition_path
 from yarn_bridge.steps import Ack
 
 
@@ -99,6 +100,11 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+
+    def forget_definition(self, record: Record) -> None:
+        """Of its YARN service, which YARN keeps in its owner's home."""
+        path = definition_path(record.service, record.owner)
+        self._hdfs.as_user(record.owner).delete(path.rpartition("/")[0])
 
     # --- the gate ---
 

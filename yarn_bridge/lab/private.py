@@ -243,7 +243,14 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        for path, mode in (("/tmp", "1777"), ("/user", "755"), ("/yarn-services", "755")):
+        # The first owner of a service would else shut the folder of public resources to all others.
+        public = [f"{settings.TMP}{below}" for below in ("", "/.yarn", "/.yarn/services")]
+        for path, mode in (
+            ("/tmp", "1777"),
+            *((each, "1777") for each in public),
+            ("/user", "755"),
+            ("/yarn-services", "755"),
+        ):
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
         for user in {"horae", _me()}:

@@ -16,6 +16,7 @@ RELEASES = ("3.4.2", "3.3.6")
 RM_PORT, NN_PORT, NN_RPC, DN_PORT, ZK_PORT, NM_PORT = 8088, 9870, 9000, 9864, 2181, 8041
 #: where the framework of the Services' application master lies in HDFS, so that it is not uploaded at each start
 FRAMEWORK = "/yarn-services/service-dep.tar.gz"
+TMP = "/tmp/horae-hadoop"
 #: only the queue `horae` is Horae's; `default` is for jobs it has no part in
 QUEUES = ("default", "horae")
 
@@ -58,7 +59,7 @@ class Site:
     manager: str
     zookeeper: str
     data: str  #: folder of what the daemons keep
-    expiry_s: float = 10.0  #: after this long without a heartbeat a NodeManager is lost
+    expiry_s: float = 20.0  #: after this long without a heartbeat a NodeManager is lost
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
         "resource-types.xml": xml({"yarn.resource-types": "yarn.io/gpu"}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
-        "zoo.cfg": f"tickTime=500\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
+        "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
         f"dataDir={site.data}/zk\nadmin.enableServer=false\n4lw.commands.whitelist=ruok,srvr\n",
     }
     for name, text in files.items():
@@ -104,7 +105,7 @@ def _core(site: Site) -> dict[str, str]:
     return {
         "fs.defaultFS": f"hdfs://{site.namenode}:{NN_RPC}",
         # Also a path in HDFS, for the Services' application master: below the world-writable /tmp.
-        "hadoop.tmp.dir": "/tmp/horae-hadoop",
+        "hadoop.tmp.dir": TMP,
         # Simple authentication: `user.name` is believed. For labs only.
         "hadoop.http.filter.initializers": "org.apache.hadoop.security.AuthenticationFilterInitializer,"
         "org.apache.hadoop.security.HttpCrossOriginFilterInitializer",
@@ -130,6 +131,7 @@ def _hdfs(site: Site) -> dict[str, str]:
         "dfs.datanode.use.datanode.hostname": "true",
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": "0",
+        "dfs.namenode.redundancy.considerLoad": "false",
     }
 
 

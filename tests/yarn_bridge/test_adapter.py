@@ -1,0 +1,368 @@
+"""The adapter over a YARN and an HDFS of dictionaries: what a round reads, and a job's way through all of it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.port import JobState, Never, PortError, TryLater
+from horae.spec import JobSpec
+from policy.model import GpuRange
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.hands import Hands
+from yarn_bridge.hdfs import Status
+from yarn_bridge.jobfiles import JobFiles
+from yarn_bridge.options import parse_options
+from yarn_bridge.quirks import quirks_of
+from yarn_bridge.records import App, Component, Instance, NodeReport, Service
+
+OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
+SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
+
+
+class MemoryHdfs:
+    """The part of `Hdfs` that job files use."""
+
+    def __init__(self, calls: Counter[str]) -> None:
+        self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
+        self.writes_left: int | None = None  #: so many writes succeed
+
+    def as_user(self, owner: str) -> MemoryHdfs:
+        return self
+
+    def entries(self, path: str) -> list[Status]:
+        self._call("entries")
+        found = {}
+        for name in self.files:
+            if name.startswith(path + "/"):
+                head, _, rest = name[len(path) + 1 :].partition("/")
+                time = self.times.get(f"{path}/{head}", 0.0)
+                found[head] = Status(head, bool(rest), 0 if rest else len(self.files[name]), time, "horae", "755")
+        return list(found.values())
+
+    def status(self, path: str) -> Status | None:
+        self._call("status")
+        return Status(path, False, len(self.files[path]), 0.0, "", "644") if path in self.files else None
+
+    def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
+        self._call("read")
+        data = self.files.get(path)
+        return None if data is None else data[offset : None if limit is None else offset + limit]
+
+    def write(self, path: str, data: bytes, *, replace: bool = True) -> None:
+        self._call("write")
+        self.files[path] = data
+        self._touch(path)
+
+    def make_folder(self, path: str, permission: str | None = None) -> None:
+        self._call("make_folder")
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        self._call("rename")
+        for name in [name for name in self.files if name.startswith(source + "/")]:
+            self.files[target + name[len(source) :]] = self.files.pop(name)
+        self._touch(target + "/x")
+
+    def delete(self, path: str) -> bool:
+        self._call("delete")
+        doomed = [name for name in self.files if name == path or name.startswith(path + "/")]
+        for name in doomed:
+            del self.files[name]
+        return bool(doomed)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _touch(self, path: str) -> None:
+        self.clock += 1.0
+        self.times[path] = self.times[posixpath.dirname(path)] = self.clock
+
+    def _call(self, name: str) -> None:
+        self.calls[name] += 1
+        if name == "write" and self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise TryLater("HDFS is in safe mode")
+
+
+class MemoryYarn:
+    """ResourceManager and Services in one: what is asked for is there at the next look."""
+
+    half_a_definition = "/user/horae/.yarn/services/h-job-0/h-job-0.json"
+
+    def __init__(self, calls: Counter[str], hdfs: MemoryHdfs) -> None:
+        self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
+        self.hdfs = hdfs
+        self.hosts = ["n1", "n2"]
+
+    # the ResourceManager
+
+    def quirks(self) -> Any:
+        return quirks_of("3.4.2")
+
+    def nodes(self) -> list[NodeReport]:
+        self.calls["nodes"] += 1
+        used = Counter(each.node for service in self.services.values() for each in instances(service))
+        return [
+            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8, 0, 1,
+                       0, attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
+            for name in self.hosts
+        ]  # fmt: skip
+
+    def apps(self, **_: Any) -> list[App]:
+        self.calls["apps"] += 1
+        return [
+            App(each.app, "horae", name, "root.horae", "RUNNING", "", "yarn-service", (), 0, "", 0.0, 0.0, 0.0,
+                len(instances(each)), 1, "", "", "")
+            for name, each in self.services.items()
+        ]  # fmt: skip
+
+    def kill(self, app: str, why: str = "", owner: str = "") -> bool:
+        return True
+
+    # Services
+
+    def get(self, name: str, owner: str) -> Service | None:
+        self.calls["service"] += 1
+        if self.half_a_definition in self.hdfs.files:
+            raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
+        return self.services.get(name)
+
+    def create(self, body: dict[str, Any], owner: str) -> None:
+        parts = {each["name"]: Component(each["name"], "STABLE", 0, ()) for each in body["components"]}
+        nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
+        self.where = nodes
+        self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
+        self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
+
+    def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
+        self.calls["flex"] += 1
+        service, parts = self.services[name], {}
+        for part in service.components.values():
+            kept = list(part.instances)[: counts.get(part.name, part.count)]
+            while len(kept) < counts.get(part.name, part.count):
+                self.number += 1
+                kept.append(
+                    Instance(f"{part.name}-{self.number}", f"c{self.number}", self.where[part.name], "READY", "", 0.0)
+                )
+            parts[part.name] = replace(part, count=len(kept), instances=tuple(kept))
+        self.services[name] = replace(service, components=parts)
+
+    def destroy(self, name: str, owner: str) -> None:
+        self.services.pop(name, None)
+
+
+def instances(service: Service) -> list[Instance]:
+    return [each for part in service.components.values() for each in part.instances]
+
+
+class Site:
+    def __init__(self) -> None:
+        self.calls, self.now_s = Counter[str](), 1000.0
+        self.hdfs = MemoryHdfs(self.calls)
+        self.yarn = MemoryYarn(self.calls, self.hdfs)
+        self.port = self.connect()
+
+    def connect(self) -> YarnCluster:
+        port: Any = YarnCluster(parse_options(OPTIONS), clock=lambda: self.now_s)
+        port.manager, port._hdfs = self.yarn, self.hdfs
+        port.files = JobFiles(self.hdfs, "/root")  # type: ignore[arg-type]
+        port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
+        port._hands._services = self.yarn
+        port.claim("me")
+        made: YarnCluster = port
+        return made
+
+    def look(self, job: str = "job") -> Any:
+        """A few rounds, a while apart."""
+        for _ in range(4):
+            self.now_s += 3.0
+            seen = self.port.observe()
+        return next(each for each in seen.jobs if each.id == job)
+
+    def register(self, job: str = "job") -> list[str]:
+        """The workers come to the gate; their containers."""
+        service = next(iter(self.yarn.services.values()))
+        names = [each.container for each in instances(service)]
+        for name in names:
+            self.tell(f"members/{name}", {"host": f"h-{name}", "port": 21000}, job)
+        return names
+
+    def tell(self, path: str, value: dict[str, Any], job: str = "job") -> None:
+        self.hdfs.write(f"/root/jobs/{job}/{path}", json.dumps(value).encode())
+        self.hdfs.write(f"/root/jobs/{job}/news", b"{}")
+
+    def acknowledge(self, names: list[str], epoch: int, state: str, code: int, step: float | None = None) -> None:
+        mark = None if step is None else {"epoch": epoch, "step": step, "time_s": 1.0}
+        for name in names:
+            value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": "", "time_s": 1.0}
+            self.tell(f"acks/{name}", value)
+
+    def gate(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.hdfs.files["/root/jobs/job/gate"])
+        return value
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_round_is_three_reads_whatever_the_number_of_jobs(site: Site) -> None:
+    for number in range(30):
+        site.port.submit(f"job-{number}", SPEC)
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    site.calls.clear()
+    assert len(site.port.observe().jobs) == 31
+    assert site.calls == {"nodes": 1, "apps": 1, "entries": 1}
+
+
+def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    assert (site.look().state, site.yarn.services) == (JobState.QUEUED, {})
+    site.port.start("job", {"n1": 2}, 1)
+    assert (site.look().state, site.look().allocation) == (JobState.STARTING, {"n1": 2})
+    first = site.register()
+    assert site.look().state is JobState.RUNNING
+    gate = site.gate()
+    assert (gate["state"], gate["epoch"], gate["port"]) == ("open", 1, 21000)
+    assert [each["name"] for each in gate["members"]] == first
+    assert site.hdfs.files["/root/jobs/job/epoch"] == b"1\n"
+
+    flexes = site.calls["flex"]
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    assert (site.look().state, site.gate()["state"]) == (JobState.STOPPING, "stop")
+    assert site.calls["flex"] == flexes, "nothing moves before the checkpoint is complete"
+    site.acknowledge(first, 1, "stopped", 86, step=40.0)
+    assert (site.look().state, site.calls["flex"]) == (JobState.STARTING, flexes + 1)
+    second = site.register()
+    seen = site.look()
+    assert (seen.state, seen.epoch, seen.allocation) == (JobState.RUNNING, 2, {"n1": 1, "n2": 1})
+    assert (seen.checkpoint.step, second[0]) == (40.0, first[0]), "the survivor keeps its container"
+
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(second, 2, "stopped", 86, step=90.0)
+    seen = site.look()
+    assert (seen.state, seen.exit_code, seen.allocation, seen.checkpoint.step) == (JobState.STOPPED, 86, {}, 90.0)
+    assert all(part.count == 0 for service in site.yarn.services.values() for part in service.components.values())
+
+    site.port.start("job", {"n2": 1}, 3)
+    site.look()
+    third = site.register()
+    site.look()
+    site.acknowledge(third, 3, "completed", 0, step=100.0)
+    assert (site.look().state, site.yarn.services) == (JobState.COMPLETED, {})
+    assert site.gate()["state"] == "closed"
+    with pytest.raises(Never):
+        site.port.start("job", {"n1": 1}, 4)
+
+
+def test_half_a_definition_is_taken_away(site: Site) -> None:
+    """A creation that broke off leaves a file that YARN cannot read, nor replace, nor remove."""
+    site.port.submit("job", SPEC)
+    name = site.port.files.read("job", 0.0).record.service  # type: ignore[union-attr]
+    site.yarn.half_a_definition = f"/user/horae/.yarn/services/{name}/{name}.json"
+    site.hdfs.write(site.yarn.half_a_definition, b"")
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+
+
+def test_a_node_that_came_later_is_reached_by_a_new_service(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    site.look()
+    site.yarn.hosts.append("n3")
+    site.look()
+    site.port.reshape("job", {"n3": 1}, 2)
+    site.acknowledge(names, 1, "stopped", 86, step=7.0)
+    site.look()
+    assert [len(service.components) for service in site.yarn.services.values()] == [3]
+    site.register()
+    assert (site.look().state, site.look().allocation) == (JobState.RUNNING, {"n3": 1})
+
+
+@pytest.mark.parametrize("verb", ["start", "stop"])
+@pytest.mark.parametrize("writes", range(5))
+def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: int) -> None:
+    """After so many writes to HDFS the next one fails, and the arbiter dies with it; another one takes over."""
+
+    def dying(action: Callable[[], None]) -> None:
+        site.hdfs.writes_left = writes
+        with suppress(PortError):
+            action()
+            site.look()
+        site.hdfs.writes_left = None
+        site.port = site.connect()
+        site.look()
+        action()  # as the arbiter's own plan does, which sees no effect or asks again
+
+    def start() -> None:
+        site.port.start("job", {"n1": 1}, 1)
+
+    def stop() -> None:
+        site.port.checkpoint_and_stop("job", 600.0)
+
+    site.port.submit("job", SPEC)
+    if verb == "start":
+        dying(start)
+    else:
+        start()
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    if verb == "stop":
+        dying(stop)
+    else:
+        stop()
+    site.acknowledge(names, 1, "stopped", 86, step=7.0)
+    seen = site.look()
+    assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.STOPPED, 1, 7.0)
+    assert len(site.yarn.services) == 1
+
+
+def test_without_the_claim_nothing_is_done(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    site.hdfs.write("/root/jobs/.claim", b"another\n")
+    seen = site.port.observe()
+    assert (seen.claim, seen.jobs[0].state) == ("another", JobState.STARTING)
+    assert "/root/jobs/job/gate" not in site.hdfs.files
+
+
+def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
+    for name in ("job", "other"):
+        site.port.submit(name, SPEC)
+    site.port.start("job", {"n1": 3}, 1)
+    with pytest.raises(TryLater, match="has 1 GPUs free"):
+        site.port.start("other", {"n1": 2}, 1)
+    with pytest.raises(Never, match="has 4 GPUs"):
+        site.port.start("other", {"n1": 5}, 1)
+    site.yarn.down = "n2"
+    site.look("other")
+    with pytest.raises(TryLater, match="n2 is down"):
+        site.port.start("other", {"n2": 1}, 1)
+
+
+def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.hdfs.write("/root/jobs/stray/record.json", b"not a record")
+    seen = site.port.observe()
+    assert [job.id for job in seen.jobs] == ["job"]
+    assert any("stray" in note for note in seen.notes)
