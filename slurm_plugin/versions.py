@@ -83,7 +83,9 @@ REST_LACKS: Mapping[Op, str] = MappingProxyType(
 #: `client: auto`: what is cheapest for slurmctld and quickest comes first (benchmarks/results/slurm_observe.json)
 CHEAPEST: Mapping[Op, tuple[str, ...]] = MappingProxyType(
     {
-        Op.SIGNAL: ("slurmrestd", "command"),
-        Op.CANCEL: ("slurmrestd", "command"),
+        Op.JOBS: ("pyslurm", "command", "slurmrestd"),
+        Op.NODES: ("pyslurm", "command", "slurmrestd"),
+        Op.SIGNAL: ("pyslurm", "slurmrestd", "command"),
+        Op.CANCEL: ("pyslurm", "slurmrestd", "command"),
     }
 )
