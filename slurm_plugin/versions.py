@@ -83,8 +83,6 @@ REST_LACKS: Mapping[Op, str] = MappingProxyType(
 #: `client: auto`: what is cheapest for slurmctld and quickest comes first (benchmarks/results/slurm_observe.json)
 CHEAPEST: Mapping[Op, tuple[str, ...]] = MappingProxyType(
     {
-        Op.JOBS: ("pyslurm", "command", "slurmrestd"),
-        Op.NODES: ("pyslurm", "command", "slurmrestd"),
         Op.SIGNAL: ("pyslurm", "slurmrestd", "command"),
         Op.CANCEL: ("pyslurm", "slurmrestd", "command"),
     }
