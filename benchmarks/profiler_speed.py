@@ -5,6 +5,7 @@ Each text is made here, in the form one program prints, with other numbers on ev
 - throughput: the whole text in pieces of 256 KiB, CPU time of this process, beside `grep -c loss` (its CPU time) on
   the same file; the texts take turns, several rounds, and the median of a text's rounds counts;
 - incremental: lines fed one by one to a reader that has read a tenth of the text, CPU microseconds a line;
+- extremes: a line of 100 MB, and a file of 10 GB that is nearly all a hole;
 - memory: the peak of a process of its own that reads the text N times over (`--long MB`), against the same process
   before it reads.
 
@@ -164,6 +165,7 @@ def one_by_one(data: bytes) -> float:
 
 _CHILD = """
 import sys
+import time
 from profiler.rules import load
 from profiler.reader import LogReader
 from profiler.summary import summarise
@@ -180,7 +182,7 @@ for _ in range(int(sys.argv[2])):
             reader.feed(piece)
 reading = now("VmHWM")
 runs = [summarise(run) for run in reader.runs()]
-print(before, reading, now("VmHWM"), len(runs))
+print(before, reading, now("VmHWM"), len(runs), time.process_time())
 """
 
 
@@ -188,8 +190,27 @@ def memory(path: Path, times: int) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-c", _CHILD, str(path), str(times)], capture_output=True, text=True, check=True
     )
-    before, reading, answered, _ = (float(x) for x in done.stdout.split())
-    return {"before": round(before, 1), "reading": round(reading, 1), "answered": round(answered, 1)}
+    before, reading, answered, runs, seconds = (float(x) for x in done.stdout.split())
+    told = {"before": before, "reading": reading, "answered": answered, "runs": runs, "cpu_s": seconds}
+    return {name: round(value, 1) for name, value in told.items()}
+
+
+def extremes(folder: Path, text: bytes) -> dict[str, dict[str, float]]:
+    """A log with a line of 100 MB in its middle, and one of 10 GB, nearly all of it a hole."""
+    line, hole = folder / "line.log", folder / "hole.log"
+    with line.open("wb") as file:
+        file.write(text)
+        for _ in range(100):
+            file.write(b"x 1.5 loss " * 90_910)
+        file.write(b"\n" + text)
+    with hole.open("wb") as file:
+        file.write(text)
+        file.seek(10_000_000_000)
+        file.write(b"\n" + text)
+    found = {"line-100-mb": memory(line, 1), "sparse-10-gb": memory(hole, 1)}
+    line.unlink()
+    hole.unlink()
+    return found
 
 
 def main() -> None:
@@ -239,6 +260,7 @@ def main() -> None:
             print(f"{name:24s}", json.dumps(rows[name]))
         times = max(int(options.long / options.mb), 1)
         peaks = {name: memory(paths[name], times) for name in ("keras-bar", "megatron", "other-text") if name in texts}
+        odd = extremes(Path(folder), texts["megatron"][:1_000_000]) if "megatron" in texts else {}
     common = [float(str(rows[name]["mb_per_s"])) for name in COMMON if name in rows]
     result = {
         "what": "MB/s of CPU time by form; grep -c on the same files; memory in MiB",
@@ -248,8 +270,9 @@ def main() -> None:
         "slowest_of_common_forms_mb_per_s": min(common, default=None),
         "forms": rows,
         "memory_mib": {"mb_read": times * options.mb, **peaks},
+        "extremes": odd,
     }
-    print(json.dumps(result["memory_mib"]))
+    print(json.dumps(result["memory_mib"]), json.dumps(odd))
     if not options.only:
         record(Path(__file__), result, ("numpy", "PyYAML"))
 

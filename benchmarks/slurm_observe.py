@@ -25,7 +25,7 @@ from _record import record
 
 from horae.lab import LabRequest
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command import JOB_FIELDS, format_of
+from slurm_plugin.clients.command_reading import JOB_FIELDS, format_of
 from slurm_plugin.lab.containers import ContainerSlurm
 from slurm_plugin.lab.pyslurm import with_pyslurm
 

@@ -28,7 +28,7 @@ from horae.config import Config
 from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command import JOB_FIELDS, NODE_FIELDS
+from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
 from slurm_plugin.lab.private import PrivateSlurm
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ then makes the decision that changes nothing.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from policy.model import (
     Decision,
     JobName,
     Proposal,
-    Reason,
     Seconds,
     Snapshot,
     TenantShare,
@@ -105,7 +104,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     )
 
 
-def _without(snapshot: Snapshot, names: Mapping[JobName, Reason]) -> Snapshot:
+def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:
     return replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in names)) if names else snapshot
 
 
@@ -137,8 +136,14 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
     """The decision of a checked proposal: reasons for every job, tenants' totals, the certificate."""
     speeds = context.speeds
     allocation = {j.name: dict(proposal.allocation.get(j.name, EMPTY)) for j in snapshot.jobs}
+    staying = _without(snapshot, proposal.cancel)  # who ends now wants nothing any more
     measured = certificate.certify(
-        snapshot, allocation, proposal.shares, speeds, time_limit_s=context.time_limit_s, notes=proposal.notes
+        staying,
+        {j.name: allocation[j.name] for j in staying.jobs},
+        proposal.shares,
+        speeds,
+        time_limit_s=context.time_limit_s,
+        notes=proposal.notes,
     )
     return Decision(
         policy=name,

@@ -59,20 +59,22 @@ def forecast_of(job: Job) -> LossForecast | None:
     origin, span = float(k[0]), float(k[-1] - k[0])
     if span <= 0 or not np.isfinite(y).all():
         return None
-    best: tuple[float, float, float, float] | None = None
-    for s in span * np.logspace(-4, 2, 121):
-        shape = 1 / (1 + (k - origin) / s)
-        design = np.column_stack([shape, np.ones_like(shape)])
-        (scale, asymptote), *_ = np.linalg.lstsq(design, y, rcond=None)
-        if asymptote < 0:  # a loss does not fall below 0
-            asymptote, scale = 0.0, float(shape @ y / (shape @ shape))
-        error = float(((design @ [scale, asymptote] - y) ** 2).sum())
-        if scale > 0 and (best is None or error < best[0]):
-            best = (error, float(s), float(scale), float(asymptote))
-    if best is None:
+    rates = span * np.logspace(-4, 2, 121)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shape = 1 / (1 + (k - origin) / rates[:, None])  # one row a candidate: linear least squares in closed form
+        about = shape - shape.mean(axis=1, keepdims=True)
+        scale = (about @ (y - y.mean())) / np.maximum((about * about).sum(axis=1), 1e-300)
+        asymptote = y.mean() - scale * shape.mean(axis=1)
+        below = asymptote < 0  # a loss does not fall below 0
+        scale = np.where(below, (shape @ y) / (shape * shape).sum(axis=1), scale)
+        asymptote = np.where(below, 0.0, asymptote)
+        error = ((scale[:, None] * shape + asymptote[:, None] - y) ** 2).sum(axis=1)
+    error = np.where((scale > 0) & np.isfinite(error), error, np.inf)
+    best = int(error.argmin())
+    if not np.isfinite(error[best]):
         return None
-    _, s, scale, asymptote = best
-    return LossForecast("inverse", {"origin": origin, "s": s, "scale": scale, "asymptote": asymptote})
+    fitted = {"s": float(rates[best]), "scale": float(scale[best]), "asymptote": float(asymptote[best])}
+    return LossForecast("inverse", {"origin": origin, **fitted})
 
 
 def iterations_left(job: Job, threshold: float) -> float | None:

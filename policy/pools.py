@@ -136,6 +136,10 @@ class Pools:
             return step.add <= self._left(job, step.gpu_type)
         return step.add <= self.room(job, step.gpu_type)
 
+    def held_back(self, job: Job, step: Step) -> bool:
+        """True if only its tenant's limit is in the way of the step."""
+        return not self.fits(job, step) and step.add <= self._left(job, step.gpu_type)
+
     def _stays(self, job: Job, step: Step) -> bool:
         """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
         as_it_is = step.gpus == job.held and step.add == step.gpus

@@ -272,7 +272,10 @@ class Program:
         if self._live is None:
             self._build()
             solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed, **options)
-            self._problem.solve(solver)
+            try:
+                self._problem.solve(solver)
+            except IndexError:  # PuLP looks for the rows of a model that HiGHS refused: its coefficients are too large
+                return Result(Termination.NUMERICAL, False, None, None, None, 0.0, Backend.HIGHS)
             self._live = self._problem.solverModel
         else:
             self._live.setOptionValue("time_limit", limit)

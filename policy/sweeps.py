@@ -103,6 +103,6 @@ def _outclassed(app: App, jobs: Sequence[Job]) -> dict[JobName, Reason]:
         except BadInput:
             continue  # a law this version does not know promises nothing and rules nothing out
         if isfinite(hope) and hope > reached[best]:
-            text = f"its curve ends at {hope:.4g}, and {best} of {app.name} is at {reached[best]:.4g} already"
+            text = f"its curve cannot reach any more what job {best} of {app.name} has reached"
             out[job.name] = Reason(Code.LOST_SWEEP, text, {"forecast": hope, "best": reached[best]})
     return out

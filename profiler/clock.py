@@ -70,8 +70,8 @@ class Clock:
 @lru_cache(maxsize=256)
 def _days(form: str, month: int, *numbers: str) -> int | None:
     """Days since year 1; a date without a year is put in a leap year, `Days` unrolls New Year."""
-    n = [int(x.replace(",", "")) for x in numbers]
     try:
+        n = [int(x.replace(",", "")) for x in numbers]
         if form == "compact":
             y, rest = divmod(n[0], 10000)
             return date(y, rest // 100, rest % 100).toordinal()
@@ -86,7 +86,7 @@ def _days(form: str, month: int, *numbers: str) -> int | None:
         if day > 31:  # a two-digit year first
             return date(day + (2000 if day < 100 else 0), middle, n[2]).toordinal()
         return (date(year, day, middle) if day <= 12 else date(year, middle, day)).toordinal()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

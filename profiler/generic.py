@@ -38,7 +38,8 @@ _EPOCH_HEAD = re.compile(
 )
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
-    "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start begin".split()
+    "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
+    "begin".split()
 )
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")

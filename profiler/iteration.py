@@ -275,7 +275,7 @@ def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
             start = now
             continue
         steps, seconds = now[0] - start[0], now[1] - start[1]
-        if steps > 0 and seconds >= TICKS * tick:
+        if steps > 0 and seconds > 0 and seconds >= TICKS * tick:
             samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
             start = now
     return samples

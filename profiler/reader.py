@@ -22,6 +22,7 @@ from profiler.tokens import PRIVATE, without_bar
 
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _ROWS = 6  #: shapes of table rows remembered
+_LONGEST_NUMBER = 100  #: characters; the search for the end's number begins at each digit of it
 _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
 
 
@@ -186,7 +187,7 @@ class LogReader:
         same number had on the line before.
         """
         text = raw.decode("utf-8", "replace")
-        end = _NUMBER_AT_END.search(text)
+        end = _NUMBER_AT_END.search(text, max(len(text) - _LONGEST_NUMBER, 0))
         if end is None:
             return raw
         shape = self._shapes.of(without_bar(raw))

@@ -303,11 +303,13 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 
 
 def held_gpus(row: JobRow) -> Allocation:
-    """GPUs by node of a job that holds nodes; a total is spread evenly, the surplus on the first nodes."""
+    """GPUs by node of a job that holds nodes; a total of unknown split is taken as even, the surplus on the first."""
     if row.state not in _HOLDING or not row.nodes:
         return {}
     if row.gpus_per_node:
         return dict.fromkeys(row.nodes, row.gpus_per_node)
+    if row.split:
+        return dict(row.split)
     even, surplus = divmod(row.gpus_total or 0, len(row.nodes))
     split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
     return {node: count for node, count in split.items() if count}

@@ -56,6 +56,8 @@ class JobRow:
     left_s: float | None
     exit_status: int | None  #: wait status of the batch script
     feature: str | None = None
+    #: GPUs by node of a running job that asked for a total over several nodes, where that is known
+    split: tuple[tuple[str, Gpus], ...] = ()
 
     @property
     def held(self) -> bool:

@@ -118,7 +118,7 @@ class Spool:
         if found is None:
             return 0.0, 0
         if found.st_size > _EVENTS_LIMIT:
-            self._files.remove(path)
+            self._files.replace(path, b"", 0o664)
         return found.st_mtime, found.st_size
 
     # --- a job ---

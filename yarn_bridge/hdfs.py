@@ -29,7 +29,7 @@ from hdfs.util import HdfsError
 from horae.port import FixConfiguration, PortError, TryLater
 from yarn_bridge.http import TOKEN_HEADER, Access, Pace, identity, nobody, prepare, why
 from yarn_bridge.refusals import Exists, Gone, Refusal, refusal
-from yarn_bridge.spnego import Spnego
+from yarn_bridge.spnego import Spnego, no_token
 
 TEMPORARY = ".tmp-"
 _PIECE = 1 << 20
@@ -245,6 +245,9 @@ class _Session(requests.Session):
                 self.auth.renew()
                 answer = super().request(method, url, allow_redirects=False, **said)
         except requests.exceptions.RequestException as error:
+            untrusted = no_token(error, urlsplit(url).netloc)
+            if untrusted is not None:
+                raise untrusted from None
             if namenode:
                 raise
             raise _datanode(urlsplit(url).netloc, error) from None

@@ -27,7 +27,7 @@ import stamina
 
 from horae.port import FixConfiguration, PortError, TryLater
 from yarn_bridge.refusals import Refusal, refusal
-from yarn_bridge.spnego import Spnego
+from yarn_bridge.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
@@ -244,7 +244,8 @@ class HttpClient:
                 f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
         except requests.exceptions.RequestException as error:
-            raise TryLater(f"{self.name} at {_host(url)}: {why(error)}") from None
+            fault = no_token(error, _host(url)) or TryLater(f"{self.name} at {_host(url)}: {why(error)}")
+            raise fault from None
         return answer_of(got)
 
 

@@ -8,7 +8,8 @@
 * A service can be refused at creation and yet be there, stopped: it is taken away again.
 * Giving back an instance that is not there lowers the count all the same: only living names are sent.
 * A start soon after a stop is refused; it is `TryLater`.
-* Under Kerberos a service without principal or keytab is accepted, runs, and can never be flexed: refused here.
+* Under Kerberos a service without principal or keytab is accepted, runs, and can never be flexed: it gets the
+  owner's (OWNER/horae@REALM and /user/OWNER/horae.keytab in HDFS), or is refused here.
 * A service belongs to who created it: every call names the owner.
 """
 
@@ -73,7 +74,7 @@ class Services:
         if not NAME.fullmatch(name):
             raise Never(f"'{name}' is not a name for a service: lower-case letters, digits and '-', a letter first")
         if self.http.access.auth == KERBEROS:
-            _needs_principal(name, spec, owner)
+            spec = _with_principal(name, spec, owner, self.http.access.principal.partition("@")[2])
         known = self.get(name, owner)
         if known is not None:
             raise Exists(f"creating the service {name}: it is there already, {known.state}")
@@ -198,12 +199,17 @@ def _with_properties(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec, "configuration": configuration}
 
 
-def _needs_principal(name: str, spec: Mapping[str, Any], owner: str) -> None:
-    """YARN takes a service without these, runs it, and can never flex it."""
+def _with_principal(name: str, spec: Mapping[str, Any], owner: str, realm: str) -> Mapping[str, Any]:
+    """YARN takes a service without principal and keytab, runs it, and can never flex it."""
+    if realm and "kerberos_principal" not in spec:
+        whose = {"principal_name": f"{owner}/horae@{realm}", "keytab": f"hdfs:///user/{owner}/horae.keytab"}
+        return {**spec, "kerberos_principal": whose}
     said = spec.get("kerberos_principal") or {}
     principal, keytab = str(said.get("principal_name", "")), str(said.get("keytab", ""))
     if "/" not in principal.partition("@")[0] or not re.match(r"(hdfs|file)://", keytab):
         raise FixConfiguration(
             f"creating the service {name}: it has no service principal and keytab of {owner}",
-            f"an administrator makes {owner}/horae@REALM and puts its keytab, mode 600, into {owner}'s HDFS home",
+            f"an administrator makes {owner}/horae@REALM and puts its keytab, mode 600, at /user/{owner}/horae.keytab "
+            "in HDFS; the configuration's `principal` names the realm",
         )
+    return spec

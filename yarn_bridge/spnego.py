@@ -7,6 +7,7 @@ remaining life is looked at before each request. The packages (extra `kerberos`)
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -73,6 +74,16 @@ class Spnego(AuthBase):
         return credentials
 
 
+def no_token(error: requests.exceptions.RequestException, host: str) -> FixConfiguration | None:
+    """The error when Kerberos gave no token for a server; None for any other fault."""
+    if type(error).__name__ != "SPNEGOExchangeError":
+        return None
+    return FixConfiguration(
+        f"Kerberos gives no token for {host}",
+        f"is there a principal HTTP/{host.partition(':')[0]}, and is the address in the configuration that very name?",
+    )
+
+
 def _kerberos() -> tuple[Any, Any]:
     try:
         import gssapi
@@ -81,4 +92,6 @@ def _kerberos() -> tuple[Any, Any]:
         raise FixConfiguration(
             "the Kerberos client is not installed", "apt install libkrb5-dev gcc; pip install 'horae[kerberos]'"
         ) from None
+    # It logs each fault with a traceback before it raises it; what people need is in the error.
+    logging.getLogger("requests_gssapi").setLevel(logging.CRITICAL)
     return gssapi, requests_gssapi

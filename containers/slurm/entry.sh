@@ -24,8 +24,7 @@ wait_port() { while ! (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep .1; done;
 accounts() {
   until sacctmgr -nP show user horae format=adminlevel 2> /dev/null | grep -q Operator; do
     printf 'add account lab Description=lab Organization=lab\nadd user alice,bob account=lab\nadd user horae account=lab adminlevel=Operator\n' |
-      sacctmgr -i > /dev/null 2>&1
-    sleep .5
+      sacctmgr -i > /dev/null 2>&1 || sleep .5
   done
 }
 
@@ -57,7 +56,7 @@ case $role in
     [ -z "$WITH_DBD" ] || wait_port dbd 6819
     # slurmctld may be killed and started again inside the container: bad days need the container to live on
     trap 'kill $(cat /run/slurmctld/slurmctld.pid 2>/dev/null) 2>/dev/null; exit 0' TERM INT
-    chown -R 2003:slurm /shared/horae/spool && chmod 2775 /shared/horae/spool
+    chown 2003:slurm /shared/horae/spool && chmod 2775 /shared/horae/spool
     runuser -u slurm -- slurmctld
     [ -z "$ACCOUNTS" ] || accounts &
     while :; do sleep 3600 & wait $!; done

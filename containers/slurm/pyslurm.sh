@@ -6,7 +6,7 @@
 # that it was built for.
 set -euo pipefail
 cache=$1
-slurm=$(sinfo --version | sed 's/.* //')
+slurm=$(dpkg-query -W -f '${Version}' slurm-client | sed 's/-.*//')
 case $slurm in 26.05.*) ;; *) echo "pyslurm 25.11.2 builds against Slurm 26.05 alone; this is $slurm" >&2; exit 3 ;; esac
 [ $# -lt 2 ] || export PIP_CERT=$2
 export DEBIAN_FRONTEND=noninteractive

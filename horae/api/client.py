@@ -30,13 +30,17 @@ class Unreachable(Exception):
         super().__init__(text)
 
 
-def find_socket(given: Path | None = None) -> Path:
-    """The socket to call: given, else `$HORAE_SOCKET`, else the first of `PLACES` that exists."""
+def find_socket(given: Path | None = None, cluster: str | None = None) -> Path:
+    """The socket to call: given, else `$HORAE_SOCKET`, else the first of `PLACES` that exists.
+
+    `cluster`: where several arbiters run on a host, each has a socket of its cluster's kind: `yarn.sock`.
+    """
     if given is not None:
         return given
     if named := os.environ.get("HORAE_SOCKET"):
         return Path(named)
-    for place in PLACES:
+    own = [place.replace("api.sock", f"{cluster}.sock") for place in PLACES if cluster is not None]
+    for place in (*own, *PLACES):
         path = Path(os.path.expandvars(place))
         if path.exists():
             return path

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from policy.model import BadInput
+
 if TYPE_CHECKING:
     from horae.api.client import Client
 
@@ -23,11 +25,27 @@ Socket = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: times in seconds, nothing folded.")]
 
 
-def connect(socket: Path | None) -> Client:
-    """A client of the arbiter at `socket`, or of the one that is found."""
+def connect(socket: Path | None, cluster: str | None = None) -> Client:
+    """A client of the arbiter at `socket`, or of the one that is found.
+
+    `cluster`: the kind that it must be (yarn, slurm, local). Raises BadInput for an arbiter of another.
+    """
     from horae.api.client import Client, find_socket
 
-    return Client(find_socket(socket))
+    client = Client(find_socket(socket, cluster))
+    if cluster is not None and kind_of(found := str(client.about()["cluster"])) != cluster:
+        raise BadInput(
+            f"the arbiter at {client.socket} is that of another cluster: {found}",
+            field="--cluster",
+            value=cluster,
+            remedy="say --socket PATH of the right one",
+        )
+    return client
+
+
+def kind_of(cluster: str) -> str:
+    """The kind of a cluster as an arbiter tells of it: its first word."""
+    return cluster.partition(" ")[0]
 
 
 def job_names(incomplete: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from horae.cli import exits, screen
-from horae.cli.options import connect, example
+from horae.cli.options import connect, example, kind_of
 from policy.model import BadInput
 
 _COMMAND = "horae submarine job run --name mnist --num_workers 2 --min_workers 1 --max_workers 8 ..."
@@ -56,6 +56,7 @@ def submarine(
     from horae.api.client import Client
 
     client: Client = connect(Path(found.socket) if found.socket else None)
+    _check_cluster(client, found.job)
     (number,) = client.submit([found.job])
     if found.json:
         screen.emit_json({"jobs": [number], **_described(found)})
@@ -76,6 +77,19 @@ def _frontend() -> Any:
     if not points:
         raise BadInput("the YARN bridge is not installed", field="horae submarine", remedy="pip install 'horae[yarn]'")
     return points[0].load()
+
+
+def _check_cluster(client: Any, job: Any) -> None:
+    """Raises BadInput where the job asks for what only YARN has: another cluster would not even see it."""
+    cluster = str(client.about()["cluster"])
+    asked = sorted(name for name in job["extra"] if name.startswith("yarn."))
+    if asked and kind_of(cluster) != "yarn":
+        raise BadInput(
+            f"its queue, files, images or keytab are for YARN, and this arbiter's cluster is {cluster}",
+            field="horae submarine",
+            value=", ".join(asked),
+            remedy="say --socket PATH of the arbiter of a YARN cluster, or leave those options out",
+        )
 
 
 def _user() -> str:

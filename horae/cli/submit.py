@@ -52,6 +52,9 @@ def submit(
         typer.Option("--sbatch", help="On Slurm: hand it in by sbatch, with this option of its; repeat for more."),
     ] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
+    cluster: Annotated[
+        str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
+    ] = None,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
@@ -90,7 +93,9 @@ def submit(
         if file is None:
             _complete(given)
         jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
-    numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket).submit(jobs)
+    if sbatch and cluster not in (None, "slurm"):
+        raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
+    numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
     if as_json:
         screen.emit_json({"jobs": numbers})
     else:

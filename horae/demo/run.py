@@ -105,6 +105,7 @@ def _watch(play: Play) -> None:
         lambda job: page(play.stage.client.explain(job)),
         interval_s=0.5,
         over=lambda _: play.over.is_set(),
+        hint=f"export HORAE_SOCKET={play.stage.service.socket}",
     ).run()
 
 

@@ -18,11 +18,14 @@ from horae.api.service import Service
 from horae.arbiter.profiles import SdkProfiles
 from horae.config import Config, parse
 from horae.demo.scenario import Scenario
+from policy import catalogue
 from policy.model import BadInput, Seconds
 from policy.textform import to_yaml
 
 #: Logs are read this often: a picture that moves is worth the reading.
 PROFILE_S = 1.0
+#: Under policies that lease GPUs.
+LEASE_S = 10.0
 #: How long cancelled jobs have to be gone before the stage is taken down around them.
 LEAVE_S = 20.0
 
@@ -68,7 +71,7 @@ def config(scenario: Scenario, folder: Path, policy: str, nodes: str | None) -> 
     data: Mapping[str, Any] = {
         "state_dir": str(folder / "arbiter"),
         "cluster": {"adapter": "local", "options": options},
-        "pools": [{"name": "demo", "policy": policy}],
+        "pools": [{"name": "demo", "policy": policy, "options": _options(policy)}],
         "tenants": [{"name": name, "weight": weight} for name, weight in scenario.tenants.items()],
         "gpu_types": dict(scenario.speeds),
         "rounds": {"tick_s": 1.0, "busy_s": 0.2, "debounce_s": 0.1, "quiet_s": 5.0, "decide_s": 10.0},
@@ -76,6 +79,11 @@ def config(scenario: Scenario, folder: Path, policy: str, nodes: str | None) -> 
         "api": {"socket": str(folder / "api.sock")},
     }
     return parse(to_yaml(data), "the demo's configuration")
+
+
+def _options(policy: str) -> dict[str, Any]:
+    """Leases as short as the demo: by default they are longer than it plays."""
+    return {"lease": LEASE_S} if any(o.name == "lease" for o in catalogue.find(policy).options) else {}
 
 
 @contextmanager

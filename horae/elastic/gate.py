@@ -141,7 +141,9 @@ class Gate:
 
         def ask() -> bool:
             if self._name in waiting:
-                self._put("done/" + self._name, {"epoch": opening.epoch})
+                # Tried once: the supervisor asks again, and must hear its own signals meanwhile.
+                if not self._tried("done/" + self._name, {"epoch": opening.epoch}):
+                    return False
                 waiting.remove(self._name)
             waiting[:] = [name for name in waiting if not self._is_done(name, opening.epoch)]
             return not waiting
@@ -168,14 +170,17 @@ class Gate:
         )
 
     def _put(self, name: str, value: Dict[str, Any]) -> None:
+        while not self._tried(name, value):
+            time.sleep(_POLL_S)
+
+    def _tried(self, name: str, value: Dict[str, Any]) -> bool:
         data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
-        while True:
-            try:
-                documents.put("%s/%s" % (self._url, name), data)
-                return
-            except OSError as error:
-                self._complain("cannot write %s: %s" % (name, error))
-                time.sleep(_POLL_S)
+        try:
+            documents.put("%s/%s" % (self._url, name), data)
+        except OSError as error:
+            self._complain("cannot write %s: %s" % (name, error))
+            return False
+        return True
 
     def _complain(self, text: str) -> None:
         if text != self._trouble:

@@ -8,8 +8,9 @@ active one is found by asking. A checkpoint's upload and download wait a while f
 mode or changes over, and for a DataNode that is lost; other trouble, a quota above all, is told at once.
 
 Who asks: a delegation token ($HORAE_HDFS_TOKEN, or a file named by $HORAE_HDFS_TOKEN_FILE, read at every request so
-that it can be renewed), else `user.name` ($HADOOP_USER_NAME, else this process's user). A request goes to the
-NameNode, which redirects data to a DataNode; the redirect carries the token itself.
+that it can be renewed), else the one that YARN gave this container, else `user.name` ($HADOOP_USER_NAME, else this
+process's user). A request goes to the NameNode, which redirects data to a DataNode; the redirect carries the token
+itself.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ import urllib.parse
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from . import protocol
+from .container_tokens import hdfs_token
 from .hdfserrors import HdfsError, refusal
 from .stores import Store, register_store, sizes_of
 
@@ -365,4 +367,4 @@ def _token() -> str:
     if path:
         with open(path) as file:
             return file.read().strip()
-    return os.environ.get(ENV_TOKEN, "")
+    return os.environ.get(ENV_TOKEN, "") or hdfs_token()

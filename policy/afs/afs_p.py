@@ -25,6 +25,7 @@ from policy.assign import Want, assign
 from policy.contract import Context
 from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.ordered import active
+from policy.placement import Placer
 from policy.pools import Pools, Step
 from policy.steps import explain
 
@@ -48,13 +49,16 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
         return bool(job.held) and sum(job.attained.values()) > units[job.name][1] + 1e-9
 
     queue = sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
-    crowded = False
+    # Nobody takes turns for jobs that can never run, or that only their own tenant's limit holds back.
+    crowded, stuck, placer = False, set[JobName](), Placer(snapshot, context.speeds)
     for job in queue:
         step = pools.first_step(job)
         if step is None:
             continue
         if pools.fits(job, step):
             pools.give(job, step)
+        elif pools.held_back(job, step) or not placer.possible(job, step.gpus):
+            stuck.add(job.name)
         else:
             crowded = True
     sated: set[JobName] = set()
@@ -64,7 +68,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
     placed = assign(snapshot, wants, queue, context)
     taken = placed.placer.taken
-    said = {**_reasons(jobs, taken, units, crowded, context), **explain(snapshot, jobs, sated, placed, context)}
+    said = _reasons([j for j in jobs if j.name not in stuck], taken, units, crowded, context)
+    said |= explain(snapshot, jobs, sated, placed, context)
     state = {name: {"units": count, "base": base} for name, (count, base) in units.items()}
     return Proposal(taken, reasons=said, state={"jobs": state})
 

@@ -58,7 +58,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     reserved: list[_Booking] = []
     out: dict[JobName, Reason] = {}
     for position, job in enumerate(waiting):
-        size = job.gpus.requested
+        size, code = job.gpus.requested, Code.WAITS_TURN
         if variant == "conservative" and position >= depth:
             placer.drop(job)
             text = f"the plan looks at the first {depth} waiting jobs only"
@@ -83,8 +83,10 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             out[job.name] = Reason(Code.WAITS_TURN, text, numbers, f"a shorter job, or {hit.job} starting")
         else:
             placer.drop(job)
-            out[job.name] = reasons.waits(job, placer.why_not(job, size), size, placer)
-        if len(reserved) < most and placer.possible(job, size):
+            code = placer.why_not(job, size)
+            out[job.name] = reasons.waits(job, code, size, placer)
+        # Nobody waits for those that can never run, or that only their own tenant's limit holds back (as in `fifo`).
+        if len(reserved) < most and code not in (Code.INFEASIBLE, Code.WAITS_CAP):
             made = _reserve(snapshot, job, bookings, reserved, context.speeds)
             if made is not None:
                 reserved.append(made)

@@ -48,12 +48,13 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     for job in snapshot.jobs:
         if job.name not in able:
             placer.drop(job)
+    gpus = {t: placer.free(t) for t in types}
+    # Time on a type that is too small for a gang could never be had.
+    rates = [[_rate(j, t, context) if gpus[t] >= j.gpus.requested else 0.0 for t in types] for j in jobs]
     model = Jobs(
-        np.array([[_rate(j, t, context) for t in types] for j in jobs], dtype=np.float64).reshape(
-            len(jobs), len(types)
-        ),
+        np.array(rates, dtype=np.float64).reshape(len(jobs), len(types)),
         np.array([j.gpus.requested for j in jobs], dtype=np.float64),
-        np.array([placer.free(t) for t in types], dtype=np.float64),
+        np.array(list(gpus.values()), dtype=np.float64),
     )
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)

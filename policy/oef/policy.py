@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ from policy.oef.shares import Shares, Users, cooperative, non_cooperative
 from policy.placement import Placer
 from policy.rounding import Account, opened, whole
 from policy.solver import Backend
+
+#: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
+MOST = 1e6
 
 
 def decide_non_cooperative(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -61,11 +64,15 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
-    jobs = [j for j in snapshot.jobs if j.work_left != 0 and placer.possible(j, j.gpus.above(0) or 1)]
+    jobs = [j for j in snapshot.jobs if j.work_left != 0 and _could_run(j, placer)]
     kinds = _kinds(jobs, types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
     answer = solve(users, time_limit_s=context.time_limit_s, seed=context.seed, backend=backend)
+    beyond = sum(max(k.row) > MOST for k in kinds)
+    if beyond:
+        note = f"{beyond} job types have speed-ups above {MOST:g}, which count as {MOST:g}"
+        answer = replace(answer, notes=(*answer.notes, note))
     if not answer.found:
         return _stand(snapshot, placer, answer)
     shares = _job_shares(kinds, answer, types)
@@ -92,6 +99,12 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     )
 
 
+def _could_run(job: Job, placer: Placer) -> bool:
+    """False where a share would be lost: its smallest gang fits no nodes, or not into its tenant's limit."""
+    least, room = job.gpus.above(0) or 1, placer.room(job.tenant)
+    return placer.possible(job, least) and (room is None or room >= least or job.held > 0)
+
+
 def _kinds(jobs: Sequence[Job], types: Sequence[GpuType], context: Context) -> list[_Kind]:
     found: dict[tuple[str, tuple[float, ...]], list[Job]] = {}
     for job in sorted(jobs, key=lambda j: j.order):
@@ -115,7 +128,9 @@ def _users(snapshot: Snapshot, kinds: Sequence[_Kind], gpus: Mapping[GpuType, in
             most = min(most, tenant.cap)
         cap.append(most if capped and most < sum(gpus.values()) else math.inf)
     speed = np.array([k.row for k in kinds], dtype=np.float64).reshape(len(kinds), len(gpus))
-    return Users(speed, np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64))
+    return Users(
+        np.minimum(speed, MOST), np.array(weight), np.array(cap), np.array(list(gpus.values()), dtype=np.float64)
+    )
 
 
 def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]) -> dict[JobName, Share]:

@@ -246,9 +246,10 @@ def _neighbours(speed: Matrix) -> list[tuple[int, int]]:
 
 def _no_envy(users: Users, part: Matrix, x: list[list[Variable]], who: int, other: int) -> Row:
     k = users.speed.shape[1]
-    mine = {x[who][j]: float(users.speed[who, j] / users.weight[who]) for j in range(k)}
-    factor = -float(part[who, other] / users.weight[other])
-    return Row({**mine, **{x[other][j]: factor * float(users.speed[who, j]) for j in range(k)}}, low=0.0)
+    mine, factor = 1.0 / float(users.weight[who]), float(part[who, other] / users.weight[other])
+    speed = users.speed[who] / (users.speed[who].max() * max(mine, factor))  # the largest coefficient is 1
+    row = {x[who][j]: mine * float(speed[j]) for j in range(k)}
+    return Row({**row, **{x[other][j]: -factor * float(speed[j]) for j in range(k)}}, low=0.0)
 
 
 def _block(program: Program, users: Users) -> list[list[Variable]]:

@@ -39,6 +39,7 @@ from math import exp, log
 from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
 from policy.solver import Row as SolverRow
+from policy.themis.bidders import Cap, apart, contenders, kind
 from policy.themis.capacity import Parts, add_capacity
 from policy.themis.knapsack import Knapsack, settled
 from policy.themis.offer import NodeClass, Offer
@@ -53,14 +54,6 @@ BELOW = 0.006
 Value = Callable[[Variable], float]
 #: Rows by app, gap, how the solve ended, quotas.
 Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
-
-
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """A tenant's limit: these apps may take at most `room` of the offered GPUs together."""
-
-    apps: frozenset[str]
-    room: Gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +85,7 @@ def auction(
     log_null = {b.app: log(b.null_rho) + (boost / b.weight if b.starving else 0.0) for b in bids}
     done = [
         _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids), backend).run()
-        for part in _apart([b for b in bids if b.rows], caps)
+        for part in apart(contenders([b for b in bids if b.rows], classes, log_null, caps), caps)
     ]
     rows = {app: row for o in done for app, row in o.rows.items()}
     gaps = [o.gap for o in done if o.gap is not None]
@@ -110,19 +103,6 @@ def auction(
         solves=sum(o.solves for o in done),
         notes=tuple(n for o in done for n in o.notes),
     )
-
-
-def _apart(bids: Sequence[Bid], caps: Sequence[Cap]) -> list[list[Bid]]:
-    """Bidders that can never stand in each other's way, apart."""
-    parts: list[tuple[set[object], list[Bid]]] = []
-    for bid in bids:
-        mine: set[object] = {i for row in bid.rows for d in row.demands for i in d.domain}
-        mine |= {("cap", n) for n, cap in enumerate(caps) if bid.app in cap.apps}
-        touching = [p for p in parts if p[0] & mine]
-        parts = [p for p in parts if not p[0] & mine]
-        merged = sorted([*(b for p in touching for b in p[1]), bid], key=bids.index)
-        parts.append((mine.union(*(p[0] for p in touching)), merged))
-    return sorted((p[1] for p in parts), key=lambda part: bids.index(part[0]))
 
 
 @dataclass(slots=True)
@@ -383,8 +363,7 @@ class _Market:
         """Among bidders whose tables are equal, the better rows go to those first in the tie order."""
         same: dict[tuple[object, ...], list[Bid]] = {}
         for bid in self.bids:
-            caps = tuple(n for n, cap in enumerate(self.caps) if bid.app in cap.apps)
-            same.setdefault((bid.rows, self.log_null[bid.app], bid.weight, bid.need, caps), []).append(bid)
+            same.setdefault(kind(bid, self.log_null, self.caps), []).append(bid)
         out: dict[str, Row] = {}
         for twins in same.values():
             won = sorted(

@@ -19,7 +19,7 @@ from random import Random
 
 from policy.model import EMPTY, Bytes, Gpus, NodeName
 from policy.themis.agent import Agent
-from policy.themis.auction import Cap
+from policy.themis.bidders import Cap
 from policy.themis.offer import Offer
 from policy.themis.rows import Need
 

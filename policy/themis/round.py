@@ -38,7 +38,8 @@ from policy.model import (
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
 from policy.themis import explain, external
 from policy.themis.agent import Agent
-from policy.themis.auction import Cap, Outcome, auction
+from policy.themis.auction import Outcome, auction
+from policy.themis.bidders import Cap
 from policy.themis.contention import weights
 from policy.themis.leftover import Pool, distribute, exchange
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer

@@ -197,11 +197,12 @@ def iterations_left(job: Job, serial: float, curve_stopping: bool = False) -> fl
     of factors on the iterations left. Curve stopping takes the most optimistic curve, the longest (§4.3.2).
     """
     left, forecast = job.work_left, job.loss_forecast
-    if forecast is not None and "iterations" in forecast.parameters and (left is None or curve_stopping):
-        left = max(forecast.parameters["iterations"] - job.work.done, 0.0)
+    ends = inf if forecast is None else forecast.parameters.get("iterations", inf)
+    if 0 < ends < inf and (left is None or curve_stopping):  # anything else is no iteration: the curve says nothing
+        left = max(ends - job.work.done, 0.0)
     if left is None:
         return max(job.work.done, UNKNOWN_S * serial)
-    if curve_stopping and forecast is not None and forecast.interval is not None:
+    if curve_stopping and forecast is not None and forecast.interval is not None and forecast.interval[1] < inf:
         left *= max(forecast.interval[1], 1.0)
     return left
 

@@ -7,7 +7,8 @@ from functools import cache
 
 from slurm_plugin import versions
 from slurm_plugin.clients.base import Client, Operation
-from slurm_plugin.clients.command import CommandClient, settings_of
+from slurm_plugin.clients.command import CommandClient
+from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.clients.pace import DEFAULT_BURST, DEFAULT_PER_S, Pace
 from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.clients.rest import RestClient

@@ -1,9 +1,8 @@
 """The command line: squeue and sinfo for the round's one read, one open scontrol for all writes.
 
-`squeue -O field:SUFFIX` without a width neither pads nor cuts, on every release; control characters as suffixes
-cannot occur in what users write. scontrol reads commands from its input and answers each in 2-3 ms (a process
-of its own costs 10-16 ms); a `show hostnames MARK` after each command, which needs no controller, tells where its
-answer ends. scontrol is started anew after any fault and every few minutes, so that it follows slurm.conf.
+scontrol reads commands from its input and answers each in 2-3 ms (a process of its own costs 10-16 ms); a
+`show hostnames MARK` after each command, which needs no controller, tells where its answer ends. scontrol is started
+anew after any fault and every few minutes, so that it follows slurm.conf.
 """
 
 from __future__ import annotations
@@ -11,41 +10,31 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
+from dataclasses import replace
 
 from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin.clients.base import Operation
+from slurm_plugin.clients.command_reading import (
+    JOB_FIELDS,
+    NODE_FIELDS,
+    exit_codes,
+    format_of,
+    is_uneven,
+    job_rows_of,
+    node_rows_of,
+    racks_of,
+    records_of,
+    settings_of,
+    splits_of,
+)  # fmt: skip
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.errors import Gone, port_error
-from slurm_plugin.records import (
-    Facts,
-    JobRow,
-    NodeRow,
-    duration,
-    expand,
-    fold,
-    gpu_count,
-    gpus,
-    number,
-    size,
-    stamp,
-    tres,
-    word,
-)  # fmt: skip
+from slurm_plugin.records import Facts, JobRow, NodeRow, fold, number
 from slurm_plugin.transport import Conversation, Transport
 from slurm_plugin.writes import Write
 
-FIELD, RECORD = "\x1f", "\x1e"
-#: squeue's fields, in order
-JOB_FIELDS = tuple(
-    """JobArrayID JobID State Reason RestartCnt PriorityLong NodeList tres-per-node tres-per-job NumNodes NumCPUs
-    tres-alloc Comment admin_comment UserName UserID Account QOS Partition Name WorkDir Command STDOUT Dependency
-    SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()
-)
-#: sinfo's
-NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 _SCONTROL_AGE_S = 300.0
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
@@ -62,6 +51,7 @@ class CommandClient:
         self._marks = 0
         self._lock = threading.Lock()
         self._parsed: dict[str, JobRow] = {}
+        self._splits: dict[tuple[str, int], tuple[tuple[str, int], ...]] = {}
 
     def lacks(self, operation: Operation) -> str:
         return ""
@@ -81,7 +71,7 @@ class CommandClient:
         out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", format_of(JOB_FIELDS)])
         rows = job_rows_of(out, self._parsed)
         self._parsed = dict(zip(records_of(out), rows, strict=True))
-        return rows
+        return self._with_splits(rows)
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
@@ -100,12 +90,12 @@ class CommandClient:
             partitions=tuple(partitions),
             select=settings.get("SelectTypeParameters", ""),
             priority_type=settings.get("PriorityType", ""),
-            exit_hold=frozenset(_exit_codes(settings.get("RequeueExitHold", ""))),
+            exit_hold=frozenset(exit_codes(settings.get("RequeueExitHold", ""))),
             min_job_age_s=float(number(settings.get("MinJobAge", "300").split()[0]) or 0),
             kill_wait_s=float(number(settings.get("KillWait", "30").split()[0]) or 0),
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
-            racks=_racks(topology),
+            racks=racks_of(topology),
             requests=self._limit(settings),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
         )
@@ -187,6 +177,17 @@ class CommandClient:
 
     # --- how ---
 
+    def _with_splits(self, rows: list[JobRow]) -> list[JobRow]:
+        """How totals over several nodes are split is said by scontrol alone: one more read when such a job began."""
+        uneven = {(row.id, row.restarts): row for row in rows if is_uneven(row)}
+        if uneven.keys() - self._splits.keys():
+            found = splits_of(self._read("scontrol", ["-o", "-d", "show", "job"]))
+            self._splits |= {key: found.get(key[0], ()) for key in uneven}
+        self._splits = {key: split for key, split in self._splits.items() if key in uneven}
+        if not uneven:
+            return rows
+        return [replace(row, split=self._splits.get((row.id, row.restarts), ())) for row in rows]
+
     def _read(self, command: str, args: Sequence[str]) -> str:
         self._pace.spend(_COST[command])
         done = self._transport.run([self._path + command, *args], self._timeout_s)
@@ -248,125 +249,6 @@ def scontrol(write: Write) -> str:
         if value is not None:
             words.append(f"{name}={value}")
     return f"{write.verb} {' '.join(words)}"
-
-
-def job_rows_of(text: str, known: Mapping[str, JobRow] = MappingProxyType({})) -> list[JobRow]:
-    """squeue's answer as rows. `known`: rows of an earlier answer by their text, for most of a queue stays as it is."""
-    return [known.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue")) for record in records_of(text)]
-
-
-def node_rows_of(text: str) -> list[NodeRow]:
-    """sinfo's answer as rows, each node once however many partitions it is in."""
-    rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in records_of(text))
-    return list({row.name: row for row in rows}.values())
-
-
-def records_of(text: str) -> list[str]:
-    return list(dict.fromkeys(record for record in text.split(RECORD + "\n") if record))
-
-
-def job_row(fields: Mapping[str, str]) -> JobRow:
-
-    def get(name: str) -> str | None:
-        return word(fields[name])
-
-    nodes = expand(get("NodeList"))
-    alloc = tres(fields["tres-alloc"])
-    return JobRow(
-        id=fields["JobArrayID"].strip(),
-        slurm_id=number(fields["JobID"]) or 0,
-        state=fields["State"].strip(),
-        reason=None if fields["Reason"] in {"None", ""} else fields["Reason"],
-        restarts=number(fields["RestartCnt"]) or 0,
-        priority=number(fields["PriorityLong"]) or 0,
-        nodes=nodes,
-        gpus_per_node=gpu_count(fields["tres-per-node"]),
-        gpus_total=gpu_count(fields["tres-per-job"]),
-        num_nodes=number(fields["NumNodes"].split("-")[0]) or 1,
-        num_cpus=number(fields["NumCPUs"]) or 1,
-        alloc_memory=size(alloc.get("mem", "")),
-        comment=get("Comment") or "",
-        admin_comment=get("admin_comment") or "",
-        user=fields["UserName"].strip(),
-        uid=number(fields["UserID"]) or 0,
-        account=get("Account"),
-        qos=get("QOS"),
-        partition=fields["Partition"].strip(),
-        name=fields["Name"],
-        cwd=get("WorkDir") or "",
-        command=get("Command"),
-        stdout=get("STDOUT"),
-        dependency=get("Dependency"),
-        submit_s=stamp(fields["SubmitTime"]),
-        eligible_s=stamp(fields["EligibleTime"]),
-        start_s=stamp(fields["StartTime"]),
-        end_s=stamp(fields["EndTime"]),
-        preempt_s=stamp(fields["PreemptTime"]),
-        limit_s=duration(fields["TimeLimit"]),
-        left_s=duration(fields["TimeLeft"]),
-        exit_status=_exit_status(fields["exit_code"]),
-        feature=get("Feature"),
-    )
-
-
-def node_row(fields: Mapping[str, str]) -> NodeRow:
-    cpus = (*(number(part) or 0 for part in fields["CPUsState"].split("/")), 0, 0, 0, 0)
-    long, complete = fields["StateLong"].strip().lower(), fields["StateComplete"].strip().lower()
-    return NodeRow(
-        name=fields["NodeList"].strip(),
-        gpu_types=gpus(word(fields["Gres"]) or ""),
-        used=gpu_count(word(fields["GresUsed"]) or "") or 0,
-        state=long if long in complete else f"{long}+{complete}",
-        cpus_idle=cpus[1],
-        cpus_total=cpus[3],
-        memory=(number(fields["Memory"]) or 0) << 20,
-        memory_used=(number(fields["AllocMem"]) or 0) << 20,
-        features=tuple((word(fields["Features"]) or "").split(",")),
-    )
-
-
-def format_of(names: Iterable[str]) -> str:
-    *head, last = names
-    return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
-
-
-def _fields(record: str, names: Sequence[str], command: str) -> Mapping[str, str]:
-    fields = record.split(FIELD)
-    if len(fields) != len(names):
-        raise TryLater(f"{command} answered {len(fields)} fields where {len(names)} were asked for: {record[:80]!r}")
-    return dict(zip(names, fields, strict=True))
-
-
-def _exit_status(text: str) -> int | None:
-    first, colon, signal = text.strip().partition(":")
-    if not first.lstrip("-").isdigit():
-        return None
-    if colon:
-        return (int(first) << 8) | (int(signal) if signal.isdigit() else 0)
-    return int(first)
-
-
-def settings_of(text: str) -> dict[str, str]:
-    """`scontrol show config` as a map."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _exit_codes(text: str) -> Iterable[int]:
-    for part in text.split(","):
-        low, _, high = part.strip().partition("-")
-        if low.isdigit():
-            yield from range(int(low), int(high or low) + 1)
-
-
-def _racks(topology: str) -> dict[str, str]:
-    racks: dict[str, str] = {}
-    for line in topology.splitlines():
-        found: dict[str, str] = dict(re.findall(r"(\w+)=(\S+)", line))
-        if found.get("Level") == "0" and "SwitchName" in found:
-            for node in expand(found.get("Nodes")):
-                racks[node] = found["SwitchName"]
-    return racks
 
 
 def _unprompted(text: str, line: str) -> str:

@@ -92,7 +92,17 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         left_s=max(end_s - now_s, 0.0) if state == "RUNNING" and end_s else limit_s,
         exit_status=exit_status(job.get("exit_code")),
         feature=word(job.get("features") or ""),
+        split=_split(job, expand(word(job.get("nodes") or ""))),
     )
+
+
+def _split(job: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """From `gres_detail`, one text a node in their order, for jobs that asked for a total over several nodes."""
+    detail = job.get("gres_detail") or ()
+    if len(nodes) < 2 or len(detail) != len(nodes) or not gpu_count(job.get("tres_per_job") or ""):
+        return ()
+    each = ((node, gpu_count(text) or 0) for node, text in zip(nodes, detail, strict=True))
+    return tuple((node, count) for node, count in each if count)
 
 
 def node_rows(nodes: Iterable[Mapping[str, Any]], partitions: Sequence[str]) -> list[NodeRow]:

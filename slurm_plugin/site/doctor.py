@@ -16,7 +16,7 @@ from typing import Any
 from horae.doctor import Check, Verdict
 from horae.port import PortError
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command import settings_of
+from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.options import parse_options
 from slurm_plugin.reading import CHECKPOINTED
 from slurm_plugin.records import Facts

@@ -85,6 +85,7 @@ def test_losers_end_under_every_policy(policy: str) -> None:
     assert decision.reasons["j2"].code is Code.LOST_SWEEP
     assert decision.allocation["j0"] == decision.allocation["j2"] == {}
     assert any(decision.allocation[j] for j in ("j1", "j3", "z"))
+    assert not any("j0" in note or "j2" in note for note in decision.certificate.notes), "who ends wants nothing"
 
 
 @pytest.mark.parametrize("policy", sorted(n for n, e in catalogue.entries().items() if e.bids is None))

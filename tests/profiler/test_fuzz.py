@@ -154,6 +154,7 @@ def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:
         b"\x1b[",
         b"\x1b]",
         b"x\b",
+        b"9",
     ):
         yield word.decode("latin-1"), lambda n, w=word: w * (n // len(w))
 
@@ -164,3 +165,18 @@ def test_long_lines_of_one_thing(name: str, make: Callable[[int], bytes]) -> Non
     for n in (1_000, 16_000, 300_000):
         line = make(n)
         read(line + b"\n" + line[: n // 2] + b"x\n", random.Random(1))
+
+
+def test_a_date_without_a_year_that_can_be() -> None:
+    log = (
+        b"Jan 05 10:00:00 99999999999999999999 step 1 loss 2.0\nJan 05 10:00:01 " + b"9" * 5000 + b" step 2 loss 2.0\n"
+    )
+    read(log, random.Random(1))
+
+
+def test_a_clock_that_stands_still_times_nothing() -> None:
+    log = b"".join(b"2024-05-01 10:00:00.1234567 step %d loss 2.0\n" % i for i in range(1, 30))
+    reader = LogReader(BOOK)
+    reader.feed(log)
+    (run,) = reader.runs()
+    assert summarise(run).iteration_time is None

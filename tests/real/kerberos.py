@@ -25,7 +25,8 @@ from yarn_bridge.lab import private, settings
 from yarn_bridge.spnego import Spnego
 
 REALM = "LAB"
-PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
+#: the ResourceManager makes its own of it, which heeds doAs and delegation tokens; the proxy-user filter no tokens
+FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"
 TOOLS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 
 
@@ -93,22 +94,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def secure(kdc: Kdc, patch: pytest.MonkeyPatch, folder: Path) -> None:
+def secure(kdc: Kdc, patch: pytest.MonkeyPatch) -> None:
     """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice."""
     keys = {name: kdc.keytab(name, f"{name}/lab") for name in ("hdfs", "dn", "rm", "nm")}
-    secret = folder / "secret"
+    secret = kdc.folder / "secret"
     secret.write_text("a secret of the lab")
-    http = folder / "http.keytab"
+    http = kdc.folder / "http.keytab"
     core, hdfs, yarn = settings._core, settings._hdfs, settings._yarn
 
     def with_core(site: settings.Site) -> dict[str, str]:
         # The web servers' principal is named after the address under which they are asked.
-        kdc.keytab("http", f"HTTP/{site.manager}", "HTTP/localhost")
-        shutil.copy(kdc.folder / "http.keytab", http)
+        if not http.exists():
+            kdc.keytab("http", f"HTTP/{site.manager}", "HTTP/localhost")
         return core(site) | {
             "hadoop.security.authentication": "kerberos",
             "hadoop.security.authorization": "true",
-            "hadoop.http.filter.initializers": PROXY_FILTER,
+            "hadoop.http.filter.initializers": FILTER,
             "hadoop.http.authentication.type": "kerberos",
             "hadoop.http.authentication.kerberos.principal": "*",
             "hadoop.http.authentication.kerberos.keytab": str(http),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,19 +25,28 @@ from yarn_bridge.services import Services
 from yarn_bridge.site.doctor import examine
 from yarn_bridge.spnego import Spnego
 
-gssapi = pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
+
+#: writes to HDFS by the job's own means: no ticket, no keytab, only the token of its container
+WORKER = """
+import io, time
+from horae.elastic.webhdfs import locate
+hdfs, path = locate("{url}/user/alice/from-a-worker")
+hdfs.put(path, io.BytesIO(b"with the container's token"), 26)
+time.sleep(3600)
+"""
 
 
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
     yield from running_kdc(tmp_path_factory.mktemp("kdc"))
 
 
 @pytest.fixture(scope="module")
 def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
     with pytest.MonkeyPatch.context() as patch:
-        secure(kdc, patch, kdc.folder)
+        secure(kdc, patch)
         lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopkrb-"), default_folder() / "hadoop")
         try:
             lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
@@ -55,10 +66,10 @@ def home(options: Options, kdc: Kdc) -> None:
     hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
     hdfs.make_folder("/user/alice")
     hdfs._client.set_owner("/user/alice", owner="alice")
-    keytab = kdc.keytab("alice-svc", "alice/horae")
+    keytab = kdc.keytab("alice", "alice/horae")
     mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
-    mine.write("/user/alice/alice-svc.keytab", keytab.read_bytes())
-    mine._client.set_permission("/user/alice/alice-svc.keytab", permission="600")
+    mine.write("/user/alice/horae.keytab", keytab.read_bytes())
+    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
 
 
 @pytest.fixture
@@ -68,23 +79,24 @@ def manager(options: Options) -> Iterator[ResourceManager]:
     made.close()
 
 
-def test_an_elastic_service_of_the_owners_by_the_bridge(manager: ResourceManager, options: Options) -> None:
+def test_an_elastic_service_of_the_owners_whose_workers_write_to_hdfs(
+    manager: ResourceManager, options: Options, tmp_path: Path
+) -> None:
     services = Services(manager.http, manager.quirks())
     name, owner = "krb-life", "alice"
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.format(url=options.webhdfs[0].replace("http:", "webhdfs:")))
+    tmp_path.chmod(0o755)
     worker = {
         "name": "w",
         "number_of_containers": 1,
         "restart_policy": "ON_FAILURE",
-        "launch_command": "exec sleep 3600",
+        "launch_command": f"exec {sys.executable} {script}",
         "resource": {"cpus": 1, "memory": "64", "additional": {"yarn.io/gpu": {"value": 1, "unit": ""}}},
     }
     spec: dict[str, Any] = {"name": name, "version": "1.0", "queue": options.queue, "components": [worker]}
     with pytest.raises(FixConfiguration, match="alice/horae@REALM"):
-        services.create(spec, owner)
-    spec["kerberos_principal"] = {
-        "principal_name": f"alice/horae@{REALM}",
-        "keytab": "hdfs:///user/alice/alice-svc.keytab",
-    }
+        services.create({**spec, "kerberos_principal": {}}, owner)
     application = services.create(spec, owner)
 
     def workers() -> int:
@@ -93,6 +105,11 @@ def test_an_elastic_service_of_the_owners_by_the_bridge(manager: ResourceManager
 
     wait_for("one worker", lambda: workers() == 1, 180.0)
     assert manager.app(application).user == "alice"
+    hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user(owner)
+    wait_for("the worker's file", lambda: hdfs.read("/user/alice/from-a-worker") == b"with the container's token")
+    found = hdfs.status("/user/alice/from-a-worker")
+    assert found is not None
+    assert found.owner == owner
     services.flex(name, owner, {"w": 3})
     wait_for("three workers", lambda: workers() == 3)
     services.flex(name, owner, {"w": 0})
@@ -150,7 +167,10 @@ def test_delegation_tokens(manager: ResourceManager, options: Options) -> None:
 
 
 def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
-    found = {check.name: check for check in examine(options)}
+    checks = list(examine(options))
+    failed = [f"{check.name}: {check.text}" for check in checks if check.verdict is Verdict.FAIL]
+    assert failed == []
+    found = {check.name: check for check in checks}
     for door in ("ResourceManager", "Services API", "WebHDFS"):
         assert found[f"credentials: {door}"].verdict is Verdict.OK, found[f"credentials: {door}"].text
     assert found["ticket"].verdict is Verdict.OK

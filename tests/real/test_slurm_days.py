@@ -28,6 +28,8 @@ pytestmark = pytest.mark.real
 
 PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
 ELASTIC = "--comment=horae:min=1,max=4"
+#: What Slurm does differently from release to release is tried on the oldest, too.
+on_both = pytest.mark.parametrize("cluster", ["private_slurm", "slurm_2411"], indirect=True)
 
 
 @pytest.fixture
@@ -37,9 +39,10 @@ def private(private_slurm: Private, tmp_path: Path) -> Iterator[Driver]:  # noqa
     made.end()
 
 
-@pytest.fixture(params=["private_slurm", "slurm_2411"])
+@pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
-    made = SlurmHarness(request.getfixturevalue(request.param), tmp_path / "memory")
+    """24.11, unless a test asks for more."""
+    made = SlurmHarness(request.getfixturevalue(getattr(request, "param", "slurm_2411")), tmp_path / "memory")
     yield Driver(made)
     made.end()
 
@@ -65,6 +68,7 @@ def number(job: str) -> str:
 # --- jobs as users write them -----------------------------------------------------------------------------
 
 
+@on_both
 def test_a_script_with_its_own_trap_is_stopped_and_resumed(cluster: Driver) -> None:
     job = harness(cluster).submit_script(PLAIN, "--gres=gpu:2", ELASTIC)
     for epoch, shape in enumerate([cluster.one(2), cluster.spread(1), cluster.one(1)], start=1):
@@ -76,6 +80,7 @@ def test_a_script_with_its_own_trap_is_stopped_and_resumed(cluster: Driver) -> N
         assert (seen.epoch, seen.exit_code) == (epoch, 86)
 
 
+@on_both
 def test_a_script_that_dies_of_the_request_is_not_lost(cluster: Driver) -> None:
     job = harness(cluster).submit_script("#!/bin/bash\nsleep 1000\n", "--gres=gpu:1", ELASTIC)
     cluster.start(job, cluster.one())
@@ -95,6 +100,7 @@ def test_a_rigid_job_is_shown_as_such_and_its_request_is_kept(cluster: Driver) -
     assert (spec.cpus_per_gpu, spec.checkpoint, spec.name) == (1.5, None, "rigid")
 
 
+@on_both
 def test_array_tasks_are_jobs_of_their_own(cluster: Driver) -> None:
     first = harness(cluster).cluster.submit(
         PLAIN, f"--partition={harness(cluster).partition}", "--array=1-3", "--gres=gpu:1", ELASTIC
@@ -130,6 +136,7 @@ def test_a_job_with_an_open_dependency_is_not_offered(cluster: Driver) -> None:
     cluster.until("it is offered", lambda: any(number(job.id) == second for job in cluster.observe().jobs))
 
 
+@on_both
 def test_the_time_limit_is_carried_over_restarts(cluster: Driver) -> None:
     job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC, "--time=2")
     assert cluster.job(job).time_left_s == 120
@@ -145,6 +152,7 @@ def test_the_time_limit_is_carried_over_restarts(cluster: Driver) -> None:
     assert "TimeLimit=00:02:00" in scontrol(cluster, "show", "job", number(job))
 
 
+@on_both
 def test_cpus_follow_the_gpus(cluster: Driver) -> None:
     job = harness(cluster).submit_script(PLAIN, "--gres=gpu:2", "-n1", "-c4", ELASTIC)
     cluster.start(job, cluster.spread(2))
@@ -155,6 +163,7 @@ def test_cpus_follow_the_gpus(cluster: Driver) -> None:
 # --- what blocks a grant ----------------------------------------------------------------------------------
 
 
+@on_both
 def test_a_foreign_job_blocks_and_the_job_starts_elsewhere(cluster: Driver) -> None:
     node, other = cluster.nodes()[:2]
     cluster.harness.pause()
@@ -212,6 +221,7 @@ def test_an_owner_cannot_start_or_change_a_held_job_past_us(slurm_2411: object, 
         made.end()
 
 
+@on_both
 def test_a_requeue_by_anybody_comes_back_held_and_lost(cluster: Driver) -> None:
     job = cluster.running("requeued")
     cluster.until("the fence", lambda: fenced(cluster, job))
@@ -358,6 +368,7 @@ def test_a_jobid_given_out_again_is_another_job(private: Driver, tmp_path: Path)
     assert private.wait(second, JobState.RUNNING).epoch == 1
 
 
+@on_both
 def test_no_start_fails_when_a_node_is_reused_at_once(cluster: Driver) -> None:
     job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC)
     shapes = [cluster.one(1), cluster.spread(1)]

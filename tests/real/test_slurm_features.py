@@ -1,4 +1,4 @@
-"""Racks and licences of a private Slurm that has both."""
+"""Racks, licences and uneven splits on a private Slurm."""
 
 from __future__ import annotations
 
@@ -89,3 +89,21 @@ def test_leaf_switches_are_racks(lab: PrivateSlurm, port: SlurmCluster) -> None:
     finally:
         fresh.close()
     assert racks == {"n1": "left", "n2": "left", "n3": "right", "n4": "right"}
+
+
+def test_an_uneven_split_of_a_total_is_seen_as_it_is(lab: PrivateSlurm, tmp_path: Path) -> None:
+    """A job of the users' own, which asked for GPUs over two nodes and got what was free on each."""
+    common = ["--partition=raw", "--output=/dev/null"]
+    lab.submit(PLAIN, {}, [*common, "--gpus=3", "--nodes=1", "--nodelist=n1"])
+    lab.submit(PLAIN, {}, [*common, "--gpus=4", "--nodes=2", "--ntasks=2", "--nodelist=n[1-2]"])
+    watching = connect({**lab.facts(), "partitions": ["raw"], "hold": False, "state": str(tmp_path / "watching")})
+    try:
+        wait_for("both run", lambda: [job.state for job in watching.observe().jobs] == [JobState.RUNNING] * 2, 60)
+        made = watching.client.calls
+        seen = watching.observe()
+        assert watching.client.calls - made == 4, "the split is asked for once"
+    finally:
+        watching.close()
+    shapes = sorted((dict(job.allocation) for job in seen.jobs), key=len)
+    assert shapes == [{"n1": 3}, {"n1": 1, "n2": 3}]
+    assert {node.name: node.foreign for node in seen.nodes} == {"n1": 0, "n2": 0, "n3": 0, "n4": 0}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from horae.doctor import Verdict
 from horae.port import FixConfiguration, JobState, PortError
 from slurm_plugin import connect
 from slurm_plugin.site.doctor import checks
-from tests.real.slurm import Containers, Private, private_slurm, slurm_2411  # noqa: F401 - fixtures
+from slurm_plugin.site.install import planned
+from tests.real.slurm import Containers, Private, private_slurm, slurm_2411, wait_for  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.real
 
@@ -65,3 +68,17 @@ def test_an_unknown_host_key_is_refused(slurm_2411: Containers, tmp_path: object
 def test_the_doctor_runs_beside_slurmctld(private_slurm: Private) -> None:  # noqa: F811
     findings = checks(private_slurm.options("dl"))
     assert [finding for finding in findings if finding.verdict is Verdict.FAIL] == []
+
+
+def test_the_right_that_installing_names_is_given_by_its_command(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811
+    """With slurmdbd: the printed sacctmgr line, for an account that has no right yet."""
+    said = {"partitions": "dl", "etc": str(slurm_2411.lab.folder / "etc"), "user": "slurmrest"}
+    (command,) = [line for line in planned(said)[1] if line.startswith("sacctmgr")]
+    port = connect({**slurm_2411.options("dl"), "state": str(tmp_path)})
+    try:
+        assert port.admin_level("slurmrest") != "Operator"
+        slurm_2411.run("sh", "-c", command)
+        wait_for("slurmctld has heard of it", lambda: port.admin_level("slurmrest") == "Operator", 60)
+    finally:
+        port.close()
+        slurm_2411.lab.exec("ctl", ["sacctmgr", "-i", "delete", "user", "slurmrest"])

@@ -25,7 +25,7 @@ from tests.real.hadoop import (
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.submarine import translate
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
 
 TRAIN = """
 import json, os, sys, time

@@ -20,7 +20,7 @@ import httpx
 from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob
 from slurm_plugin import connect, versions
-from slurm_plugin.clients.command import JOB_FIELDS, NODE_FIELDS, format_of
+from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, format_of
 from slurm_plugin.lab.containers import ContainerSlurm
 from slurm_plugin.lab.settings import SUITES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -147,6 +148,21 @@ def test_under_kerberos_a_service_that_could_never_be_flexed_is_not_created(
     with pytest.raises(FixConfiguration, match="alice/horae@REALM"):
         services.create({**spec(), "kerberos_principal": principal}, "alice")
     assert fake.asked == []
+
+
+def test_under_kerberos_a_service_gets_its_owners_principal_and_keytab(
+    connected: Connected,
+) -> None:
+    services, fake = connected("3.4.2", "svc-create")
+    known = fake.answers
+    absent = Reply(404, {"diagnostics": "Service rec not found"})
+    fake.answers = lambda asked: absent if asked.method == "GET" else known(asked)
+    services.http.access = replace(services.http.access, auth=KERBEROS, principal="horae@LAB")
+    services.create(spec(), "alice")
+    assert fake.asked[-1].json["kerberos_principal"] == {
+        "principal_name": "alice/horae@LAB",
+        "keytab": "hdfs:///user/alice/horae.keytab",
+    }
 
 
 def test_one_flex_for_all_components_that_change(connected: Connected) -> None:

@@ -9,9 +9,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 
 from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
+from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import KERBEROS, Access, HttpClient
 from yarn_bridge.spnego import Spnego
 
@@ -125,6 +127,22 @@ def test_a_real_refusal_is_not_asked_again(libraries: Libraries) -> None:
         with pytest.raises(FixConfiguration, match=r"hadoop\.proxyuser"):
             answer.check("asking")
     assert len(fake.asked) == 1
+
+
+def test_a_server_without_a_principal_is_a_matter_of_configuration(libraries: Libraries) -> None:
+    class SPNEGOExchangeError(requests.exceptions.RequestException):
+        pass
+
+    def refuse(request: Any) -> Any:
+        raise SPNEGOExchangeError("Server HTTP/127.0.0.1@LAB not found in Kerberos database")
+
+    libraries.signer = lambda creds, **settings: refuse  # type: ignore[method-assign]
+    sys.modules["requests_gssapi"].HTTPSPNEGOAuth = libraries.signer  # type: ignore[attr-defined]
+    with pytest.raises(FixConfiguration, match=r"no token for 127\.0\.0\.1:1 .*principal HTTP/127\.0\.0\.1,"):
+        client("http://127.0.0.1:1").ask("GET", "/x")
+    hdfs = Hdfs(Access(("http://127.0.0.1:1",), "horae", auth=KERBEROS))
+    with pytest.raises(FixConfiguration, match=r"no token for 127\.0\.0\.1:1"):
+        hdfs.entries("/user")
 
 
 def test_no_ticket_and_an_expired_one_are_told(libraries: Libraries) -> None:

@@ -15,11 +15,12 @@ from xml.sax.saxutils import escape
 from horae.port import PortError
 from horae.sites import Change
 from policy.model import BadInput
-from yarn_bridge.http import HttpClient
+from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.options import parse_options
 from yarn_bridge.queues import CAPACITY, Queues, queues
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.site.scheduler_conf import PLACE, PREFIX, SchedulerConf, parse, text_of
+from yarn_bridge.site.security import PLAIN_FILTER, PROXY_FILTER
 from yarn_bridge.site.xml import merged, properties
 
 DEFAULTS = {
@@ -234,12 +235,13 @@ def yarn_site(given: Mapping[str, str]) -> str:
 
 def core_site(given: Mapping[str, str]) -> str:
     user = given["user"]
+    # Under Kerberos the plain one: the ResourceManager makes its own of it, which heeds doAs and delegation tokens.
+    kerberos = given["auth"] == KERBEROS
     return _document(
         {
             f"hadoop.proxyuser.{user}.hosts": "HOST-OF-HORAE",
             f"hadoop.proxyuser.{user}.groups": "GROUP-OF-THOSE-WHO-TRAIN",
-            "hadoop.http.filter.initializers":
-                "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer",
+            "hadoop.http.filter.initializers": PLAIN_FILTER if kerberos else PROXY_FILTER,
         },
         {
             f"hadoop.proxyuser.{user}.hosts": "ResourceManager and NameNode: from where Horae may act for owners",

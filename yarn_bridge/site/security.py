@@ -11,7 +11,8 @@ from yarn_bridge.site.settings import Settings
 from yarn_bridge.site.xml import remedy
 from yarn_bridge.spnego import Spnego
 
-_PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
+PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
+PLAIN_FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"
 _DAY_MS = 86_400_000
 
 
@@ -34,7 +35,7 @@ def credentials(options: Options) -> Iterator[Check]:
                 yield fail(
                     f"credentials: {name}", f"lets strangers in ({nobody} without a name, {named} with any)",
                     remedy("core-site.xml everywhere", {
-                        "hadoop.http.filter.initializers": _PROXY_FILTER,
+                        "hadoop.http.filter.initializers": PLAIN_FILTER,
                         "hadoop.http.authentication.type": "kerberos",
                     }),
                 )  # fmt: skip
@@ -67,10 +68,16 @@ def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Ch
             yield fail(f"acting for owners: {name}", f"{options.user} may not", remedy(
                 f"core-site.xml of the {name}", {f"{prefix}.hosts": "HOST-OF-HORAE", f"{prefix}.groups": "GROUP"}
             ))  # fmt: skip
-    if not conf.why and "ProxyUserAuthenticationFilterInitializer" not in conf.get("hadoop.http.filter.initializers"):
+    filters = conf.get("hadoop.http.filter.initializers")
+    # Under Kerberos the ResourceManager makes a filter of its own out of the plain one, which heeds doAs too, and
+    # tells of that one.
+    heeded = PROXY_FILTER in filters or (options.auth == KERBEROS and "AuthenticationFilterInitializer" in filters)
+    if not conf.why and not heeded:
         yield fail(
             "acting for owners", "the ResourceManager does not heed doAs: jobs would be Horae's own",
-            remedy("core-site.xml of the ResourceManager", {"hadoop.http.filter.initializers": _PROXY_FILTER}),
+            remedy("core-site.xml of the ResourceManager", {
+                "hadoop.http.filter.initializers": PLAIN_FILTER if options.auth == KERBEROS else PROXY_FILTER
+            }),
         )  # fmt: skip
 
 

@@ -92,8 +92,11 @@ class LiveApp(App[None]):
         interval_s: Seconds = 1.0,
         over: Callable[[View], bool] = lambda _: False,
         pictures: Path | None = None,
+        hint: str = "",
     ) -> None:
+        """`hint`: a line that other terminals need, shown beside the decisions."""
         super().__init__()
+        self._hint = hint
         self._fetch, self._explain, self._over = fetch, explain, over
         self._interval_s = interval_s
         self._pictures = Path.cwd() if pictures is None else pictures
@@ -111,6 +114,8 @@ class LiveApp(App[None]):
         events = Static(id="events", classes="part")
         nodes.border_title, jobs.border_title = "nodes", "jobs"
         tenants.border_title, events.border_title = "tenants", "decisions"
+        if self._hint:
+            events.border_title = f"decisions · {self._hint}"
         apps.border_title, apps.display = "apps", False
         yield Container(nodes, tenants, id="upper")
         yield from (apps, jobs, events)

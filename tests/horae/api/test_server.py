@@ -80,6 +80,70 @@ def test_what_others_run_is_hidden_unless_the_site_shows_it(serve: Serve, caller
     assert b"".join(client.log("1")) == b"secret"
 
 
+def test_of_other_peoples_apps_losses_and_settings_are_hidden(serve: Serve, caller: Caller) -> None:
+    client = serve(Book())
+    caller.becomes("ann")
+    client.submit([JOB])
+    (mine,) = client.apps()
+    assert mine["trials"][0]["loss"] == 0.5
+    assert mine["trials"][0]["parameters"] == {"lr": 0.1}
+    caller.becomes("ben")
+    (theirs,) = client.apps()
+    assert theirs["trials"][0]["rank"] == 1
+    assert not {"loss", "parameters", "why"} & theirs["trials"][0].keys()
+
+
+def test_numbers_of_losses_behind_a_cause_are_their_owners(serve: Serve, caller: Caller) -> None:
+    class Told(Book):
+        def explain(self, job: str) -> dict[str, Any]:
+            return {**self.job(job), "causes": [{"what": "app", "text": "x", "numbers": {"rank": 2, "loss": 0.3}}]}
+
+    client = serve(Told())
+    caller.becomes("ann")
+    client.submit([JOB])
+    assert client.explain("1")["causes"][0]["numbers"] == {"rank": 2, "loss": 0.3}
+    caller.becomes("ben")
+    assert client.explain("1")["causes"][0]["numbers"] == {"rank": 2}
+
+
+def test_an_agent_speaks_as_its_caller_and_waits_for_news(serve: Serve, caller: Caller) -> None:
+    book = Book()
+    client = serve(book)
+    caller.becomes("ann")
+    assert client.register_agent("tune")["app"] == "tune"
+    assert client.offer("tune", after=3, wait_s=20.0)["offer"]["number"] == 4, "it looked until there was a newer one"
+    assert client.offer("tune", after=10**6)["offer"] is None
+    assert client.bid("tune", 5, [{"nodes": {"n1": 2}, "rho": 1.0, "gpus": 2}])["rows"] == 1
+    assert client.win("tune", len(book.asked) + 2, wait_s=20.0)["settled"]
+    assert client.agent_instance("tune") == "schema: 1\n"
+    assert client.leave_agent("tune")["app"] == "tune"
+    assert {by for _, by in book.asked} == {"ann"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/agents", b"{}"),
+        ("/v1/agents", b'{"app": ""}'),
+        ("/v1/agents/bid", b'{"app": "a", "offer": 0, "bids": []}'),
+        ("/v1/agents/bid", b'{"app": "a", "offer": 1, "bids": 3}'),
+        ("/v1/agents/bid", b'{"app": "a", "offer": 1, "bids": [], "more": 1}'),
+        ("/v1/agents/bid", b"nonsense"),
+    ],
+)
+def test_what_an_agent_may_not_send_is_told(serve: Serve, path: str, body: bytes) -> None:
+    status, answer = raw(serve(Book()), "POST", path, body)
+    assert status == 422
+    assert answer["error"]["message"]
+
+
+@pytest.mark.parametrize("query", ["", "app=", "app=a&wait_s=99", "app=a&after=-1", "app=a&wait_s=nan"])
+def test_questions_of_an_agent_that_make_no_sense_are_told(serve: Serve, query: str) -> None:
+    status, answer = raw(serve(Book()), "GET", f"/v1/agents/offer?{query}")
+    assert status == 422
+    assert answer["error"]["code"] == "bad-input"
+
+
 def test_unknown_jobs_and_paths_are_told_apart(serve: Serve) -> None:
     client = serve(Book())
     with pytest.raises(ApiError) as unknown:
@@ -247,6 +311,17 @@ def test_unreachable_arbiters_say_what_to_do(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("horae.api.client.PLACES", (str(folder / "nowhere"),))
     with pytest.raises(Unreachable):
         find_socket()
+
+
+def test_on_a_host_of_two_arbiters_the_kind_of_cluster_names_the_socket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HORAE_SOCKET", raising=False)
+    monkeypatch.setattr("horae.api.client.PLACES", (str(folder / "api.sock"),))
+    for name in ("api.sock", "yarn.sock"):
+        (folder / name).touch()
+    assert find_socket() == find_socket(cluster="slurm") == folder / "api.sock"
+    assert find_socket(cluster="yarn") == folder / "yarn.sock"
 
 
 def test_an_arbiter_that_hangs_or_babbles_is_unreachable(folder: Path) -> None:

@@ -50,6 +50,15 @@ def test_submit_hands_in_what_the_options_say(
     assert job["total"] == 500
 
 
+def test_submit_goes_to_the_kind_of_cluster_that_was_named(site: Client, horae: Horae) -> None:
+    assert horae("submit", "-g", "1", "--cluster", "fake", "--", "true").code == 0
+    said = horae("submit", "-g", "1", "--cluster", "yarn", "--", "true")
+    assert said.code == 3
+    assert "--cluster: the arbiter at" in said.err and "is that of another cluster: fake" in said.err
+    assert horae("submit", "-g", "1", "--cluster", "yarn", "--sbatch", "x", "--", "true").code == 3
+    assert len(site.status(ended=True)["jobs"]) == 1
+
+
 def test_submit_takes_a_file_and_options_win_over_it(site: Client, horae: Horae, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(

@@ -99,3 +99,10 @@ def test_help_lists_every_option(horae: Horae) -> None:
     assert said.code == 0
     assert "-f (since 0.5): taken" in said.out
     assert "--max_workers (Horae's own): taken" in said.out
+
+
+def test_what_only_yarn_has_is_refused_elsewhere(site: Client, horae: Horae) -> None:
+    said = horae(*RUN, "--queue", "gpu")
+    assert said.code == 3
+    assert "are for YARN, and this arbiter's cluster is fake" in said.err
+    assert site.status(ended=True)["jobs"] == []

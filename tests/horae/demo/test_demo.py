@@ -132,6 +132,7 @@ def test_a_closed_terminal_leaves_nothing_behind(home: Path) -> None:
         shown = b""
         while b"mlp-128" not in shown or not any("demo.trainers" in " ".join(p.cmdline()) for p in ours(home)):
             shown = (shown + os.read(ours_end, 65536))[-200_000:]
+        assert b"export HORAE_SOCKET=" in shown, "what a second terminal needs is on the screen"
         os.close(ours_end)
         process.wait(timeout=120)
     nothing_left(home)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from horae.elastic import documents
-from horae.elastic.gate import Opening
+from horae.elastic.gate import Gate, Opening
 from horae.elastic.shape import free_ports
 from tests.horae.elastic.exec_job import ELASTIC, PATIENCE_S, ROOT, counter, until
 
@@ -225,6 +225,23 @@ def test_who_was_too_late_to_begin_does_not_keep_the_others_waiting(yard: Yard) 
     yard.open(2, "w-a")  # over for it
     yard.open(3, "w-a")
     assert yard.ack("w-a", 3)["state"] == "failed"
+
+
+def test_a_gate_out_of_reach_is_waited_for_without_holding_anybody_up(tmp_path: Path) -> None:
+    """Who is done cannot be told or seen: the answer is no, at once, and the trouble is said once."""
+    said: list[str] = []
+    (tmp_path / "gate").write_text("a file where a folder should be")
+    gate = Gate(str(tmp_path / "gate"), "w-a", 1, said.append)
+    members = [{"name": name, "gpus": 1, "host": "h"} for name in ("w-a", "w-b")]
+    ask = gate.all_done(Opening({"epoch": 2, "members": members}, "w-a"))
+    assert [ask(), ask()] == [False, False]
+    assert len(said) == 1 and said[0].startswith("cannot write done/w-a")
+    (tmp_path / "gate").unlink()
+    assert not ask()
+    documents.put(str(tmp_path / "gate" / "done" / "w-b"), b'{"epoch": 1}')
+    assert not ask(), "an older epoch's"
+    documents.put(str(tmp_path / "gate" / "done" / "w-b"), b'{"epoch": 2}')
+    assert ask()
 
 
 @pytest.mark.parametrize(

@@ -230,13 +230,15 @@ def test_no_process_is_left_after_any_end(exec_job: Make) -> None:
         import os, subprocess, time
         subprocess.Popen(["sleep", "600"])
         print("child made", flush=True)
-        time.sleep(0.2)
+        while not os.path.exists("go"):
+            time.sleep(0.02)
         """
     )
     job.start(gpus=2)
     job.until_log("child made", times=2)
     everything = job.processes()
     assert len(everything) >= 6
+    (job.path / "go").touch()
     assert job.wait() == 0
     assert all(gone(pid) for pid in everything)
     assert "killed 2 processes that the trainer left behind" in job.log
