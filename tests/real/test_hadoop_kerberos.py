@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -13,9 +14,12 @@ import pytest
 
 from horae.doctor import Verdict
 from horae.lab import LabRequest, default_folder
-from horae.port import FixConfiguration
+from horae.port import FixConfiguration, JobState, ObservedJob
+from horae.spec import JobSpec
+from policy.model import GpuRange
 from tests.real.hadoop import wait_for
 from tests.real.kerberos import REALM, Kdc, running_kdc, secure
+from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.lab.private import PrivateHadoop
@@ -27,6 +31,7 @@ from yarn_bridge.spnego import Spnego
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
+TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 #: writes to HDFS by the job's own means: no ticket, no keytab, only the token of its container
 WORKER = """
 import io, time
@@ -177,3 +182,41 @@ def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
     assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
     assert found["acting for owners: NameNode"].verdict is Verdict.OK
     assert "7.0 days" in found["token lifetime"].text
+
+
+def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> None:
+    """Through the adapter: started, stopped at a checkpoint, resumed with more GPUs, cancelled."""
+    shutil.copy(TRAINER, tmp_path / "trainer.py")
+    tmp_path.chmod(0o755)
+    url = options.webhdfs[0].replace("http:", "webhdfs:")
+    spec = JobSpec(
+        name="krb",
+        command=(sys.executable, str(tmp_path / "trainer.py"), "trains"),
+        gpus=GpuRange(requested=1, min=1, max=4),
+        owner="alice",
+        checkpoint=f"{url}/user/alice/krb-checkpoints",
+        memory_per_gpu=256 << 20,
+        grace_s=30.0,
+    )
+    port = YarnCluster(options)
+    try:
+        port.claim("the arbiter")
+        port.submit("krb", spec)
+
+        def job() -> ObservedJob:
+            return next(each for each in port.observe().jobs if each.id == "krb")
+
+        port.start("krb", {"n1": 1}, 1)
+        wait_for("it runs", lambda: job().state is JobState.RUNNING, 180.0)
+        hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
+        wait_for("it checkpoints", lambda: bool(hdfs.entries("/user/alice/krb-checkpoints")), 180.0)
+        port.checkpoint_and_stop("krb", 30.0)
+        wait_for("it stops", lambda: job().state is JobState.STOPPED, 180.0)
+        assert job().checkpoint is not None
+        port.start("krb", {"n1": 1, "n2": 2}, 2)
+        wait_for("it runs on", lambda: job().state is JobState.RUNNING and job().epoch == 2, 180.0)
+        assert job().allocation == {"n1": 1, "n2": 2}
+        port.cancel("krb")
+        wait_for("it is cancelled", lambda: job().state is JobState.CANCELLED, 180.0)
+    finally:
+        port.close()

@@ -21,7 +21,7 @@ from tests.real.hadoop import (
 )
 from yarn_bridge.lab.private import PrivateHadoop
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 
 STEPS = 150
 TRAINER = f"""import time
@@ -59,7 +59,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         "state_dir": str(tmp_path / "state"),
         "cluster": {"adapter": "yarn", "options": {**harness.options, "memory_mib": 256}},
         "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
-        "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "guards": {"min_run_s": 5.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         "api": {"socket": str(socket)},
     }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
@@ -88,13 +88,13 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         with arbiter(tmp_path) as first:
             wait_for("the arbiter listens", socket.exists)
             submit("a")
-            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5, 150)
+            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5, 240)
             submit("b")
-            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5, 150)
+            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5, 240)
             first.send_signal(signal.SIGKILL)
             first.wait()
         with arbiter(tmp_path):
-            wait_for("both are done", lambda: all(j.state is JobState.COMPLETED for j in jobs().values()), 200)
+            wait_for("both are done", lambda: all(j.state is JobState.COMPLETED for j in jobs().values()), 300)
         for name in ("a", "b"):
             starts, steps = starts_in(log(name)), steps_in(log(name))
             assert steps[-1] == STEPS

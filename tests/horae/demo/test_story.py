@@ -61,12 +61,12 @@ def test_a_loss_that_jumps_is_seen() -> None:
 
 def job(**changes: Any) -> dict[str, Any]:
     return {
-        "id": "1", "name": "a", "tenant": "t", "state": "completed", "exit_code": 0, "range": "1:4",
+        "id": "1", "name": "a", "app": "a", "tenant": "t", "state": "completed", "exit_code": 0, "range": "1:4",
         "submitted_s": 10.0, "ended_s": 40.0, "ran_s": 25.0, "attained": {"v100": 50.0}, "starts": 2, **changes,
     }  # fmt: skip
 
 
-def account(story: Story, **changes: Any) -> dict[str, Any]:
+def account(story: Story, apps: Any = (), **changes: Any) -> dict[str, Any]:
     from horae.demo.record import Record
 
     record = Record()
@@ -77,7 +77,7 @@ def account(story: Story, **changes: Any) -> dict[str, Any]:
     for now_s in (10.0, 20.0):
         record.add({**status, "now_s": now_s, "jobs": live})
     return summary(
-        policy="p", framework="numpy", status={**status, "jobs": [job(**changes)]}, record=record,
+        policy="p", framework="numpy", status={**status, "jobs": [job(**changes)]}, apps=apps, record=record,
         stories={"1": story}, events=[], interrupted=False,
     )  # fmt: skip
 
@@ -91,6 +91,15 @@ def test_a_good_run_is_ok_and_its_shares_add_up() -> None:
     assert (found["utilisation"], found["seconds"]) == (0.5, 10.0)
     assert (found["tenants"][0]["gpu_s"], found["tenants"][0]["fair_gpu_s"]) == (20.0, 40.0)
     assert (found["jobs"][0]["jct_s"], found["jobs"][0]["resizes"], found["jobs"][0]["sizes"]) == (30.0, 1, [1, 4])
+
+
+def test_apps_with_a_scheduler_are_in_the_account_with_their_trials() -> None:
+    trial = {"id": "1", "name": "a", "state": "cancelled", "rank": None, "loss": 2.0, "step": 4.0, "parameters": {},
+             "why": "lost", "held": 0}  # fmt: skip
+    app = {"name": "t/tune", "tenant": "t", "scheduler": "hyperband", "phase": None, "completed": 0, "ended_early": 1,
+           "best": None, "trials": [trial], "weight": None}  # fmt: skip
+    found = account(GOOD, apps=[app, {**app, "name": "t/plain", "scheduler": None}])["apps"]
+    assert [(a["name"], a["ended_early"], a["trials"][0]["why"]) for a in found] == [("t/tune", 1, "lost")]
 
 
 @pytest.mark.parametrize(
