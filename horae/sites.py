@@ -69,15 +69,13 @@ class Site(Protocol):
         ...
 
 
-def sites() -> dict[str, Site]:
-    return {point.name: point.load()() for point in entry_points(group="horae.sites")}
-
-
 def site(kind: str) -> Site:
-    known = sites()
+    """Only this kind is loaded: the others' optional parts need not be installed."""
+    known = {point.name: point for point in entry_points(group="horae.sites")}
     if kind not in known:
         raise BadInput(f"no cluster kind '{kind}'", value=kind, remedy=f"one of {', '.join(sorted(known))}")
-    return known[kind]
+    found: Site = known[kind].load()()
+    return found
 
 
 def pending(changes: Iterable[Change]) -> list[Change]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -413,7 +414,8 @@ class SlurmCluster:
         if self._options.stop == "requeuehold" and account.epoch != epoch:  # a script of its own: TERM is its request
             self._client.write((requeue_hold(row.id),), doing)
         elif account.epoch != epoch or account.direct:
-            self._client.signal(row.id, "USR1", doing)
+            with suppress(TryLater):  # the stop file is out, and the signal is repeated while nothing happens
+                self._client.signal(row.id, "USR1", doing)
 
     def _stays(self, row: JobRow) -> bool:
         """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""

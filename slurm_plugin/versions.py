@@ -29,7 +29,6 @@ class Release:
     """One generation of Slurm."""
 
     rest: tuple[str, ...]  #: interface versions that its slurmrestd serves and we know, newest first
-    rate_limits: bool  #: knows rl_enable
     pyslurm: str  #: the pyslurm that was seen to work against it; empty: none from the package index
 
 
@@ -60,9 +59,9 @@ REST: Mapping[str, RestVersion] = MappingProxyType(
 
 RELEASES: Mapping[tuple[int, int], Release] = MappingProxyType(
     {
-        (22, 5): Release(("v0.0.38",), rate_limits=False, pyslurm=""),
-        (24, 11): Release(("v0.0.42", "v0.0.41"), rate_limits=True, pyslurm=""),
-        (26, 5): Release(("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42"), rate_limits=True, pyslurm="25.11.2"),
+        (22, 5): Release(("v0.0.38",), pyslurm=""),
+        (24, 11): Release(("v0.0.42", "v0.0.41"), pyslurm=""),
+        (26, 5): Release(("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42"), pyslurm="25.11.2"),
     }
 )
 
@@ -84,7 +83,7 @@ REST_LACKS: Mapping[Op, str] = MappingProxyType(
 #: `client: auto`: what is cheapest for slurmctld and quickest comes first (benchmarks/results/slurm_observe.json)
 CHEAPEST: Mapping[Op, tuple[str, ...]] = MappingProxyType(
     {
-        Op.SIGNAL: ("slurmrestd", "command"),
-        Op.CANCEL: ("slurmrestd", "command"),
+        Op.SIGNAL: ("pyslurm", "slurmrestd", "command"),
+        Op.CANCEL: ("pyslurm", "slurmrestd", "command"),
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +31,7 @@ def page() -> str:
 
 
 def _page() -> Iterator[str]:
-    root: Any = typer.main.get_command(application())
+    root: Any = typer.main.get_command(application(_here()))
     yield f'.TH HORAE 1 "" "horae {__version__}" "User Commands"'
     yield ".SH NAME\nhorae \\- fair, elastic GPU scheduling of deep\\-learning training"
     yield ".SH SYNOPSIS\n.B horae\n.I COMMAND\n[OPTIONS]"
@@ -44,6 +45,18 @@ def _page() -> Iterator[str]:
     yield ".SH FILES"
     for path, meaning in _FILES:
         yield f".TP\n.I {_text(path)}\n{_text(meaning)}"
+
+
+def _here() -> list[str]:
+    """Commands whose optional parts are installed; of the others the page has the one line."""
+    found = []
+    for name, (module, _) in COMMANDS.items():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError:
+            continue
+        found.append(name)
+    return found
 
 
 def _command(command: Any, name: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from horae.doctor import Check, Verdict
 from horae.port import PortError
+from slurm_plugin import versions
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.options import parse_options
@@ -59,6 +60,11 @@ def _clients(cluster: SlurmCluster) -> list[Check]:
         try:
             found.append(Check(f"client {client.name}", OK, client.describe()))
         except PortError as error:
+            known = versions.RELEASES.get(cluster.facts().release)
+            if client.name == "pyslurm" and known is not None and not known.pyslurm:
+                remedy = "the package index has no pyslurm for this Slurm: leave `pyslurm` out"
+                found.append(Check("client pyslurm", WARN, error.text, remedy))
+                continue
             remedy = "its part goes by the other clients meanwhile: see the clients in the Slurm guide"
             found.append(Check(f"client {client.name}", WARN, error.text, remedy))
     ways: dict[str, list[str]] = {}
@@ -72,10 +78,12 @@ def _clients(cluster: SlurmCluster) -> list[Check]:
 
 def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, ...]) -> list[Check]:
     found = []
-    if (22, 5) <= facts.release <= (26, 5):
+    if facts.release in versions.RELEASES:
         found.append(Check("release", OK, facts.version))
     else:
-        found.append(Check("release", WARN, f"{facts.version} was never tried", "run in advise mode first"))
+        tried = ", ".join(f"{major}.{minor:02d}" for major, minor in versions.RELEASES)
+        text = f"{facts.version} was never tried (tried: {tried})"
+        found.append(Check("release", WARN, text, "run in advise mode first"))
     missing = sorted(set(partitions) - set(facts.partitions))
     if missing or not partitions:
         text = f"no partition {', '.join(missing)}" if missing else "none named"

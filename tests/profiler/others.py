@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,10 @@ def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
     return [summarise(run).to_json() for run in reader.runs()]
 
 
+def tallies(entries: list[dict[str, Any]], reading: Callable[[str], list[dict[str, Any]]]) -> dict[str, Tally]:
+    return {entry["name"]: judge(entry, reading(entry["log"])) for entry in entries}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.profiler.others", description="excerpts read right")
     parser.add_argument("--json", type=Path)
@@ -80,8 +84,9 @@ def main() -> int:
     options = parser.parse_args()
     total, whole, wrong = Tally(), 0, {}
     entries = [e for e in labelled() if options.only in e["name"]]
+    found = tallies(entries, lambda log: read(log, generic=options.generic))
     for entry in entries:
-        tally = judge(entry, read(entry["log"], generic=options.generic))
+        tally = found[entry["name"]]
         total.add(tally)
         whole += not tally.wrong
         if tally.wrong:

@@ -59,7 +59,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         "state_dir": str(tmp_path / "state"),
         "cluster": {"adapter": "yarn", "options": {**harness.options, "memory_mib": 256}},
         "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
-        "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "guards": {"min_run_s": 5.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         "api": {"socket": str(socket)},
     }
     (tmp_path / "config.yaml").write_text(json.dumps(config))

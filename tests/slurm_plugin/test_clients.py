@@ -18,6 +18,7 @@ from policy.model import BadInput
 from slurm_plugin import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Operation
 from slurm_plugin.clients.command import scontrol
+from slurm_plugin.clients.command_reading import splits_of
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.rest import RestClient, body_of
 from slurm_plugin.clients.rest_reading import exit_status, job_state, task_numbers
@@ -421,6 +422,15 @@ def test_a_shape_in_the_words_of_each_client() -> None:
     assert body["begin_time"]["number"] < time.time() - 1000, "the past is now, whatever the clocks"
     assert (body_of(hold("7")), body_of(release("7"))) == ({"hold": True}, {"hold": False})
     assert body_of(update("7", Change(site_factor=0))) == {"site_factor": 0}
+
+
+def test_how_a_total_is_split_is_read_from_scontrol() -> None:
+    text = (
+        "JobId=41 ArrayJobId=40 ArrayTaskId=3 JobName=a NodeList=n[1-3] JOB_GRES=gpu:v100:5 "
+        "Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:v100:2(IDX:0-1) Nodes=n3 CPU_IDs=0 Mem=0 GRES=gpu:v100:1(IDX:0)\n"
+        "JobId=42 JobName=b NodeList=n4 Nodes=n4 CPU_IDs=0 Mem=0 GRES= \nJobId=43 JobState=PENDING NodeList=\n"
+    )
+    assert splits_of(text) == {"40_3": (("n1", 2), ("n2", 2), ("n3", 1))}
 
 
 def test_lists_of_array_tasks() -> None:
