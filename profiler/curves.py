@@ -119,6 +119,8 @@ def _loss_curve(
     if not curve:
         return None
     kind = _most_common([p.losses[0].kind for p in points])
+    if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
+        kind = LossKind.EPOCH  # an average that is told when its epoch is over
     return Curve(name, kind, positions.axis, curve, parts)
 
 

@@ -67,6 +67,10 @@ def _items(canonical: str, start: int) -> list[tuple[int, int, int, str]]:
     return items
 
 
+#: "Loss is 0.5": the verb is no part of the name.
+_IS = re.compile(r"(?i)(?<=\w)\s+(?:is|was|are)$")
+
+
 def key_of(left: str) -> str:
     """The words that a number follows, of all text between it and the number before."""
     closed = left.rstrip()
@@ -76,8 +80,8 @@ def key_of(left: str) -> str:
     elif depth < 0:
         left = left[left.find(")") + 1 :]
     pieces = _CUT.split(left.rstrip(" \t:=[(<\"'#"))
-    key = pieces[-1].strip(_KEY_JUNK + " -")
-    return key
+    key = pieces[-1].strip(_KEY_JUNK + " -").lstrip(". ")
+    return _IS.sub("", key)
 
 
 def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = None) -> list[Mark]:
