@@ -78,6 +78,42 @@ def site(kind: str) -> Site:
     return found
 
 
+def systemd_unit(user: str, folder: str, umask: str, after: str = "", writable: str = "") -> str:
+    """The arbiter's service: no rights but its user's. `folder`: of the program; `writable`: outside its own state."""
+    return f"""[Unit]
+Description=Horae, fair and elastic GPU scheduling
+Documentation=man:horae(1)
+After={" ".join(["network-online.target", *after.split()])}
+Wants=network-online.target
+
+[Service]
+User={user}
+ExecStart={folder}/horae serve
+Restart=on-failure
+RestartSec=2
+StateDirectory=horae
+RuntimeDirectory=horae
+UMask={umask}
+NoNewPrivileges=yes
+ProtectSystem=strict
+{f"ReadWritePaths={writable}" if writable else "# writes nothing outside its state"}
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictSUIDSGID=yes
+LockPersonality=yes
+CapabilityBoundingSet=
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
 def pending(changes: Iterable[Change]) -> list[Change]:
     """Those that would change anything."""
     return [change for change in changes if change.now() != change.after]

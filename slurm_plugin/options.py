@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from horae.options import typed_options
 from policy.model import BadInput
 
 TENANTS = ("account", "user", "qos")
@@ -46,12 +47,7 @@ class Options:
 
 def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options:
     """Raises BadInput naming the option to mend."""
-    known = {field.name: field for field in fields(Options)}
-    values: dict[str, Any] = {}
-    for key, value in options.items():
-        if key not in known:
-            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
-        values[key] = _checked(key, value, getattr(Options(), key), where)
+    values = typed_options(Options, options, where, maps=frozenset({"env"}))
     for key, choices in (("tenants", TENANTS), ("client", CLIENTS), ("stop", STOPS)):
         if values.get(key, choices[0]) not in choices:
             raise BadInput(
@@ -82,26 +78,3 @@ def _check_clients(values: Mapping[str, Any], where: str) -> None:
     if values.get("client") == "pyslurm" and not values.get("pyslurm"):
         remedy = "set pyslurm to the Python it is installed for, such as /opt/pyslurm/bin/python"
         raise BadInput("pyslurm needs a Python of its own", where=where, field="client", value="pyslurm", remedy=remedy)
-
-
-def _checked(key: str, value: Any, default: Any, where: str) -> Any:
-    if key == "env":
-        if not isinstance(value, Mapping):
-            raise BadInput("is not a map of names and values", where=where, field=key, value=value)
-        return tuple((str(name), str(text)) for name, text in value.items())
-    if isinstance(default, tuple):
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
-            raise BadInput("is not a list of words", where=where, field=key, value=value)
-        return tuple(parts)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise BadInput("is not true or false", where=where, field=key, value=value)
-        return value
-    if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
-        return float(value)
-    if not isinstance(value, str):
-        raise BadInput("is not a text", where=where, field=key, value=value)
-    return value

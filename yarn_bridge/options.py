@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from horae.options import typed_options
 from policy.model import BadInput
 from yarn_bridge.http import KERBEROS, SIMPLE, Access
 
@@ -57,13 +58,7 @@ class Options:
 
 def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Options:
     """Raises BadInput naming the option to mend."""
-    known = {field.name: field for field in fields(Options)}
-    values: dict[str, Any] = {}
-    for key, value in options.items():
-        if key not in known:
-            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
-        values[key] = _checked(key, value, getattr(Options(), key), where)
-    found = Options(**values)
+    found = Options(**typed_options(Options, options, where, maps=frozenset({"env", "hdfs_names"})))
     for key, example in (("resource_manager", "http://rm1:8088"), ("webhdfs", "http://nn1:9870")):
         urls = getattr(found, key)
         if not urls:
@@ -78,30 +73,3 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
     if found.folder and not re.fullmatch(r"(/[\w.=-]+)+", found.folder):
         raise BadInput("is not an absolute path in HDFS", where=where, field="folder", value=found.folder)
     return found
-
-
-def _checked(key: str, value: Any, default: Any, where: str) -> Any:
-    if key in {"env", "hdfs_names"}:
-        if not isinstance(value, Mapping):
-            raise BadInput("is not a map of names and values", where=where, field=key, value=value)
-        return tuple((str(name), str(text)) for name, text in value.items())
-    if isinstance(default, tuple):
-        parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
-            raise BadInput("is not a list of words", where=where, field=key, value=value)
-        return tuple(part.strip() for part in parts)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise BadInput("is not true or false", where=where, field=key, value=value)
-        return value
-    if isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadInput("is not a positive number", where=where, field=key, value=value)
-        return value
-    if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
-        return float(value)
-    if not isinstance(value, str):
-        raise BadInput("is not a text", where=where, field=key, value=value)
-    return value

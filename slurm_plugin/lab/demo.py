@@ -6,22 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from horae.lab.trainer import TRAINER
 from horae.port import ClusterPort, JobState, ObservedJob
 from policy.model import Allocation
 from slurm_plugin import connect
 
-_TRAINER = """import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps=100000, global_batch=64, save=save, load=load, checkpoint_every_steps=50):
-    time.sleep(0.02)
-    done[0] += 1
-    step.report(2.0 / done[0] ** 0.5)
-"""
 _SCRIPT = "#!/bin/bash\nexec @TOOL@ --checkpoint @SHARED@/demo-$SLURM_JOB_ID -- python3 @SHARED@/demo.py\n"
 
 
@@ -42,7 +31,7 @@ def demo(lab: Cluster) -> int:
     port.heartbeat()
     try:
         options = ["--partition=dl", "--gres=gpu:1", "--comment=horae:min=1,max=8,app=demo", "--open-mode=append"]
-        number = lab.submit(_SCRIPT, {"demo.py": _TRAINER}, options)
+        number = lab.submit(_SCRIPT, {"demo.py": TRAINER}, options)
         job = _wait(port, number, JobState.QUEUED)
         print(f"job {number} arrived, held by the Lua module")
         nodes = [node.name for node in port.observe().nodes]

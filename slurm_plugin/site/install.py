@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from horae.cli.manual import page
-from horae.sites import Change
+from horae.sites import Change, systemd_unit
 from policy.model import BadInput
 
 HERE = Path(__file__).parent
@@ -195,38 +195,7 @@ def _group(user: str) -> str:
 
 
 def _unit(said: Mapping[str, str]) -> str:
-    return f"""[Unit]
-Description=Horae, fair and elastic GPU scheduling
-Documentation=man:horae(1)
-After=network-online.target munge.service slurmctld.service
-Wants=network-online.target
-
-[Service]
-User={said["user"]}
-ExecStart={said["bin"]}/horae serve
-Restart=on-failure
-RestartSec=2
-StateDirectory=horae
-RuntimeDirectory=horae
-UMask=0022
-NoNewPrivileges=yes
-ProtectSystem=strict
-ReadWritePaths={said["spool"]}
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-RestrictSUIDSGID=yes
-LockPersonality=yes
-CapabilityBoundingSet=
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-"""
+    return systemd_unit(said["user"], said["bin"], "0022", "munge.service slurmctld.service", said["spool"])
 
 
 def _logrotate(said: Mapping[str, str]) -> str:

@@ -6,30 +6,18 @@ import os
 import time
 from collections.abc import Callable
 
+from horae.lab.trainer import TRAINER
 from horae.port import ClusterPort, JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import Allocation, GpuRange
 from yarn_bridge import connect
 from yarn_bridge.lab.private import PrivateHadoop
 
-_TRAINER = """import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps=100000, global_batch=64, save=save, load=load, checkpoint_every_steps=50):
-    time.sleep(0.02)
-    done[0] += 1
-    step.report(2.0 / done[0] ** 0.5)
-"""
-
 
 def demo(lab: PrivateHadoop) -> int:
     """Submits, then grows, moves and shrinks the job as an arbiter does; 0 when all of it worked."""
     trainer = lab.folder / "demo.py"
-    trainer.write_text(_TRAINER)
+    trainer.write_text(TRAINER)
     facts = lab.facts()
     port = connect(facts)
     port.claim("demo")

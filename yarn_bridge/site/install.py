@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from horae.port import PortError
-from horae.sites import Change
+from horae.sites import Change, systemd_unit
 from policy.model import BadInput
 from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.options import parse_options
@@ -261,37 +261,7 @@ def _document(values: Mapping[str, str], why: Mapping[str, str] | None = None) -
 
 
 def _unit(given: Mapping[str, str]) -> str:
-    return f"""[Unit]
-Description=Horae, fair and elastic GPU scheduling
-Documentation=man:horae(1)
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-User={given["user"]}
-ExecStart={given["bin"]}/horae serve
-Restart=on-failure
-RestartSec=2
-StateDirectory=horae
-RuntimeDirectory=horae
-UMask=0077
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=read-only
-PrivateTmp=yes
-PrivateDevices=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
-RestrictSUIDSGID=yes
-LockPersonality=yes
-CapabilityBoundingSet=
-SystemCallArchitectures=native
-
-[Install]
-WantedBy=multi-user.target
-"""
+    return systemd_unit(given["user"], given["bin"], "0077")
 
 
 def _text(path: Path) -> str:

@@ -1,0 +1,50 @@
+"""A cluster's options: a mapping of the site's configuration against a dataclass whose defaults say each one's type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from policy.model import BadInput
+
+
+def typed_options(kind: type[Any], options: Mapping[str, Any], where: str, maps: frozenset[str]) -> dict[str, Any]:
+    """The given options as arguments of `kind`. `maps`: those that are written as a mapping of names to texts.
+
+    A tuple may be written as a list or with commas; a whole number is at least 1, another number is positive.
+    Raises BadInput naming the option to mend.
+    """
+    known = [field.name for field in fields(kind)]
+    defaults = kind()
+    for key, value in options.items():
+        if key not in known:
+            raise BadInput("no such option", where=where, field=key, value=value, remedy=f"one of {', '.join(known)}")
+    return {key: _typed(key, value, getattr(defaults, key), where, maps) for key, value in options.items()}
+
+
+def _typed(key: str, value: Any, default: Any, where: str, maps: frozenset[str]) -> Any:
+    if key in maps:
+        if not isinstance(value, Mapping):
+            raise BadInput("is not a map of names and values", where=where, field=key, value=value)
+        return tuple((str(name), str(text)) for name, text in value.items())
+    if isinstance(default, tuple):
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
+            raise BadInput("is not a list of words", where=where, field=key, value=value)
+        return tuple(part.strip() for part in parts)
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise BadInput("is not true or false", where=where, field=key, value=value)
+        return value
+    if isinstance(default, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadInput("is not a positive whole number", where=where, field=key, value=value)
+        return value
+    if isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
+        return float(value)
+    if not isinstance(value, str):
+        raise BadInput("is not a text", where=where, field=key, value=value)
+    return value
