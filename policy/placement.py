@@ -107,7 +107,7 @@ class Placer:
             return EMPTY
         room = self.room(job.tenant)
         if room is not None and gpus > room:
-            return self.keep(job) if gpus == job.held else None
+            return self._holds_on(job) if gpus == job.held else None
         if self.limits.pinning is not Pinning.EXACT and gpus == job.held and not at_least:
             stay = self.keep(job)
             if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
@@ -129,9 +129,10 @@ class Placer:
 
     def keep(self, job: Job) -> Allocation | None:
         """What the job holds, if that is a gang and all of it can be held on; else None."""
-        if not job.allocation or not job.gpus.feasible(job.held):
-            return None
-        if not self._has_room(job, job.allocation) or not self.could_take(job, job.allocation):
+        return self._holds_on(job) if job.gpus.feasible(job.held) else None
+
+    def _holds_on(self, job: Job) -> Allocation | None:
+        if not job.allocation or not self._has_room(job, job.allocation) or not self.could_take(job, job.allocation):
             return None
         return dict(job.allocation)
 

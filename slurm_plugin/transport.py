@@ -165,8 +165,13 @@ class LocalFiles:
         Path(path).unlink(missing_ok=True)
 
 
+#: How long a program whose stdout has closed may take to say why.
+_LAST_WORDS_S = 2.0
+
+
 class LocalConversation:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self._name = Path(argv[0]).name
         try:
             self._process = subprocess.Popen(
                 list(argv),
@@ -188,16 +193,32 @@ class LocalConversation:
         try:
             self._process.stdin.write(text.encode())
         except OSError as error:
-            raise TryLater(f"scontrol has ended: {error.strerror}") from error
+            raise TryLater(f"{self._name} has ended: {error.strerror}") from error
 
     def receive(self, timeout_s: float) -> tuple[str, str]:
         parts = ["", ""]
+        ended = False
         for key, _ in self._selector.select(timeout_s):
             data = os.read(key.fd, 65536)
-            if not data:
-                raise TryLater("scontrol has ended" + (f": {parts[1].strip()}" if parts[1] else ""))
+            ended = ended or not data
             parts[key.data] += data.decode(errors="replace")
+        if ended:
+            last = parts[1] + self._last_words()
+            raise TryLater(f"{self._name} has ended" + (f": {last.strip()}" if last.strip() else ""))
         return parts[0], parts[1]
+
+    def _last_words(self) -> str:
+        """What it still says on stderr, which may close after stdout; waits a moment for that."""
+        assert self._process.stderr
+        said, until = b"", time.monotonic() + _LAST_WORDS_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stderr, selectors.EVENT_READ)
+            while selector.select(max(until - time.monotonic(), 0.0)):
+                data = os.read(self._process.stderr.fileno(), 65536)
+                if not data:
+                    break
+                said += data
+        return said.decode(errors="replace")
 
     def close(self) -> None:
         self._selector.close()

@@ -17,6 +17,7 @@ import signal
 from collections.abc import Generator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, print_blob=True)
@@ -27,6 +28,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_at_first() -> Generator[None, None, None]:
+    """A test that runs a command in this process leaves loggers behind that write to its captured, closed stderr."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -181,6 +181,14 @@ def test_a_wrong_take_says_why() -> None:
         placer.take(a, {"a1": 2})
 
 
+def test_what_is_held_over_a_limit_that_came_later_is_found_whatever_the_gang_may_be() -> None:
+    j = replace(job("j", 1, tenant="t"), allocation={"a1": 2})
+    placer = Placer(world(FOUR, j, tenants=(Tenant("t", cap=0),)))
+    assert placer.best(j, 2) == {"a1": 2}
+    assert placer.best(j, 1) is None
+    assert placer.keep(j) is None
+
+
 def test_nothing_on_nothing() -> None:
     a = job("a", 1)
     for where in (
