@@ -45,6 +45,8 @@ _NODE = re.compile(
 _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
 _OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot")
 _GONE = re.compile(r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error")
+#: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it.
+_SETTLES_S = 2.0
 _RESCUES = 4
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
@@ -239,6 +241,8 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
         why = "it died of the request to checkpoint instead of following it"
     elif row.state in _LOST:
         why = "the cluster ended it"
+    if not why and memo.stop and memo.stop.restarts == row.restarts and now_s - (row.end_s or now_s) < _SETTLES_S:
+        return JobState.STOPPING, memo, ()
     if not why or memo.rescued >= _RESCUES:
         return JobState.FAILED, memo, ()
     state = JobState.STARTING if unrun and row.exit_code != CHECKPOINTED else JobState.STOPPING

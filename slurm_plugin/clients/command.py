@@ -36,6 +36,7 @@ from slurm_plugin.transport import Conversation, Transport
 from slurm_plugin.writes import Write
 
 _SCONTROL_AGE_S = 300.0
+_TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
@@ -144,13 +145,18 @@ class CommandClient:
             self.ask(scontrol(write), doing)
 
     def signal(self, slurm_id: str, name: str, doing: str) -> None:
-        """A signal to the batch shell. With pending siblings in an array scancel delivers it and then hangs."""
+        """A signal to the batch shell.
+
+        With pending siblings in an array scancel delivers it, hangs, and signals whatever runs under that number
+        later. So it is ended where it runs: killing what it was started through (sudo, ssh, docker) would not end it.
+        """
         self._pace.spend(_COST["scancel"])
+        argv = ["timeout", "-k", "1", "3", self._path + "scancel", "-b", "-s", name, slurm_id]
         try:
-            done = self._transport.run([self._path + "scancel", "-b", "-s", name, slurm_id], timeout_s=3.0)
+            done = self._transport.run(argv, timeout_s=8.0)
         except TryLater:
             return  # delivered, and repeated by the caller while nothing happens
-        if done.rc != 0:
+        if done.rc not in (0, *_TIMED_OUT):
             error = port_error(done.err, doing)
             if not isinstance(error, Gone):  # it ended meanwhile: the next observation tells
                 raise error

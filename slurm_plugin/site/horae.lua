@@ -227,7 +227,8 @@ local function modify(jd, record, uid)
   local hold = alive(config)
   if not hold or not hold[record.partition or ""] then return slurm.SUCCESS end
   local change = nil
-  if given(jd.priority) then change = "held, released or given a priority" end
+  -- INFINITE, elsewhere "not given", is what `scontrol release` writes here
+  if given(jd.priority) or jd.priority == NO_VAL + 1 then change = "held, released or given a priority" end
   if given(jd.nice) then change = "reniced" end
   if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
   if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end

@@ -89,7 +89,7 @@ class Driver:
         def reached() -> bool:
             seen.append(self.job(job))
             if seen[-1].state.ended and seen[-1].state not in states:
-                pytest.fail(f"{job} was to be {' or '.join(states)}")
+                pytest.fail(f"{job} was to be {' or '.join(states)}, was {seen[-1].state} ({seen[-1].native})")
             return seen[-1].state in states
 
         with self._telling(job):

@@ -175,6 +175,7 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"priority": NO_VAL + 1, "begin_time": 0},  # scontrol release, as 24.11 sends it
         {"priority": 4294967295 - 5},
         {"nice": 2147483648 + 10},
         {"partition": "raw"},
