@@ -50,16 +50,23 @@ class Call:
         return self.deadline_s - time.monotonic()
 
     def table(self) -> list[dict[str, Any]]:
-        """The table that the built-in agent would send: worked out here, from what the arbiter shows this agent."""
+        """The table that the built-in agent would send: worked out here, from what the arbiter shows this agent.
+
+        Empty where the app's jobs have ended since the call.
+        """
         from policy.contract import Context
         from policy.decide import choose
         from policy.instance import parse
+        from policy.model import BadInput
         from policy.themis.round import bids
         from policy.throughput import Throughput
 
         snapshot = parse(self._client.agent_instance(self.app), "the arbiter's picture")
         _, options = choose(snapshot)
-        found = bids(snapshot, options, Context(Throughput(snapshot.cluster)), self.app)
+        try:
+            found = bids(snapshot, options, Context(Throughput(snapshot.cluster)), self.app)
+        except BadInput:  # no active app of this name any more
+            return []
         return [r for r in found if all(self.gpus.get(n, 0) >= g for n, g in r["nodes"].items())]
 
 
