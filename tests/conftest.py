@@ -30,6 +30,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 REAL = os.environ.get("CI") == "true" or os.environ.get("HORAE_REAL") == "1"
 
 
+class Aloud:
+    """Tells a failure when it happens: a run of everything takes long enough to begin mending meanwhile."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+            terminal.write_line(report.longreprtext[-1500:])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # that is one of the processes that xdist starts
+        config.pluginmanager.register(Aloud(config), "aloud")
+
+
 @pytest.fixture(autouse=True)
 def logging_as_at_first() -> Generator[None, None, None]:
     """A test that runs a command in this process leaves loggers behind that write to its captured, closed stderr."""
