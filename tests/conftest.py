@@ -2,7 +2,8 @@
 
 * A test marked `root` acts as several users: it is skipped, with that reason, unless root runs it.
 * A test marked `real` needs a daemon, a browser or a framework. Where it is missing the test is skipped; under
-  CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure.
+  CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure; so is one of a `root`
+  test that root runs there.
 * A test marked `soak` runs only when soak tests are asked for.
 * Ctrl-C means what it means in a terminal: a run in the background of a shell inherits an ignored SIGINT, and would
   hand it on to every program that a test starts and interrupts.
@@ -70,9 +71,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     soak = item.get_closest_marker("soak")
-    if REAL and report.skipped and item.get_closest_marker("real") and not soak and not hasattr(report, "wasxfail"):
+    must = item.get_closest_marker("real") or (item.get_closest_marker("root") and os.getuid() == 0)
+    if REAL and report.skipped and must and not soak and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"a `real` test was skipped where it must run: {_reason(report.longrepr)}"
+        report.longrepr = f"a test was skipped where it must run: {_reason(report.longrepr)}"
     return report
 
 

@@ -115,11 +115,11 @@ class Rows:
 
     def all(self, null_rho: float) -> tuple[Row, ...]:
         """The undominated rows that are better than `null_rho`."""
-        todo = [t for phase in self._value.phases for t in phase if t.iterations > 0]
-        if not todo or self._extra <= 0:
+        left = [t for phase in self._value.phases for t in phase if t.iterations > 0]
+        if not left or self._extra <= 0:
             return ()
-        if len(todo) == 1:
-            found = self._one_job(todo[0].job, todo[0].iterations)
+        if len(left) == 1:
+            found = self._one_job(left[0].job, left[0].iterations)
             return _prune(r for r in found if r.rho < null_rho)
         if self._vectors() <= self._bound:
             return _prune_vectors([r for r in self._whole() if r.rho < null_rho], self._usable)

@@ -139,20 +139,20 @@ def schedule(tasks: Sequence[Task], bundle: Bundle, gangs: Gangs) -> Schedule:
     A job that none of these GPUs can run is counted as if it ran afterwards, alone, on its smallest gang: the
     bundle is worth less than one that runs every job, and more than nothing.
     """
-    todo = [i for i, t in enumerate(tasks) if t.iterations > 0]
+    left = [i for i, t in enumerate(tasks) if t.iterations > 0]
     free = [c.gpus for c in bundle]
     total = size(bundle)
-    alone = {i: gangs.best(tasks[i].job, bundle, free, total)[0] for i in todo}
+    alone = {i: gangs.best(tasks[i].job, bundle, free, total)[0] for i in left}
     able = sorted(
-        (i for i in todo if alone[i] > 0), key=lambda i: (-tasks[i].iterations / alone[i], tasks[i].job.order)
+        (i for i in left if alone[i] > 0), key=lambda i: (-tasks[i].iterations / alone[i], tasks[i].job.order)
     )
     later = 0.0
-    for i in todo:
+    for i in left:
         if alone[i] <= 0:
             rate = gangs.smallest(tasks[i].job)
             later += tasks[i].iterations / rate if rate > 0 else inf
     if not able:
-        return Schedule(inf if todo else 0.0, ())
+        return Schedule(inf if left else 0.0, ())
     best = Schedule(inf, ())
     orders: Iterable[Sequence[int]] = [able]
     for attempt in range(2):
@@ -195,11 +195,11 @@ def _caps(jobs: int, total: Gpus) -> list[Gpus]:
     return sorted({*caps, max(total // jobs, 1), -(-total // jobs)}, reverse=True)
 
 
-def _area(tasks: Sequence[Task], todo: Sequence[int], bundle: Bundle, gangs: Gangs) -> float:
+def _area(tasks: Sequence[Task], left: Sequence[int], bundle: Bundle, gangs: Gangs) -> float:
     """A lower bound on the GPU-seconds of the phase: every job at its most efficient gang."""
     free = [c.gpus for c in bundle]
     area = 0.0
-    for i in todo:
+    for i in left:
         job, cheapest, gang = tasks[i].job, inf, 0
         while (step := job.gpus.above(gang)) is not None and step <= size(bundle):
             gang = step

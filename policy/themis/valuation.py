@@ -112,15 +112,15 @@ class Valuation:
 
     def _whole(self, phase: Sequence[Task], bundle: Bundle) -> Schedule | None:
         """One job uses all it is given, where a gang of that size and shape exists."""
-        todo = [i for i, t in enumerate(phase) if t.iterations > 0]
-        if len(todo) != 1 or not bundle:
+        left = [i for i, t in enumerate(phase) if t.iterations > 0]
+        if len(left) != 1 or not bundle:
             return None
-        task = phase[todo[0]]
+        task = phase[left[0]]
         if not task.job.gpus.feasible(size(bundle)) or not self.gangs.allowed(bundle):
             return None
         rate = self.gangs.speed(task.job, bundle)
         take = tuple((i, c.gpus) for i, c in enumerate(bundle))
-        return Schedule(task.iterations / rate, ((todo[0], take),)) if rate > 0 else None
+        return Schedule(task.iterations / rate, ((left[0], take),)) if rate > 0 else None
 
     def left_s(self, bundle: Bundle) -> Seconds:
         """Seconds to the app's end if it kept a canonical bundle; inf where nothing can run on it."""

@@ -91,7 +91,10 @@ def test_it_is_answered(policy: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["all tiny", "18 orders apart", "random orders", "zero rows", "one GPU", "no jobs"])
 def test_cbc_answers_it_too(policy: str, name: str) -> None:
     snapshot = HARD[name]
-    check(snapshot, decide(snapshot, policy, solver="cbc"))
+    decision = decide(snapshot, policy, solver="cbc")
+    check(snapshot, decision)
+    used = sum(sum(a.values()) for a in decision.allocation.values())
+    assert (used == 0) == (name in IDLE)
 
 
 @pytest.mark.parametrize("policy", ["themis", "oef-noncooperative", "oef-cooperative", "gavel-max-min"])

@@ -173,7 +173,7 @@ class Site:
     def connect(self) -> YarnCluster:
         port: Any = YarnCluster(parse_options(OPTIONS), clock=lambda: self.now_s)
         port.manager, port._hdfs = self.yarn, self.hdfs
-        port.files = JobFiles(self.hdfs, "/root")  # type: ignore[arg-type]
+        port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
         port._hands._services = self.yarn
         port.claim("me")
@@ -196,8 +196,8 @@ class Site:
         return names
 
     def tell(self, path: str, value: dict[str, Any], job: str = "job") -> None:
-        self.hdfs.write(f"/root/jobs/{job}/{path}", json.dumps(value).encode())
-        self.hdfs.write(f"/root/jobs/{job}/news", b"{}")
+        self.hdfs.write(f"/hdfs/jobs/{job}/{path}", json.dumps(value).encode())
+        self.hdfs.write(f"/hdfs/jobs/{job}/news", b"{}")
 
     def acknowledge(self, names: list[str], epoch: int, state: str, code: int, step: float | None = None) -> None:
         mark = None if step is None else {"epoch": epoch, "step": step, "time_s": 1.0}
@@ -206,7 +206,7 @@ class Site:
             self.tell(f"acks/{name}", value)
 
     def gate(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.hdfs.files["/root/jobs/job/gate"])
+        value: dict[str, Any] = json.loads(self.hdfs.files["/hdfs/jobs/job/gate"])
         return value
 
 
@@ -238,7 +238,7 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     gate = site.gate()
     assert (gate["state"], gate["epoch"], gate["port"]) == ("open", 1, 21000)
     assert [each["name"] for each in gate["members"]] == first
-    assert site.hdfs.files["/root/jobs/job/epoch"] == b"1\n"
+    assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
     flexes = site.calls["flex"]
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
@@ -340,10 +340,10 @@ def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.port.start("job", {"n1": 1}, 1)
     site.look()
     site.register()
-    site.hdfs.write("/root/jobs/.claim", b"another\n")
+    site.hdfs.write("/hdfs/jobs/.claim", b"another\n")
     seen = site.port.observe()
     assert (seen.claim, seen.jobs[0].state) == ("another", JobState.STARTING)
-    assert "/root/jobs/job/gate" not in site.hdfs.files
+    assert "/hdfs/jobs/job/gate" not in site.hdfs.files
 
 
 def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
@@ -362,7 +362,7 @@ def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
 
 def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
     site.port.submit("job", SPEC)
-    site.hdfs.write("/root/jobs/stray/record.json", b"not a record")
+    site.hdfs.write("/hdfs/jobs/stray/record.json", b"not a record")
     seen = site.port.observe()
     assert [job.id for job in seen.jobs] == ["job"]
     assert any("stray" in note for note in seen.notes)

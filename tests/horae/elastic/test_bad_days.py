@@ -105,7 +105,8 @@ def peak_memory(pid: int) -> int:
     raise AssertionError("no VmHWM")
 
 
-def flood(job: ExecJob, gpus: int, megabytes: int) -> None:
+def flood(job: ExecJob, gpus: int) -> tuple[int, int]:
+    """(bytes that the supervisor grew by at most, bytes of log that were kept) of a job that ends well."""
     job.start(gpus=gpus)
     job.until_state("running")
     before = peak_memory(job.supervisor)
@@ -118,23 +119,24 @@ def flood(job: ExecJob, gpus: int, megabytes: int) -> None:
             break
         time.sleep(0.01)
     assert job.wait() == 0
-    assert peak - before < 16 << 20, f"the supervisor grew by {(peak - before) >> 20} MB"
-    kept = sum(path.stat().st_size for path in job.path.glob("output.log*"))
-    assert kept <= (8 << 20) + (1 << 20)
-    assert kept >= 1 << 20
+    return peak - before, sum(path.stat().st_size for path in job.path.glob("output.log*"))
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_endless_output_without_a_newline_costs_no_memory(exec_job: Make, gpus: int) -> None:
     """The spool keeps this generation and the one before it, each of at most 4 MB here."""
     job = exec_job(FLOOD.format(megabytes=48), extra={"log_limit_bytes": str(4 << 20)})
-    flood(job, gpus, 48)
+    grown, kept = flood(job, gpus)
+    assert grown < 16 << 20
+    assert 1 << 20 <= kept <= 9 << 20
 
 
 @pytest.mark.soak
 def test_a_gigabyte_without_a_newline(exec_job: Make) -> None:
     job = exec_job(FLOOD.format(megabytes=1024), extra={"log_limit_bytes": str(4 << 20)})
-    flood(job, 1, 1024)
+    grown, kept = flood(job, 1)
+    assert grown < 16 << 20
+    assert 1 << 20 <= kept <= 9 << 20
 
 
 # --- full disks -------------------------------------------------------------------------------------------

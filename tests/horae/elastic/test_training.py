@@ -89,9 +89,13 @@ def test_an_ended_loop_ignores_late_requests(tmp_path: Path) -> None:
 
 
 def test_a_request_during_the_last_step_lets_it_finish(tmp_path: Path) -> None:
+    done = []
     for step in training(Model(), tmp_path, steps=2):
         if step.number == 1:
             os.kill(os.getpid(), signal.SIGUSR1)
+        done.append(step.number)
+    assert done == [0, 1]
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN  # the loop came to its own end
 
 
 def test_a_request_while_the_gang_forms_interrupts_no_system_call(tmp_path: Path) -> None:

@@ -91,19 +91,19 @@ class Story:
         self.deeds.append((self._time(), f"{verb} fails", lambda s: s.faults.on(verb, fault, times=times)))
 
 
-def tell(folder: Path, seed: int) -> None:
+def assert_ends_well(folder: Path, seed: int) -> None:
     """One story to its end, with its kills; then everything must hold."""
     story = Story(seed)
     site = MortalSite(folder, Boundaries(story.kills.pop(0) if story.kills else None), policy=story.policy)
-    start_s, todo = site.time.now, list(story.deeds)
+    start_s, coming = site.time.now, list(story.deeds)
     try:
-        while todo or any(record.live for record in site.core.ledger.jobs.values()):
+        while coming or any(record.live for record in site.core.ledger.jobs.values()):
             left = [r for r in site.core.ledger.jobs.values() if r.live]
             assert site.time.now - start_s < 4000, f"still there: {left}"
             try:
-                while todo and site.time.now - start_s >= todo[0][0]:
-                    todo[0][2](site)
-                    todo.pop(0)
+                while coming and site.time.now - start_s >= coming[0][0]:
+                    coming[0][2](site)
+                    coming.pop(0)
                 site.driver.tick()
             except Kill:
                 site.close()

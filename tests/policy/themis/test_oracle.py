@@ -83,7 +83,7 @@ def rounds(snapshot: Snapshot, **options: object) -> Round:
     return run(snapshot, full, Context(Throughput(snapshot.cluster)))
 
 
-def check(snapshot: Snapshot) -> None:
+def assert_optimal_and_paid(snapshot: Snapshot) -> None:
     this = rounds(snapshot)
     free = oracle.free_vector(snapshot)
     if not any(free):
@@ -109,19 +109,19 @@ def check(snapshot: Snapshot) -> None:
 @SLOW
 @given(worlds())
 def test_the_winners_are_optimal_and_pay_what_they_cost_others(snapshot: Snapshot) -> None:
-    check(snapshot)
+    assert_optimal_and_paid(snapshot)
 
 
 @SLOW
 @given(worlds(limits=Limits(equal_gpus_per_node=True), held=False))
 def test_also_with_equal_gpus_on_each_node(snapshot: Snapshot) -> None:
-    check(snapshot)
+    assert_optimal_and_paid(snapshot)
 
 
 @SLOW
 @given(worlds(limits=Limits(one_type_per_job=True)))
 def test_also_with_one_type_a_job(snapshot: Snapshot) -> None:
-    check(snapshot)
+    assert_optimal_and_paid(snapshot)
 
 
 @SLOW
@@ -154,7 +154,7 @@ def test_the_knapsack_finds_the_same_winners_value(snapshot: Snapshot) -> None:
     """The way of large auctions, in which no tie is settled by the program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auction, "SETTLED", 0)
-        check(snapshot)
+        assert_optimal_and_paid(snapshot)
 
 
 @pytest.mark.parametrize("seed", range(6))
