@@ -100,6 +100,17 @@ class Answer:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked, whichever server it goes to."""
+
+    method: str
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes | None
+    anonymous: bool
+
+
 class _Dropped(Exception):
     """The daemon closed a connection that was kept open, before it answered."""
 
@@ -147,11 +158,12 @@ class HttpClient:
         elif json is not None:
             said["Content-Type"], body = "application/json", jsonlib.dumps(json).encode()
         parameters = dict(query or {}) | ({} if anonymous else identity(self.access, owner))
+        request = _Request(method, parameters, said, body, anonymous)
         faults = []
         for turn in range(len(self._urls)):
             at = (self._preferred + turn) % len(self._urls)
             try:
-                answer = self._one(self._urls[at], method, path, parameters, said, body, anonymous)
+                answer = self._one(self._urls[at], path, request)
             except _Away as fault:
                 faults.append(str(fault))
                 continue
@@ -166,80 +178,55 @@ class HttpClient:
     def close(self) -> None:
         self._session.close()
 
-    def _one(
-        self,
-        base: str,
-        method: str,
-        path: str,
-        parameters: dict[str, str],
-        headers: dict[str, str],
-        body: bytes | None,
-        anonymous: bool,
-    ) -> Answer:
+    def _one(self, base: str, path: str, request: _Request) -> Answer:
         """One server; a redirect to its active twin followed; one more try with a new ticket where it was the fault."""
-        answer = self._send(base + path, method, parameters, headers, body, anonymous)
+        answer = self._send(base + path, request)
         if answer.status == 307 and answer.headers.get("Location"):
             target = urlsplit(answer.headers["Location"])
             moved = f"{target.scheme}://{target.netloc}"
-            answer = self._send(moved + path, method, parameters, headers, body, anonymous)
+            answer = self._send(moved + path, request)
             if answer.status < 400 and moved in self._urls:
                 self._preferred = self._urls.index(moved)
-        if not anonymous and _stale_ticket(answer) and isinstance(self._session.auth, Spnego):
+        if not request.anonymous and _stale_ticket(answer) and isinstance(self._session.auth, Spnego):
             self._session.auth.renew()
-            answer = self._send(base + path, method, parameters, headers, body, anonymous)
+            answer = self._send(base + path, request)
         return answer
 
-    def _send(
-        self,
-        url: str,
-        method: str,
-        parameters: dict[str, str],
-        headers: dict[str, str],
-        body: bytes | None,
-        anonymous: bool,
-    ) -> Answer:
+    def _send(self, url: str, request: _Request) -> Answer:
         try:
             for attempt in stamina.retry_context(on=_Dropped, attempts=3, wait_initial=0.05, wait_max=0.5):
                 with attempt:
-                    return self._once(url, method, parameters, headers, body, anonymous)
+                    return self._once(url, request)
         except _Dropped as error:
             raise TryLater(f"{self.name} at {_host(url)} closes connections: {error}") from None
         raise AssertionError("stamina ends in an answer or an error")
 
-    def _once(
-        self,
-        url: str,
-        method: str,
-        parameters: dict[str, str],
-        headers: dict[str, str],
-        body: bytes | None,
-        anonymous: bool,
-    ) -> Answer:
+    def _once(self, url: str, request: _Request) -> Answer:
         self._pace.wait()
         self.calls += 1
         try:
             got = self._session.request(
-                method,
+                request.method,
                 url,
-                params=parameters,
-                data=body,
-                headers=headers,
+                params=request.parameters,
+                data=request.body,
+                headers=request.headers,
                 timeout=(self.access.connect_s, self.access.read_s),
                 allow_redirects=False,
-                auth=nobody if anonymous else None,
+                auth=nobody if request.anonymous else None,
             )
         except requests.exceptions.SSLError as error:
             raise _tls(url, error) from None
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ConnectionError) as error:
             if _refused(error):
                 raise _Away(f"{_host(url)}: {why(error)}") from None
-            if method == "GET":
+            if request.method == "GET":
                 raise _Dropped(why(error)) from None
             raise TryLater(
                 f"{self.name} at {_host(url)} broke off ({why(error)}); it may be done all the same"
             ) from None
         except requests.exceptions.ReadTimeout:
-            more = "" if method == "GET" else "; it may be done all the same"
+            more = "" if request.method == "GET" else "; it may be done all the same"
             raise TryLater(
                 f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
