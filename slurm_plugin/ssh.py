@@ -40,11 +40,12 @@ class SshConversation:
     def receive(self, timeout_s: float) -> tuple[str, str]:
         deadline = time.monotonic() + timeout_s
         while True:
+            ended = self._channel.closed or self._channel.exit_status_ready()  # asked first: what it said came before
             out = self._channel.recv(65536) if self._channel.recv_ready() else b""
             err = self._channel.recv_stderr(65536) if self._channel.recv_stderr_ready() else b""
             if out or err:
                 return out.decode(errors="replace"), err.decode(errors="replace")
-            if self._channel.closed or self._channel.exit_status_ready():
+            if ended:
                 raise TryLater("scontrol over SSH has ended")
             if time.monotonic() >= deadline:
                 return "", ""

@@ -200,8 +200,10 @@ class LocalConversation:
         ended = False
         for key, _ in self._selector.select(timeout_s):
             data = os.read(key.fd, 65536)
-            ended = ended or not data
             parts[key.data] += data.decode(errors="replace")
+            if not data and key.data:  # a closed stderr says nothing of the answers still in stdout
+                self._selector.unregister(key.fileobj)
+            ended = ended or not (data or key.data)
         if ended:
             last = parts[1] + self._last_words()
             raise TryLater(f"{self._name} has ended" + (f": {last.strip()}" if last.strip() else ""))

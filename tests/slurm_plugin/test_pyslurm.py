@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,3 +150,18 @@ def test_a_python_without_pyslurm_is_told(tmp_path: Path) -> None:
         with pytest.raises(ClientAway, match=word):
             client.jobs([])
         client.close()
+
+
+def test_what_a_program_says_before_it_ends_is_heard() -> None:
+    talk = LocalTransport().open(
+        [sys.executable, "-c", "import os; os.close(2); os.write(1, b'last words'); os._exit(3)"]
+    )
+    try:
+        time.sleep(0.3)  # both pipes are closed when the first is read
+        out = ""
+        with pytest.raises(TryLater, match="has ended"):
+            while True:
+                out += talk.receive(10.0)[0]
+        assert out == "last words"
+    finally:
+        talk.close()
