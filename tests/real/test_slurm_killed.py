@@ -19,16 +19,19 @@ from tests.real.slurm import ROOT, Private, clear_partition, fresh_partition, pr
 pytestmark = pytest.mark.real
 
 STEPS = 150
-TRAINER = f"""import time
+TRAINER = f"""import sys, time
 from horae import elastic
-done = [0]
+done, resumed = [0], []
 def save(folder):
     open(folder + "/done", "w").write(str(done[0]))
 def load(folder):
     done[0] = int(open(folder + "/done").read())
+    resumed.append(folder)
 for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
                              log_every_s=0.0):
-    time.sleep(0.05)
+    # `patient`: its first start goes on until it is resized, however slow the machine; but not for ever
+    waits = "patient" in sys.argv and not resumed and done[0] > {STEPS} - 60
+    time.sleep(1.0 if waits else 0.05)
     done[0] += 1
     step.report(1.0 / done[0])
 """
@@ -53,7 +56,8 @@ class Story:
     def submit(self, name: str) -> None:
         there, word = self.slurm.shared()[1], f"--comment=horae:min=1,max=8,app={name},iters={STEPS}"
         base = f"{there}/{self.partition}"
-        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py\n"
+        how = " patient" if name == "a" else ""
+        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py{how}\n"
         self.jobs[name] = self.slurm.submit(
             script, f"--partition={self.partition}", "--gres=gpu:1", word, f"--output={base}-{name}.out",
             "--open-mode=append",
