@@ -259,7 +259,9 @@ class SlurmCluster:
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            writes = shapes.start_writes(row, memo, grant)
+            first = self.facts().multifactor
+            writes = shapes.start_writes(row, memo, grant, first)
+            memo = replace(memo, ordered=shapes.FIRST if first else memo.ordered)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
