@@ -107,8 +107,10 @@ class SlurmCluster:
         with self._lock:
             facts = self.facts()
             partitions = self._options.partitions
-            rows = self._client.jobs(partitions)
-            node_rows = self._client.nodes(partitions)
+            rows, node_rows = self._client.jobs(partitions), self._client.nodes(partitions)
+            granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
+            if granted and reading.between_two_reads(rows, node_rows, granted):
+                rows, node_rows = self._client.jobs(partitions), self._client.nodes(partitions)
             now_s = self._now_s()
             claim = self._spool.claimed()
             notes = [*self._late, *self._memories.notes, *self._client.notes()]

@@ -25,7 +25,7 @@ from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import Allocation, BadInput, GpuRange, Gpus, Health, Node
 from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
-from slurm_plugin.memory import Memo, Stop
+from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -340,6 +340,18 @@ def without_promises(
         else:
             kept[name] = replace(jobs[name], allocation={})
     return kept
+
+
+def between_two_reads(jobs: Sequence[JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
+    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
+    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
+    return any(
+        row.state == "PENDING"
+        and (grant := granted.get(port_id(row))) is not None
+        and any(room.get(node, 0) < grant.per_node for node in grant.nodes)
+        for row in jobs
+    )
 
 
 def _total(row: JobRow) -> Gpus | None:

@@ -67,7 +67,7 @@ class Story:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         argv = [sys.executable, "-m", "tests.real.mortal_slurm", str(self.folder / "config.json"), "2", boundary]
         log = (self.folder / "arbiter.log").open("a")
-        return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        return subprocess.Popen(argv, env=environment, stdout=log, stderr=log, text=True)
 
     def log(self, name: str) -> bytes:
         path = self.slurm.shared()[0] / f"{self.partition}-{name}.out"
@@ -86,7 +86,6 @@ class Story:
             """A dead arbiter has a successor."""
             nonlocal process
             if process.poll() == -signal.SIGKILL:
-                process.communicate()
                 process = self.serve(following.pop(0))
             assert process.poll() in {None, 0}, (self.folder / "arbiter.log").read_text()[-3000:]
 
@@ -103,7 +102,7 @@ class Story:
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
             clear_partition(self.slurm, self.partition)
 
     def check(self) -> None:
