@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,11 +17,12 @@ import pytest
 from horae.port import FixConfiguration, JobState, PortError
 from tests.contract.driver import Driver
 from tests.contract.harness import starts_in, steps_in
+from tests.real.serving import HORAE, arbiter, trainer
 from tests.real.slurm import Containers, clear_partition, containers_of, fresh_partition, wait_for
 from tests.real.slurm_harness import SlurmHarness
-from tests.real.test_slurm_arbiter import STEPS, TRAINER, arbiter
 from tests.real.test_slurm_bad_days import number, shown
 
+STEPS = 250
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak]
 
 
@@ -110,7 +110,7 @@ def test_the_whole_arbiter_waits_for_room_and_goes_on(small: Containers) -> None
         "api": {"socket": str(folder / "api.sock")},
     }
     (folder / "config.yaml").write_text(json.dumps(config))
-    (here / "train.py").write_text(TRAINER)
+    (here / "train.py").write_text(trainer(STEPS))
 
     def submit(name: str) -> str:
         script = f"#!/bin/bash\nexec {small.tool()} --checkpoint {there}/whole-{name} -- python3 {there}/train.py\n"
@@ -127,9 +127,10 @@ def test_the_whole_arbiter_waits_for_room_and_goes_on(small: Containers) -> None
         return found.group(1) if found else ""
 
     def status() -> str:
-        argv = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())", "status"]
         environment = {**os.environ, "HORAE_SOCKET": str(folder / "api.sock")}
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=60)
+        done = subprocess.run(
+            [*HORAE, "status"], capture_output=True, text=True, check=False, env=environment, timeout=60
+        )
         return done.stdout + done.stderr
 
     beat = here / "horae/spool/heartbeat"

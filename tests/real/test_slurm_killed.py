@@ -14,27 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import starts_in, steps_in
+from tests.real.serving import trainer
 from tests.real.slurm import ROOT, Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.real
 
 STEPS = 150
-TRAINER = f"""import sys, time
-from horae import elastic
-done, resumed = [0], []
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-    resumed.append(folder)
-for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
-                             log_every_s=0.0):
-    # `patient`: its first start goes on until it is resized, however slow the machine; but not for ever
-    waits = "patient" in sys.argv and not resumed and done[0] > {STEPS} - 60
-    time.sleep(1.0 if waits else 0.05)
-    done[0] += 1
-    step.report(1.0 / done[0])
-"""
 
 
 class Story:
@@ -50,7 +35,7 @@ class Story:
             "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         }
         (folder / "config.json").write_text(json.dumps(config))
-        (slurm.shared()[0] / f"{self.partition}.py").write_text(TRAINER)
+        (slurm.shared()[0] / f"{self.partition}.py").write_text(trainer(STEPS))
         self.jobs: dict[str, str] = {}
 
     def submit(self, name: str) -> None:
