@@ -22,6 +22,7 @@ from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.quirks import quirks_of
 from yarn_bridge.records import App, Component, Instance, NodeReport, Service
+from yarn_bridge.runtimes import Probes
 
 OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
 SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
@@ -175,7 +176,8 @@ class Site:
         port.manager, port._hdfs = self.yarn, self.hdfs
         port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
-        port._hands._services = self.yarn
+        port._hands.chooser.probes = Probes("3.4.2", True, True, True)
+        port._hands.by_service._services = self.yarn
         port.claim("me")
         made: YarnCluster = port
         return made

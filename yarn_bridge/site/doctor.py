@@ -18,6 +18,7 @@ from typing import Any
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
+from yarn_bridge.conf import Settings, settings_of
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.options import Options, parse_options
@@ -26,7 +27,6 @@ from yarn_bridge.records import NodeReport, many
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
 from yarn_bridge.site import security, storage
-from yarn_bridge.site.settings import Settings, settings_of
 from yarn_bridge.site.xml import remedy
 
 _HANDLER = "yarn.resourcemanager.placement-constraints.handler"
