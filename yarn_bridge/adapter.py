@@ -38,6 +38,7 @@ from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
 from yarn_bridge.steps import Action, Facts, Verb, next_step, suspicious
 
@@ -235,9 +236,8 @@ class YarnCluster:
         for each in reports:
             if each.gpus and each.state == "RUNNING":
                 self._known_gpus[each.host] = each.gpus
-        up = [each for each in reports if each.gpus and each.state == "RUNNING"]
-        if up:
-            self._named = all(each.attributes.get(shapes.HOST_ATTRIBUTE) == each.host for each in up)
+        if any(each.gpus and each.state == "RUNNING" for each in reports):
+            self._named = named_nodes(reports)
         return reports
 
     def _refresh(self) -> list[str]:

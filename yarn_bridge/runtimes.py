@@ -9,19 +9,21 @@ Services API is off, and on releases whose services cannot ask for named nodes w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from horae.spec import JobSpec
-from yarn_bridge.conf import settings_of
+from yarn_bridge.conf import Settings, settings_of
 from yarn_bridge.http import KERBEROS
 from yarn_bridge.memory import SERVICES, SLICES, Record
 from yarn_bridge.options import AUTO, Options
-from yarn_bridge.records import Service
+from yarn_bridge.records import NodeReport, Service
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
+from yarn_bridge.shapes import HOST_ATTRIBUTE
 
-_HANDLER = "yarn.resourcemanager.placement-constraints.handler"
+HANDLER = "yarn.resourcemanager.placement-constraints.handler"
 
 
 class Runtime(Protocol):
@@ -61,19 +63,24 @@ class Choice:
     why: str  #: for people
 
 
-def probe(manager: ResourceManager) -> Probes:
-    """Raises PortError when the ResourceManager cannot be asked."""
-    conf = settings_of(manager.http, "the ResourceManager")
+def named_nodes(reports: Sequence[NodeReport]) -> bool:
+    """Whether every living GPU node, and there is one, tells its own name in the attribute `host`."""
+    up = [each for each in reports if each.gpus and each.state == "RUNNING"]
+    return bool(up) and all(each.attributes.get(HOST_ATTRIBUTE) == each.host for each in up)
+
+
+def probe(manager: ResourceManager, conf: Settings) -> Probes:
+    """`conf`: the ResourceManager's. Raises PortError when it cannot be asked."""
     return Probes(
         release=manager.info().version,
         services=Services(manager.http, manager.quirks()).api_version() is not None,
         services_pin=manager.quirks().pin_by_attribute,
-        handler=bool(conf.why) or conf.get(_HANDLER, "disabled") != "disabled",
+        handler=bool(conf.why) or conf.get(HANDLER, "disabled") != "disabled",
     )
 
 
 def choose(options: Options, probes: Probes, named: bool) -> Choice:
-    """`named`: every GPU node tells its own name in the attribute `host`."""
+    """`named`: as `named_nodes` says."""
     constrained = named and probes.handler
     by_service = constrained and probes.services_pin
     services, slices = SERVICES, SLICES
@@ -105,5 +112,5 @@ class Chooser:
     def choice(self, named: bool) -> Choice:
         """Raises PortError when the ResourceManager cannot be asked."""
         if self.probes is None:
-            self.probes = probe(self._manager)
+            self.probes = probe(self._manager, settings_of(self._manager.http, "the ResourceManager"))
         return choose(self._options, self.probes, named)
