@@ -432,7 +432,7 @@ def test_slices_that_fail_are_not_submitted_for_ever(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
     site.manager.fails = True
     site.port.start("job", {"n1": 1}, 1)
-    for _ in range(10):
+    for _ in range(6):
         site.look()
     assert site.calls["submit"] == 3
     site.now_s += 3.0
@@ -470,7 +470,12 @@ def test_a_job_comes_over_from_a_service_once_that_has_ended(site: SliceSite) ->
     port._put(port._jobs["job"], replace(record, runtime="services"))
     ended: list[str] = []
     answers = iter([False, True])
-    port._hands.by_service.end = lambda record: ended.append(record.service) or next(answers)
+
+    def end(record: Record) -> bool:
+        ended.append(record.service)
+        return next(answers)
+
+    port._hands.by_service.end = end
     with pytest.raises(TryLater, match="as services is still ending"):
         site.port.start("job", {"n2": 1}, 2)
     running(site, {"n2": 1}, 2)
