@@ -51,7 +51,7 @@ class Probes:
     """What one cluster offers, found out by reading."""
 
     release: str
-    services: bool  #: the Services API is on
+    services: bool  #: the Services API is on, or it does not matter
     services_pin: bool  #: this release's services may ask for node attributes
     handler: bool  #: placement by constraints is not known to be off
 
@@ -69,11 +69,13 @@ def named_nodes(reports: Sequence[NodeReport]) -> bool:
     return bool(up) and all(each.attributes.get(HOST_ATTRIBUTE) == each.host for each in up)
 
 
-def probe(manager: ResourceManager, conf: Settings) -> Probes:
+def probe(manager: ResourceManager, conf: Settings, options: Options) -> Probes:
     """`conf`: the ResourceManager's. Raises PortError when it cannot be asked."""
+    # Its API is asked for only where that decides: an API that fails for the moment must not stop what does not.
+    asked = options.runtime == AUTO and options.auth != KERBEROS
     return Probes(
         release=manager.info().version,
-        services=Services(manager.http, manager.quirks()).api_version() is not None,
+        services=not asked or Services(manager.http, manager.quirks()).api_version() is not None,
         services_pin=manager.quirks().pin_by_attribute,
         handler=bool(conf.why) or conf.get(HANDLER, "disabled") != "disabled",
     )
@@ -112,5 +114,6 @@ class Chooser:
     def choice(self, named: bool) -> Choice:
         """Raises PortError when the ResourceManager cannot be asked."""
         if self.probes is None:
-            self.probes = probe(self._manager, settings_of(self._manager.http, "the ResourceManager"))
+            conf = settings_of(self._manager.http, "the ResourceManager")
+            self.probes = probe(self._manager, conf, self._options)
         return choose(self._options, self.probes, named)

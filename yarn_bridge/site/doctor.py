@@ -60,7 +60,7 @@ def examine(options: Options) -> Iterator[Check]:
         services = Services(manager.http, manager.quirks())
         yield from _guarded("Services API", lambda: _services(services, conf, options))
         try:
-            choice = choose(options, probe(manager, conf), named_nodes(manager.nodes()))
+            choice = choose(options, probe(manager, conf, options), named_nodes(manager.nodes()))
         except PortError as error:
             yield fail("runtime", error.text, "the adapter cannot tell how to run jobs: see the ResourceManager's log")
             return
