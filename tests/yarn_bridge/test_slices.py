@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
+from policy.model import Pinning
 from tests.yarn_bridge.test_adapter import OPTIONS, SPEC, MemoryHdfs, Site
 from yarn_bridge import shapes
 from yarn_bridge.adapter import YarnCluster
@@ -184,7 +185,7 @@ class SliceYarn:
         self.calls, self.http = calls, Http()
         self.listed: dict[str, App] = {}
         self.given: dict[str, list[Container]] = {}
-        self.hosts = ["n1", "n2"]
+        self.hosts, self.named = ["n1", "n2"], True
         self.answers_lost = False  #: a submission is taken, and its answer does not arrive
         self.fails = False  #: application masters fail at once
         self.forgetful = False  #: it has just been started and knows no container yet
@@ -199,7 +200,7 @@ class SliceYarn:
         self.calls["nodes"] += 1
         return [
             NodeReport(f"{host}:1", host, "/r", "RUNNING", "", 4, 0, 8, 0, 8192, 0,
-                       attributes={"nm.yarn.io/host": host})
+                       attributes={"nm.yarn.io/host": host} if self.named else {})
             for host in self.hosts
         ]  # fmt: skip
 
@@ -225,6 +226,7 @@ class SliceYarn:
         tags = tuple(body["application-tags"]["tag"])
         self.listed[made] = app(number, body["application-name"], tags=tags, user=owner, state=state, diagnostics="no")
         node, gpus = body["application-name"].split("/")[1:]
+        node = "n2" if node == "*" else node
         stem = made.replace("application", "container")
         self.given[made] = [] if self.fails else [
             Container(f"{stem}_01_{at + 2:06}", f"{node}:1", "RUNNING", 0, 0.0, 1, "") for at in range(int(gpus))
@@ -337,6 +339,55 @@ def test_a_submission_whose_answer_is_lost_is_not_made_again(site: SliceSite) ->
     site.look()
     site.register()
     assert (site.look().state, site.manager.shape) == (JobState.RUNNING, ["n1/2"])
+
+
+@pytest.mark.parametrize("writes", range(8))
+def test_an_arbiter_killed_at_any_write_of_a_resize_ends_in_its_shape(site: SliceSite, writes: int) -> None:
+    """The first arbiter may write so often, and dies at the next; another one takes over."""
+    site.port.submit("job", SPEC)
+    names = running(site, {"n1": 2})
+
+    def reshape() -> None:
+        with suppress(PortError):
+            site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+
+    def workers_leave_when_asked() -> None:
+        if site.gate()["state"] == "stop":
+            site.acknowledge(names, 1, "stopped", 86, step=7.0)
+
+    site.hdfs.writes_left = writes
+    reshape()
+    left, site.hdfs.writes_left = site.hdfs.writes_left, None
+    workers_leave_when_asked()
+    site.hdfs.writes_left = left
+    with suppress(PortError):
+        site.look()
+    site.hdfs.writes_left = None
+    site.port = site.connect()
+    site.look()
+    reshape()  # as the arbiter's own plan does, when it sees no effect
+    workers_leave_when_asked()
+    site.look()
+    site.register()
+    seen = site.look()
+    assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.RUNNING, 2, 7.0)
+    assert site.manager.shape == ["n1/1", "n2/1"]
+
+
+def test_where_nodes_have_no_names_yarn_chooses_and_what_came_is_shown(site: SliceSite) -> None:
+    site.manager.named = False
+    site.port.submit("job", SPEC)
+    running(site, {"n1": 2})
+    assert (site.manager.shape, site.look().allocation) == (["*/2"], {"n2": 2})
+    names = site.manager.living
+    site.port.reshape("job", {"n1": 3}, 2)
+    site.acknowledge(names, 1, "stopped", 86, step=7.0)
+    site.look()
+    site.register()
+    assert (site.look().allocation, site.manager.shape) == ({"n2": 3}, ["*/1", "*/2"])
+    capabilities = site.port.capabilities()
+    assert capabilities.limits.pinning is Pinning.NONE
+    assert any("slices: the Services API is off" in note for note in capabilities.notes)
 
 
 @pytest.mark.parametrize("writes", range(6))
