@@ -344,7 +344,7 @@ def test_a_submission_whose_answer_is_lost_is_not_made_again(site: SliceSite) ->
 @pytest.mark.parametrize("writes", range(8))
 def test_an_arbiter_killed_at_any_write_of_a_resize_ends_in_its_shape(site: SliceSite, writes: int) -> None:
     """The first arbiter may write so often, and dies at the next; another one takes over."""
-    site.port.submit("job", SPEC)
+    site.port.submit("job", replace(SPEC, grace_s=600.0))
     names = running(site, {"n1": 2})
 
     def reshape() -> None:
