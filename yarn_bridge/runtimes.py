@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from horae.spec import JobSpec
-from yarn_bridge.conf import Settings, settings_of
 from yarn_bridge.http import KERBEROS
 from yarn_bridge.memory import SERVICES, SLICES, Record
 from yarn_bridge.options import AUTO, Options
 from yarn_bridge.records import NodeReport, Service
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
+from yarn_bridge.settings import Settings, settings_of
 from yarn_bridge.shapes import HOST_ATTRIBUTE
 
 HANDLER = "yarn.resourcemanager.placement-constraints.handler"

@@ -17,7 +17,6 @@ from dataclasses import replace
 from horae.port import FixConfiguration
 from horae.spec import JobSpec
 from yarn_bridge import shapes
-from yarn_bridge.conf import settings_of
 from yarn_bridge.hdfs import Status
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
@@ -25,6 +24,7 @@ from yarn_bridge.options import Options
 from yarn_bridge.records import App, Component, Instance, Service
 from yarn_bridge.refusals import Gone
 from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.settings import settings_of
 from yarn_bridge.slice_shapes import (
     SLICE_KIND,
     Classes,

@@ -18,7 +18,6 @@ from typing import Any
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
-from yarn_bridge.conf import Settings, settings_of
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.memory import SERVICES
@@ -28,6 +27,7 @@ from yarn_bridge.records import NodeReport, many
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.runtimes import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.services import Services
+from yarn_bridge.settings import Settings, settings_of
 from yarn_bridge.site import security, storage
 from yarn_bridge.site.xml import remedy
 

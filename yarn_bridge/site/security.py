@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from horae.doctor import Check, fail, ok, warn
-from yarn_bridge.conf import Settings
 from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.options import Options
+from yarn_bridge.settings import Settings
 from yarn_bridge.site.xml import remedy
 from yarn_bridge.spnego import Spnego
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
-from yarn_bridge.conf import Settings
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.memory import SLICES
 from yarn_bridge.options import Options
+from yarn_bridge.settings import Settings
 
 _PROBE = b"written and deleted by horae doctor\n"
 #: quotas with less left than this are about to stop checkpoints
