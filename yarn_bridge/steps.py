@@ -25,6 +25,11 @@ from yarn_bridge.records import App, Instance, Service
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
 MARGIN_S = 15.0
+#: Shares of the life of a service's HDFS token, which all its workers have. Past its end no worker can start and none
+#: can write. In the first the service is made anew where that costs little, at a start or a resize; at the second the
+#: job is stopped at a checkpoint for it, early enough that a slow one is done well before the end.
+RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
+RENEWED = "stopped at a checkpoint to be started under a new HDFS token: its service's would end soon"
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
 
@@ -50,6 +55,7 @@ class Facts:
     members: Mapping[str, Worker] = field(default_factory=lambda: EMPTY)  #: who waits at the gate, by container
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
+    token_life_s: float = 0.0  #: how long a service's HDFS token lives; 0: for ever
 
 
 class Verb(StrEnum):
@@ -98,7 +104,9 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if not facts.service_read:
         return Step(record)
     service = facts.service
-    if service is None or service.ended or not _has(service, record.components):
+    # Once a grant: what was made for this one is new, whatever the clocks say.
+    worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
+    if service is None or service.ended or worn or not _has(service, record.components):
         if late:
             return _give_back(record, facts, "its service does not run")
         return Step(record, (_MAKE,))
@@ -131,6 +139,9 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s), (_GATE,))
+    elif resumable and is_worn(facts, RENEW_AT):
+        leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=RENEWED)
+        return Step(leaving, (_GATE,))
     return Step(record)
 
 
@@ -171,7 +182,7 @@ def _idle(record: Record, facts: Facts) -> Step:
     """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
     if facts.app is None or not facts.service_read:
         return Step(record)
-    if record.outcome.ended:
+    if record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED):
         return Step(record, (_DESTROY,))
     service = facts.service
     if service is not None and service.components and service.flexible and any(service.counts.values()):
@@ -217,9 +228,10 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
             outcome=JobState.STOPPED,
             exit_code=code,
         )
-        wanted = shapes.counts(record.components, dict(allocation))
-        return Step(formed, (Action(Verb.FLEX, wanted),) if shapes.covers(record.components, dict(allocation)) else ())
-    text = next((ack.text for ack in acks if ack.exit_code == code), "")
+        if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
+            return Step(formed)  # a new service is made as soon as the old one was looked at
+        return Step(formed, (Action(Verb.FLEX, shapes.counts(record.components, dict(allocation))),))
+    text = record.native or next((ack.text for ack in acks if ack.exit_code == code), "")
     return _clear(record, facts, JobState.STOPPED, text, exit_code=code, checkpoint=mark)
 
 
@@ -304,6 +316,11 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     if gone and (replaced or facts.app.gpus < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
+
+
+def is_worn(facts: Facts, share: float) -> bool:
+    """Whether the token of the job's service is older than this share of its life."""
+    return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
 
 
 def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:
