@@ -273,12 +273,15 @@ class YarnCluster:
             seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+        seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
         if not self._worth_reading(seen, cheap):
             return cheap
         service, seen.looked_s = self._hands.read(record), self._clock()
-        return replace(cheap, service=service, service_read=True)
+        ended = app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application
+        words = self._hands.last_words(seen.application) if ended else ""
+        return replace(cheap, service=service, service_read=True, last_words=words)
 
     def _worth_reading(self, seen: Seen, facts: Facts) -> bool:
         """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""

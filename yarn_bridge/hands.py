@@ -9,10 +9,13 @@ from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import Service
-from yarn_bridge.refusals import Exists
+from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
 from yarn_bridge.steps import Action, Verb
+
+#: of what YARN says, for people
+_LONGEST = 300
 
 
 class Hands:
@@ -36,6 +39,14 @@ class Hands:
                 raise
             self._files.forget_definition(record)
             return None
+
+    def last_words(self, application: str) -> str:
+        """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
+        try:
+            found = self._manager.app(application)
+        except Gone:
+            return ""
+        return found.diagnostics[:_LONGEST] if found.ended else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action) -> None:
         """Raises PortError when it is not done; the next round asks for it again."""

@@ -29,6 +29,7 @@ class Seen:
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
+    application: str = ""  #: of its service, as last listed among those that live
 
 
 class JobFiles:

@@ -56,6 +56,7 @@ class Facts:
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
     token_life_s: float = 0.0  #: how long a service's HDFS token lives; 0: for ever
+    last_words: str = ""  #: what YARN says of its application's end, where that is news
 
 
 class Verb(StrEnum):
@@ -134,7 +135,7 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.LOST, why)
+        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
     if told:
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
@@ -150,7 +151,7 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.LOST, why)
+        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
     if record.stop_s is not None and facts.now_s > record.stop_s + record.grace_s + MARGIN_S:
         outcome = JobState.STOPPED if record.asked else JobState.LOST
         mark = _newest(record, told)
@@ -303,7 +304,9 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
         return ""
     service = facts.service
     if service is None or service.ended:
-        return "its YARN application was ended" if facts.app is None else ""
+        if facts.app is not None:
+            return ""
+        return f"its YARN application was ended: {facts.last_words or 'YARN does not say why'}"
     if not service.components or facts.app is None:
         return ""
     living = {each.container for each in living_instances(service)}
@@ -316,6 +319,12 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     if gone and (replaced or facts.app.gpus < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
+
+
+def killed_by_owner(record: Record, facts: Facts) -> bool:
+    """Whether its owner ended its application by YARN's own means: as good as `horae cancel`."""
+    found = re.search(r"killed by user ([^\s@]+)", facts.last_words)
+    return found is not None and found[1] == record.owner
 
 
 def is_worn(facts: Facts, share: float) -> bool:

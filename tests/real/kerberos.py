@@ -12,8 +12,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,11 @@ from typing import Any
 import pytest
 import requests
 
+from horae.lab import LabRequest, default_folder
+from policy.model import EMPTY
+from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.lab import private, settings
+from yarn_bridge.options import Options, parse_options
 from yarn_bridge.spnego import Spnego
 
 REALM = "LAB"
@@ -94,7 +98,39 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def secure(kdc: Kdc, patch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def secured(kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY) -> Iterator[Options]:
+    """A cluster of two nodes under Kerberos, a home with a service's keytab for alice, and the bridge's options.
+
+    `hdfs`: settings that hdfs-site.xml gets on top.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        secure(kdc, patch, hdfs)
+        lab = private.PrivateHadoop(folder, default_folder() / "hadoop")
+        try:
+            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
+            keytab = kdc.keytab("horae", "horae")
+            who = {"auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
+            found = parse_options({**lab.facts(), **who})
+            _home(found, kdc)
+            yield found
+        finally:
+            lab.down()
+
+
+def _home(options: Options, kdc: Kdc) -> None:
+    """A home for alice, as HDFS's administrator makes it, and her service's keytab in it."""
+    administrator = replace(options, principal=f"hdfs/lab@{REALM}", keytab=str(kdc.folder / "hdfs.keytab"), user="hdfs")
+    hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
+    hdfs.make_folder("/user/alice")
+    hdfs._client.set_owner("/user/alice", owner="alice")
+    keytab = kdc.keytab("alice", "alice/horae")
+    mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
+    mine.write("/user/alice/horae.keytab", keytab.read_bytes())
+    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
+
+
+def secure(kdc: Kdc, patch: pytest.MonkeyPatch, more_hdfs: Mapping[str, str] = EMPTY) -> None:
     """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice."""
     keys = {name: kdc.keytab(name, f"{name}/lab") for name in ("hdfs", "dn", "rm", "nm")}
     secret = kdc.folder / "secret"
@@ -122,6 +158,7 @@ def secure(kdc: Kdc, patch: pytest.MonkeyPatch) -> None:
 
     def with_hdfs(site: settings.Site) -> dict[str, str]:
         return hdfs(site) | {
+            **more_hdfs,
             "dfs.block.access.token.enable": "true",
             "ignore.secure.ports.for.testing": "true",
             "dfs.namenode.kerberos.principal": f"hdfs/lab@{REALM}",

@@ -159,7 +159,9 @@ def test_an_older_epoch_says_nothing() -> None:
     ("facts", "why"),
     [
         (Facts(1.0, app(), lost_nodes=frozenset({"n2"})), "node n2 was lost"),
-        (Facts(1.0, None, None, True), "its YARN application was ended"),
+        (Facts(1.0, None, None, True), "its YARN application was ended: YARN does not say why"),
+        (Facts(1.0, None, None, True, last_words="killed by user root at 10.0.0.1"),
+         "its YARN application was ended: killed by user root at 10.0.0.1"),
         (Facts(1.0, app(1), service(containers="c1@n1"), True), "its worker on n2 was lost"),
         (Facts(1.0, app(2), service(containers="c1@n1 c3@n2"), True, members("c1", "c2", "c3")),
          "its worker on n2 was lost"),
@@ -168,6 +170,16 @@ def test_an_older_epoch_says_nothing() -> None:
 def test_a_lost_worker_loses_the_start(facts: Facts, why: str) -> None:
     found = step(record(Phase.OPEN), facts)
     assert (found.record.phase, found.record.outcome, found.record.native) == (Phase.CLEARING, JobState.LOST, why)
+
+
+def test_what_its_owner_ends_by_yarns_own_means_is_cancelled() -> None:
+    words = "Application application_1_1 was killed by user alice at 10.0.0.1"
+    facts = Facts(1.0, None, None, True, last_words=words)
+    for phase in (Phase.OPEN, Phase.LEAVING):
+        found = step(record(phase), facts)
+        assert (found.record.outcome, found.record.phase) == (JobState.CANCELLED, Phase.CLEARING)
+        assert found.record.native.endswith(words)
+        assert found.actions[-1].verb is Verb.DESTROY
 
 
 def test_the_failure_of_a_lost_workers_peer_is_not_the_jobs() -> None:
