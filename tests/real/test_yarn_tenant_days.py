@@ -122,7 +122,8 @@ def test_what_others_may_do_to_a_job(harness: YarnHarness) -> None:
     cluster.until("no GPU is held by nobody", lambda: free(port))
     cluster.start(job, cluster.spread(1), 2)
     cluster.wait(job, JobState.RUNNING)
-    cluster.until("it goes on from there", lambda: cluster.starts(job)[-1].step == stopped.checkpoint.step)
+    cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
+    assert cluster.starts(job)[1].step >= stopped.checkpoint.step
     cluster.wait_progress(job, 10)
 
     # And kills one: the start is lost, the checkpoint is not.
@@ -204,7 +205,8 @@ def test_another_queue_takes_its_share_back(strict: YarnHarness) -> None:
         port.start(job, cluster.spread(2) if len(left) == 2 else {next(iter(left)): 3}, 2)
     cluster.start(job, left, 2)
     cluster.wait(job, JobState.RUNNING)
-    cluster.until("it goes on", lambda: [s.step for s in cluster.starts(job)] == [0, lost.checkpoint.step])
+    cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
+    assert cluster.starts(job)[1].step >= lost.checkpoint.step  # who was left may have written another one
     cluster.wait_progress(job, 5)
     port.checkpoint_and_stop(job, 30.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
