@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from policy.model import BadInput
 from tests.real.hadoop import wait_for
+from tests.real.serving import HORAE
 from yarn_bridge.http import HttpClient
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
@@ -20,8 +20,6 @@ from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
-
-HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())"]
 
 
 @pytest.fixture(scope="module", params=["3.4.2", "3.3.6"])
