@@ -102,6 +102,10 @@ class JobFiles:
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
 
+    def look(self, owner: str, path: str) -> Status | None:
+        """A file of the owner's that is not ours."""
+        return self._hdfs.as_user(owner).status(path)
+
     def forget_definition(self, record: Record) -> None:
         """Of its YARN service, which YARN keeps in its owner's home."""
         path = definition_path(record.service, record.owner)

@@ -100,7 +100,7 @@ def free_port() -> int:
 
 @contextmanager
 def secured(kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY) -> Iterator[Options]:
-    """A cluster of two nodes under Kerberos, a home with a service's keytab for alice, and the bridge's options.
+    """A cluster of two nodes under Kerberos, homes for alice and carol, a keytab in alice's; the bridge's options.
 
     `hdfs`: settings that hdfs-site.xml gets on top.
     """
@@ -119,11 +119,12 @@ def secured(kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY) -> Iterator
 
 
 def _home(options: Options, kdc: Kdc) -> None:
-    """A home for alice, as HDFS's administrator makes it, and her service's keytab in it."""
+    """Homes for alice and carol, as HDFS's administrator makes them, and in alice's her services' keytab."""
     administrator = replace(options, principal=f"hdfs/lab@{REALM}", keytab=str(kdc.folder / "hdfs.keytab"), user="hdfs")
     hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
-    hdfs.make_folder("/user/alice")
-    hdfs._client.set_owner("/user/alice", owner="alice")
+    for owner in ("alice", "carol"):
+        hdfs.make_folder(f"/user/{owner}")
+        hdfs._client.set_owner(f"/user/{owner}", owner=owner)
     keytab = kdc.keytab("alice", "alice/horae")
     mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
     mine.write("/user/alice/horae.keytab", keytab.read_bytes())
@@ -131,7 +132,7 @@ def _home(options: Options, kdc: Kdc) -> None:
 
 
 def secure(kdc: Kdc, patch: pytest.MonkeyPatch, more_hdfs: Mapping[str, str] = EMPTY) -> None:
-    """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice."""
+    """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice and carol."""
     keys = {name: kdc.keytab(name, f"{name}/lab") for name in ("hdfs", "dn", "rm", "nm")}
     secret = kdc.folder / "secret"
     secret.write_text("a secret of the lab")
@@ -151,7 +152,7 @@ def secure(kdc: Kdc, patch: pytest.MonkeyPatch, more_hdfs: Mapping[str, str] = E
             "hadoop.http.authentication.kerberos.keytab": str(http),
             "hadoop.http.authentication.signature.secret.file": str(secret),
             "hadoop.proxyuser.horae.hosts": "*",
-            "hadoop.proxyuser.horae.users": "alice",
+            "hadoop.proxyuser.horae.users": "alice,carol",
             "hadoop.proxyuser.rm.hosts": "*",
             "hadoop.proxyuser.rm.groups": "*",
         }

@@ -159,20 +159,45 @@ def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
     assert "7.0 days" in found["token lifetime"].text
 
 
-def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> None:
-    """Through the adapter: started, stopped at a checkpoint, resumed with more GPUs, cancelled."""
-    shutil.copy(TRAINER, tmp_path / "trainer.py")
-    tmp_path.chmod(0o755)
+def job_of(owner: str, options: Options, folder: Path) -> JobSpec:
+    shutil.copy(TRAINER, folder / "trainer.py")
+    folder.chmod(0o755)
     url = options.webhdfs[0].replace("http:", "webhdfs:")
-    spec = JobSpec(
+    return JobSpec(
         name="krb",
-        command=(sys.executable, str(tmp_path / "trainer.py"), "trains"),
+        command=(sys.executable, str(folder / "trainer.py"), "trains"),
         gpus=GpuRange(requested=1, min=1, max=4),
-        owner="alice",
-        checkpoint=f"{url}/user/alice/krb-checkpoints",
+        owner=owner,
+        checkpoint=f"{url}/user/{owner}/krb-checkpoints",
         memory_per_gpu=256 << 20,
         grace_s=30.0,
     )
+
+
+def test_a_job_whose_owner_has_no_keytab_is_not_begun(
+    manager: ResourceManager, options: Options, tmp_path: Path
+) -> None:
+    """YARN would run its workers and then answer no question about them, nor resize them."""
+    port = YarnCluster(options)
+    try:
+        port.claim("the arbiter")
+        port.submit("keyless", job_of("carol", options, tmp_path))
+        port.observe()
+        with pytest.raises(FixConfiguration, match=r"no keytab /user/carol/horae.keytab.*mode 600"):
+            port.start("keyless", {"n1": 1}, 1)
+        (seen,) = [each for each in port.observe().jobs if each.id == "keyless"]
+        assert seen.state is JobState.QUEUED
+        assert seen.blocked is not None
+        assert "/user/carol/horae.keytab" in seen.blocked.text
+        assert manager.apps(user="carol") == []
+        port.cancel("keyless")
+    finally:
+        port.close()
+
+
+def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> None:
+    """Through the adapter: started, stopped at a checkpoint, resumed with more GPUs, cancelled."""
+    spec = job_of("alice", options, tmp_path)
     port = YarnCluster(options)
     try:
         port.claim("the arbiter")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -35,6 +35,7 @@ class MemoryHdfs:
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
         self.writes_left: int | None = None  #: so many writes succeed
+        self.mode = "644"
 
     def as_user(self, owner: str) -> MemoryHdfs:
         return self
@@ -51,7 +52,7 @@ class MemoryHdfs:
 
     def status(self, path: str) -> Status | None:
         self._call("status")
-        return Status(path, False, len(self.files[path]), 0.0, "", "644") if path in self.files else None
+        return Status(path, False, len(self.files[path]), 0.0, "", self.mode) if path in self.files else None
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         self._call("read")
@@ -332,6 +333,26 @@ def test_a_service_is_made_anew_before_its_token_ends() -> None:
         site.look()
         site.register()
         assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, made)
+
+
+def test_under_kerberos_a_job_whose_owner_has_no_keytab_waits_and_says_so() -> None:
+    """YARN would take it, run its workers, and never answer for them."""
+    site = Site(auth="kerberos", principal="horae@LAB", token_life_s=1e6)
+    site.port.submit("job", SPEC)
+    for data, mode, words in ((None, "600", "there is no keytab"), (b"key", "644", "others can read the keytab")):
+        if data is not None:
+            site.hdfs.files["/user/horae/horae.keytab"] = data
+        site.hdfs.mode = mode
+        with pytest.raises(FixConfiguration, match=f"{words}.*mode 600"):
+            site.port.start("job", {"n1": 1}, 1)
+        seen = site.look()
+        assert (seen.state, site.yarn.services) == (JobState.QUEUED, {})
+        assert words in seen.blocked.text
+    site.hdfs.mode = "600"
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
