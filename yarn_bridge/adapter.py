@@ -278,7 +278,11 @@ class YarnCluster:
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
         if not self._worth_reading(seen, cheap):
             return cheap
-        service, seen.looked_s = self._hands.read(record), self._clock()
+        seen.looked_s = self._clock()
+        try:
+            service = self._hands.read(record)
+        except PortError as error:
+            return replace(cheap, unreadable=error.text)
         ended = app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application
         words = self._hands.last_words(seen.application) if ended else ""
         return replace(cheap, service=service, service_read=True, last_words=words)
@@ -393,6 +397,8 @@ class YarnCluster:
             self._put(seen, record)
         for action in step.actions:
             self._do(seen, action)
+        if facts.unreadable:
+            raise TryLater(facts.unreadable)
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
@@ -400,4 +406,4 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
-        self._hands.do(seen.record, seen.spec, action)
+        self._hands.do(seen.record, seen.spec, action, seen.application)

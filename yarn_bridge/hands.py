@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from horae.port import TryLater
+from horae.port import PortError, TryLater
 from horae.spec import JobSpec
 from yarn_bridge import shapes
 from yarn_bridge.http import KERBEROS
@@ -51,25 +51,33 @@ class Hands:
             return ""
         return found.diagnostics[:_LONGEST] if found.ended else ""
 
-    def do(self, record: Record, spec: JobSpec, action: Action) -> None:
-        """Raises PortError when it is not done; the next round asks for it again."""
+    def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
+        """Raises PortError when it is not done; the next round asks for it again.
+
+        `application`: of the job's service, as last seen alive.
+        """
         if action.verb is Verb.GATE:
             self._files.write_gate(record)
         elif action.verb is Verb.SWEEP:
             self._files.sweep(record)
         elif action.verb is Verb.DESTROY:
-            self._end(record)
+            self._end(record, application)
         elif action.verb is Verb.FLEX:
             self.services.flex(record.service, record.owner, action.counts)
         else:
             self._make(record, spec)
 
-    def _end(self, record: Record) -> bool:
+    def _end(self, record: Record, application: str = "") -> bool:
         """Kill its application, then forget its definition: destroying a running service waits for its orderly end.
 
         False while the application is still being killed.
         """
-        service = self.read(record)
+        try:
+            service = self.read(record)
+        except PortError:  # its application master does not answer, say: it goes all the same
+            if application:
+                self._manager.kill(application, "ended by Horae", record.owner)
+            raise
         if service is None:
             return True
         if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):

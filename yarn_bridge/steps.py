@@ -56,6 +56,7 @@ class Facts:
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
     token_life_s: float = 0.0  #: how long a service's HDFS token lives; 0: for ever
+    unreadable: str = ""  #: why the service could not be read, where that was tried
     last_words: str = ""  #: what YARN says of its application's end, where that is news
 
 
@@ -103,7 +104,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
     late = facts.now_s - record.since_s > gang_s
     if not facts.service_read:
-        return Step(record)
+        return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
     # Once a grant: what was made for this one is new, whatever the clocks say.
     worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
@@ -161,7 +162,9 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
 
 def _clearing(record: Record, facts: Facts) -> Step:
     if not facts.service_read:
-        return Step(record)
+        # Nobody answers for it any more: what its application holds is freed all the same.
+        stuck = facts.unreadable and facts.now_s - record.since_s > MARGIN_S
+        return Step(record, (_DESTROY,)) if stuck else Step(record)
     service = facts.service
     gone = service is None or service.ended
     if record.outcome.ended:

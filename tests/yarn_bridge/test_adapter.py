@@ -104,7 +104,8 @@ class MemoryYarn:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
         self.hdfs = hdfs
         self.hosts = ["n1", "n2"]
-        self.clock = lambda: 0.0
+        self.away = False  #: no application master answers
+        self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
 
     # the ResourceManager
@@ -130,12 +131,15 @@ class MemoryYarn:
         ]  # fmt: skip
 
     def kill(self, app: str, why: str = "", owner: str = "") -> bool:
+        self.services = {name: each for name, each in self.services.items() if each.app != app or not self.away}
         return True
 
     # Services
 
     def get(self, name: str, owner: str) -> Service | None:
         self.calls["service"] += 1
+        if self.away and name in self.services:
+            raise TryLater("reading the service: its application master does not answer")
         if self.half_a_definition in self.hdfs.files:
             raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
         return self.services.get(name)
@@ -350,6 +354,27 @@ def test_under_kerberos_a_job_whose_owner_has_no_keytab_waits_and_says_so() -> N
         assert words in seen.blocked.text
     site.hdfs.mode = "600"
     site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+
+
+def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.yarn.away = True
+    assert site.look().state is JobState.STARTING
+    site.now_s += 3.0
+    assert any("does not answer" in note for note in site.port.observe().notes)
+    site.now_s += 125.0
+    site.look()
+    site.now_s += 20.0
+    seen = site.look()
+    assert (seen.state, seen.allocation, site.yarn.services) == (JobState.QUEUED, {}, {})
+    assert "does not answer; what came was given back" in seen.blocked.text
+    site.yarn.away = False
+    site.port.start("job", {"n1": 2}, 2)
     site.look()
     site.register()
     assert site.look().state is JobState.RUNNING

@@ -346,6 +346,27 @@ def test_a_service_that_cannot_be_made_anew_is_not_tried_for_ever() -> None:
     assert step(now, late).record.phase is Phase.CLEARING
 
 
+# --- nobody answers for a service ---
+
+AWAY = "reading the service: its application master does not answer"
+
+
+def test_a_gang_whose_service_cannot_be_read_is_given_back_in_time() -> None:
+    now = record(Phase.FORMING, outcome=JobState.STOPPED)
+    assert step(now, Facts(GANG_S - 1.0, app(), unreadable=AWAY)) == Step(now)
+    found = step(now, Facts(GANG_S + 1.0, app(), unreadable=AWAY))
+    assert (found.record.phase, found.record.outcome) == (Phase.CLEARING, JobState.STOPPED)
+    assert found.record.block is not None
+    assert found.record.block.text.startswith(AWAY)
+
+
+def test_what_cannot_be_asked_to_leave_is_ended() -> None:
+    now = record(Phase.CLEARING, outcome=JobState.STOPPED)
+    assert step(now, Facts(MARGIN_S - 1.0, app(), unreadable=AWAY)) == Step(now)
+    assert verbs(step(now, Facts(MARGIN_S + 1.0, app(), unreadable=AWAY))) == [Verb.DESTROY]
+    assert step(now, Facts(MARGIN_S + 2.0, None, None, True)).record.phase is Phase.IDLE
+
+
 # --- the record ---
 
 
