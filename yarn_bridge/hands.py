@@ -11,6 +11,7 @@ from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import SERVICES, SLICES, Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import App, Service
+from yarn_bridge.refusals import Gone
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.runtimes import Chooser, Runtime
 from yarn_bridge.service_runtime import KIND, ServiceRuntime
@@ -18,13 +19,16 @@ from yarn_bridge.slice_shapes import SLICE_KIND
 from yarn_bridge.slices import SliceRuntime
 from yarn_bridge.steps import Action, Verb
 
+#: of what YARN says, for people
+_LONGEST = 300
+
 
 class Hands:
     #: application types of ours
     kinds = (KIND, SLICE_KIND)
 
     def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
-        self._files = files
+        self._manager, self._files = manager, files
         self.chooser = Chooser(options, manager)
         self.by_service = ServiceRuntime(options, manager, files)
         self.by_slices = SliceRuntime(options, manager, files)
@@ -56,15 +60,26 @@ class Hands:
         """Everything that it has goes; False while YARN still ends it."""
         return self._runtimes[record.runtime].end(record)
 
-    def do(self, record: Record, spec: JobSpec, action: Action) -> None:
-        """Raises PortError when it is not done; the next round asks for it again."""
+    def last_words(self, application: str) -> str:
+        """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
+        try:
+            found = self._manager.app(application)
+        except Gone:
+            return ""
+        return found.diagnostics[:_LONGEST] if found.ended else ""
+
+    def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
+        """Raises PortError when it is not done; the next round asks for it again.
+
+        `application`: of the job, as last seen alive.
+        """
         runtime = self._runtimes[record.runtime]
         if action.verb is Verb.GATE:
             self._files.write_gate(record)
         elif action.verb is Verb.SWEEP:
             self._files.sweep(record)
         elif action.verb is Verb.DESTROY:
-            runtime.end(record)
+            runtime.end(record, application)
         elif action.verb is Verb.FLEX:
             runtime.flex(record, spec, dict(action.counts))
         else:

@@ -30,6 +30,7 @@ class Seen:
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
+    application: str = ""  #: of its service, as last listed among those that live
 
 
 class JobFiles:
@@ -66,9 +67,6 @@ class JobFiles:
         if found is None or found.length != len(data):
             self._hdfs.write(path, data)
         return path
-
-    def status(self, path: str) -> Status | None:
-        return self._hdfs.status(path)
 
     def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
         """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
@@ -120,6 +118,10 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+
+    def look(self, owner: str, path: str) -> Status | None:
+        """A file of the owner's that is not ours."""
+        return self._hdfs.as_user(owner).status(path)
 
     def forget_definition(self, record: Record) -> None:
         """Of its YARN service, which YARN keeps in its owner's home."""

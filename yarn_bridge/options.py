@@ -44,6 +44,7 @@ class Options:
     slice_memory_mib: int = 512  #: of a slice's application master
     gang_s: float = 120.0  #: a gang that does not stand by then is given back
     timeout_s: float = 35.0
+    token_life_s: float = 0.0  #: of HDFS delegation tokens; 0: under Kerberos as the NameNode says, else for ever
 
     @property
     def root(self) -> str:

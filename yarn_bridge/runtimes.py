@@ -41,8 +41,8 @@ class Runtime(Protocol):
         """Workers by component, as many as that."""
         ...
 
-    def end(self, record: Record) -> bool:
-        """Give everything back; False while YARN still does so."""
+    def end(self, record: Record, application: str = "") -> bool:
+        """Give everything back; False while YARN still does so. `application`: of the job, as last seen alive."""
         ...
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from horae.port import TryLater
+from urllib.parse import urlsplit
+
+from horae.port import PortError, TryLater
 from horae.spec import JobSpec
 from yarn_bridge import shapes
+from yarn_bridge.http import KERBEROS
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import Service
 from yarn_bridge.refusals import Exists
 from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services
+from yarn_bridge.services import Services, keytab_of, no_keytab
 
 #: YARN's application type of a service
 KIND = "yarn-service"
@@ -46,6 +49,8 @@ class ServiceRuntime:
         if not self.end(record):
             raise TryLater(f"{record.job}: its former service is still ending")
         body = shapes.service_spec(record, spec, self._options, self._files.folder(record.job), self._sdk)
+        if self._options.auth == KERBEROS:
+            self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
         try:
             self.services.create(body, record.owner)
         except Exists as error:
@@ -54,12 +59,29 @@ class ServiceRuntime:
     def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:
         self.services.flex(record.service, record.owner, counts)
 
-    def end(self, record: Record) -> bool:
+    def end(self, record: Record, application: str = "") -> bool:
         """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
-        service = self.read(record)
+        try:
+            service = self.read(record)
+        except PortError:  # its application master does not answer, say: it goes all the same
+            if application:
+                self._manager.kill(application, "ended by Horae", record.owner)
+            raise
         if service is None:
             return True
         if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):
             return False
         self.services.destroy(record.service, record.owner)
         return True
+
+    def _check_keytab(self, record: Record, said: str) -> None:
+        """YARN takes a service whose keytab is missing, runs its workers, and can then never be asked about it."""
+        place = urlsplit(said or keytab_of(record.owner))
+        if place.scheme != "hdfs":
+            return  # on the nodes, where nobody can look from here
+        found = self._files.look(record.owner, place.path)
+        if found is None:
+            raise no_keytab(f"{record.job}: there is no keytab {place.path} of {record.owner} in HDFS", record.owner)
+        if found.permission.lstrip("0")[-2:] != "00":
+            text = f"{record.job}: others can read the keytab {place.path} (its mode is {found.permission})"
+            raise no_keytab(text, record.owner)

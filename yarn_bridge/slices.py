@@ -121,7 +121,7 @@ class SliceRuntime:
     def flex(self, record: Record, spec: JobSpec, counts: Mapping[str, int]) -> None:
         self._shape(record, spec, {node: counts.get(name, 0) for node, name in record.components})
 
-    def end(self, record: Record) -> bool:
+    def end(self, record: Record, application: str = "") -> bool:
         over = True
         for each in self._living(self._listed(record)):
             over = self._kill(each) and over
@@ -174,7 +174,7 @@ class SliceRuntime:
         if self._classes is None:
             conf = settings_of(self._manager.http, "the ResourceManager")
             archive = self._options.framework or conf.get(_FRAMEWORK)
-            status = self._files.status(archive) if archive else None
+            status = self._files.look(self._options.user, archive) if archive else None
             if archive and status is None:
                 if self._options.framework:
                     raise FixConfiguration(f"there is no {archive} in HDFS", "correct the option `framework`")
