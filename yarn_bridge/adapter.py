@@ -38,6 +38,7 @@ from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.rollcall import RollCall
 from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
 from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, is_worn, next_step, suspicious
@@ -64,6 +65,7 @@ class YarnCluster:
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
+        self._rollcall = RollCall()
         self._known_gpus: dict[str, Gpus] = {}
         self._reasons: dict[JobId, str] = {}
         self._named = False  #: every GPU node tells its own name in its attributes
@@ -97,6 +99,7 @@ class YarnCluster:
     def observe(self) -> Observation:
         with self._lock:
             reports = self._read_nodes()
+            self._rollcall.check(reports, self._nodes, self._clock())
             apps = self._hands.look(self.manager.apps(kinds=self._hands.kinds, states=_ALIVE))
             notes = self._refresh()
             ours = self._token is not None and self._claim[1] == self._token

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import FixConfiguration
@@ -21,7 +22,7 @@ from yarn_bridge.hdfs import Status
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
-from yarn_bridge.records import App, Component, Instance, Service
+from yarn_bridge.records import App, Component, Container, Instance, Service
 from yarn_bridge.refusals import Gone
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.settings import settings_of
@@ -38,7 +39,7 @@ from yarn_bridge.slice_shapes import (
     submission,
 )
 
-#: a ResourceManager that has just started learns of running containers only as its nodes come back
+#: a container that YARN does not list is gone after this long
 _SETTLES_S = 15.0
 #: so many slices of one grant may fail before nobody submits another
 _FAILURES = 3
@@ -90,14 +91,17 @@ class SliceRuntime:
         return Service(record.service, first.id, "STARTED", first.queue, "", None, parts)
 
     def _instances(self, each: Slice, record: Record) -> list[Instance]:
-        """Its containers with a GPU, and for a while those of the open gang that YARN does not list."""
-        if each.app.state != "RUNNING":
-            return []
+        """Its containers with a GPU, and for a while those of the open gang that YARN does not list.
+
+        A ResourceManager that has just started learns of containers only as its nodes come back, and of application
+        masters as they do: such an application is ACCEPTED once more, although it was given its one attempt.
+        """
+        running = each.app.state == "RUNNING"
         attempt = each.app.id.replace("application_", "appattempt_") + "_000001"
-        try:
-            listed = self._manager.containers(each.app.id, attempt, record.owner)
-        except Gone:  # it ended meanwhile
-            listed = []
+        listed: list[Container] = []
+        if running:
+            with suppress(Gone):  # it ended meanwhile
+                listed = self._manager.containers(each.app.id, attempt, record.owner)
         found = {}
         for container in (one for one in listed if one.gpus):
             state = "READY" if container.state == "RUNNING" else "INIT"
@@ -107,7 +111,7 @@ class SliceRuntime:
         prefix = each.app.id.replace("application_", "") + "_"
         for worker in record.workers:
             if prefix in worker.name and worker.name not in found:
-                since = self._missing.setdefault(worker.name, self._clock())
+                since = self._missing.setdefault(worker.name, self._clock()) if running else self._clock()
                 if self._clock() - since < _SETTLES_S:
                     name = f"slice-{_number(worker.name)}"
                     found[worker.name] = Instance(name, worker.name, worker.node, "READY", "", 0.0)

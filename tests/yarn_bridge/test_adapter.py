@@ -421,6 +421,29 @@ def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: i
     assert len(site.yarn.services) == 1
 
 
+def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
+    """Started anew, it knows a node only when that has come back."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    site.yarn.hosts = ["n2"]
+    for _ in range(10):
+        site.now_s += 10.0
+        with pytest.raises(TryLater, match="does not know n1"):
+            site.port.observe()
+    site.yarn.hosts = ["n1", "n2"]
+    assert site.look().state is JobState.RUNNING
+    site.yarn.hosts = ["n2"]
+    with pytest.raises(TryLater):
+        site.port.observe()
+    site.now_s += 130.0
+    seen = site.port.observe()
+    assert ([node.name for node in seen.nodes], seen.jobs[0].native) == (["n2"], "clearing")
+    assert site.look().state is JobState.LOST
+
+
 def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.port.submit("job", SPEC)
     site.port.start("job", {"n1": 1}, 1)

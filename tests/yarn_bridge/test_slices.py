@@ -451,7 +451,12 @@ def test_a_manager_that_has_just_started_loses_no_job(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
     names = running(site, {"n1": 2})
     given = dict(site.manager.given)
+    (known,) = site.manager.listed.values()
     site.manager.forgetful, site.manager.given = True, {key: [] for key in given}
+    site.manager.listed[known.id] = replace(known, state="ACCEPTED")  # its application master comes back late
+    for _ in range(8):
+        assert site.look().state is JobState.RUNNING
+    site.manager.listed[known.id] = known
     site.now_s += 3.0
     assert site.port.observe().jobs[0].state is JobState.RUNNING
     site.manager.forgetful, site.manager.given = False, given
