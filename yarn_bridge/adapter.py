@@ -26,8 +26,9 @@ from horae.port import (
     TryLater,
 )  # fmt: skip
 from horae.spec import JobSpec
-from policy.model import Allocation, Gpus, Health, Limits, Node, Pinning
+from policy.model import Allocation, Gpus, Limits, Node, Pinning
 from yarn_bridge import shapes
+from yarn_bridge.grants import check_grant
 from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
@@ -47,8 +48,6 @@ from yarn_bridge.token_life import TokenLife
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
-#: a start that finds its GPUs not free yet
-_SOON_S = 0.5
 
 
 class YarnCluster:
@@ -319,23 +318,9 @@ class YarnCluster:
 
     def _check(self, allocation: Allocation, held: Mapping[str, int]) -> None:
         """Raises Never for what can never be, TryLater for GPUs that are not free. `held`: what it has already."""
-        if not allocation or any(gpus < 1 for gpus in allocation.values()):
-            raise Never("an allocation without GPUs cannot run anything")
         if not self._nodes:
             self.observe()
-        nodes = {node.name: node for node in self._nodes}
-        taken = self._held()
-        for name, gpus in allocation.items():
-            node = nodes.get(name)
-            if node is None:
-                raise Never(f"there is no node {name} with GPUs (there are {', '.join(nodes)})")
-            if gpus > node.gpus:
-                raise Never(f"node {name} has {node.gpus} GPUs; {gpus} cannot be granted there")
-            if node.health is not Health.UP:
-                raise TryLater(f"node {name} is {node.health}", retry_after_s=5.0)
-            free = node.gpus - node.foreign - taken.get(name, 0) + held.get(name, 0)
-            if gpus > free:
-                raise TryLater(f"node {name} has {free} GPUs free; {gpus} were granted", retry_after_s=_SOON_S)
+        check_grant(allocation, held, self._nodes, self._held())
 
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}
