@@ -14,24 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import starts_in, steps_in
+from tests.real.serving import trainer
 from tests.real.slurm import ROOT, Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.real
 
 STEPS = 150
-TRAINER = f"""import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
-                             log_every_s=0.0):
-    time.sleep(0.05)
-    done[0] += 1
-    step.report(1.0 / done[0])
-"""
 
 
 class Story:
@@ -47,7 +35,7 @@ class Story:
             "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         }
         (folder / "config.json").write_text(json.dumps(config))
-        (slurm.shared()[0] / f"{self.partition}.py").write_text(TRAINER)
+        (slurm.shared()[0] / f"{self.partition}.py").write_text(trainer(STEPS))
         self.jobs: dict[str, str] = {}
 
     def submit(self, name: str) -> None:
