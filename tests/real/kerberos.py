@@ -210,7 +210,7 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
         _tool(tool)
     kdc = Kdc(folder, free_port())
     kdc.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     try:
         while True:
             with suppress(OSError):

@@ -56,7 +56,7 @@ def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
     site.until(job, JobState.RUNNING)
     site.desk.hold(job, ANN, "lunch")
     site.until(job, JobState.STOPPED)
-    assert why(site, job).headline.endswith("lunch")
+    assert why(site, job).headline.endswith("held by ann: lunch")
     assert why(site, job).state == "held"
     assert why(site, job).causes[0].change == f"`horae unhold {job}`"
     site.desk.cancel(job, ROOT, "not needed")
