@@ -86,7 +86,6 @@ class YarnCluster:
             limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
             reshape_in_place=True,
             order_lever=None,
-            log_live=True,
             notes=notes,
         )
 
