@@ -125,7 +125,6 @@ class Capabilities:
     owns_submission: bool = True  #: `submit` works; False: jobs come from the cluster's own users
     reshape_in_place: bool = False
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
-    log_live: bool = True  #: `read_log` works while the job runs
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()
 

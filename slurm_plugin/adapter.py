@@ -98,7 +98,6 @@ class SlurmCluster:
             owns_submission=False,
             reshape_in_place=False,
             order_lever="SiteFactor" if facts.multifactor else None,
-            log_live=True,
             restart_gap_s=RESTART_GAP_S,
             notes=tuple(self._notes(facts)),
         )

@@ -91,7 +91,6 @@ class YarnCluster:
             limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
             reshape_in_place=True,
             order_lever=None,
-            log_live=True,
             notes=tuple(notes),
         )
 
