@@ -166,7 +166,9 @@ def test_a_day_without_zookeeper(cluster: Driver, harness: YarnHarness) -> None:
     cluster.wait(waiting, JobState.RUNNING)
     cluster.wait_progress(waiting, 2)
     port.reshape(job, cluster.spread(2), 2)
-    cluster.until("it has grown", lambda: any(start.world == 4 for start in cluster.starts(job)))
+    cluster.until("it grows", lambda: cluster.job(job).epoch == 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 2)
     port.checkpoint_and_stop(job, 40.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert stopped.exit_code == 86
