@@ -158,7 +158,7 @@ def test_a_day_without_zookeeper(cluster: Driver, harness: YarnHarness) -> None:
     cluster.wait_progress(job, 10)
     assert (cluster.job(job).state, workers(port, job)) == (JobState.RUNNING, kept)
     port.cancel(doomed)
-    wait_for("its GPU is free", lambda: sum(node.gpus_used for node in port.manager.nodes()) == len(kept))
+    wait_for("its GPU is free", lambda: sum(node.gpus_used for node in port.manager.nodes()) == len(kept), 300.0)
     cluster.start(waiting, cluster.other())
     cluster.observe()
     lab.start("zookeeper")
