@@ -124,19 +124,18 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
             time.sleep(1.0)
         lines = [
             f"update jobid={job} StartTime=now NumNodes=1-1 NumTasks=1 NumCPUs=1 "
-            f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\nrelease {job}\n"
+            f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\n"
             for at, job in enumerate(bare)
         ]
-        lab.run(["scontrol"], input="".join(lines))
+        lab.run(["scontrol"], input="".join([*lines, *(f"release {job}\n" for job in bare)]))
         until(lambda ids=ids: states(ids) == {"RUNNING"}, 60)  # type: ignore[misc]
         by_hand = time.monotonic() - began
         began = time.monotonic()
         if cycle:
-            for job in held:
-                port.checkpoint_and_stop(job, 20)
+            assert not port.stop_many([(job, 20) for job in held])
             until(lambda: seen() == {JobState.STOPPED}, 60)
-        for at, job in enumerate(held):
-            port.start(job, {f"n{(at + cycle) % nodes + 1}": 1}, cycle + 1)
+        shapes = [(job, {f"n{(at + cycle) % nodes + 1}": 1}, cycle + 1) for at, job in enumerate(held)]
+        assert not port.start_many(shapes)
         until(lambda: seen() == {JobState.RUNNING}, 60)
         by_us = time.monotonic() - began
         port.observe()

@@ -17,9 +17,9 @@ from typing import Any
 
 import httpx
 
-from horae.port import FixConfiguration, TryLater
+from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation, one_by_one
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.tokens import NoToken, Tokens
@@ -95,19 +95,26 @@ class RestClient:
 
     def write(self, writes: Sequence[Write], doing: str) -> None:
         for write in writes:
-            self._check(Operation(write.verb.value))
-            if write.verb is Verb.REQUEUE_HOLD:
-                self._ask("GET", f"/job/{write.job}/requeue?Hold", doing)
-            else:
-                self._ask("POST", f"/job/{write.job}", doing, body_of(write))
+            self._write(write, doing)
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        return one_by_one(writes, self._write)
+
+    def _write(self, write: Write, doing: str) -> None:
+        self._check(Operation(write.verb.value))
+        if write.verb is Verb.REQUEUE_HOLD:
+            self._ask("GET", f"/job/{write.job}/requeue?Hold", doing)
+        else:
+            self._ask("POST", f"/job/{write.job}", doing, body_of(write))
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
         self._check(Operation.SIGNAL)
-        self._end({"jobs": [slurm_id], "signal": name, "flags": ["BATCH_JOB"]}, doing)
+        return self._end(ids, {"signal": name, "flags": ["BATCH_JOB"]}, doing)
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self._check(Operation.CANCEL)
-        self._end({"jobs": list(ids)}, doing)
+        for error in self._end(ids, {}, doing).values():
+            raise error
 
     def close(self) -> None:
         self._http.close()
@@ -120,14 +127,18 @@ class RestClient:
         if why := self.lacks(operation):
             raise CannotSay(why)
 
-    def _end(self, body: Mapping[str, Any], doing: str) -> None:
+    def _end(self, ids: Sequence[str], how: Mapping[str, Any], doing: str) -> dict[str, PortError]:
         """Signals or ends many jobs by one request; each has its own status. Who is gone already is no error."""
-        answer = self._ask("DELETE", "/jobs/", doing, body)
+        answer = self._ask("DELETE", "/jobs/", doing, {"jobs": list(ids), **how})
+        errors: dict[str, PortError] = {}
         for status in answer.get("status") or ():
             error = status.get("error") or {}
             code = int(error.get("code") or 0)
             if code and code not in _ALREADY_GONE | _NOT_NOW:
-                raise port_error(str(error.get("message") or error.get("string") or ""), doing)
+                found = port_error(str(error.get("message") or error.get("string") or ""), doing)
+                named = {str(status.get(key)) for key in ("step_id", "job_id", "array_job_id")}.intersection(ids)
+                errors |= dict.fromkeys(named or ids, found)
+        return errors
 
     def _ask(self, method: str, path: str, doing: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         for attempt in (1, 2):

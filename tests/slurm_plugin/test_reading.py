@@ -9,9 +9,10 @@ import pytest
 
 from horae.port import BlockKind, JobState
 from policy.model import Health
+from slurm_plugin.holdings import health
 from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.reading import Judgement, awaited, block_kind, health, is_awaited, judge, let_go
+from slurm_plugin.reading import Judgement, awaited, block_kind, is_awaited, judge, let_go
 from slurm_plugin.records import Facts, JobRow
 
 NOW = 1_000_000.0
