@@ -83,12 +83,13 @@ class SlurmCluster:
 
     def observe(self) -> Observation:
         with self._lock:
-            look = self._sight.look()
+            with self._memories.together():
+                look = self._sight.look()
+                due = look.due
+                for row, memo in look.staying:
+                    step = self._stops.let_go(row, memo, look.now_s)
+                    due += [(row, step)] if step is not None else []
             claim = self._spool.claimed()
-            due = look.due
-            for row, memo in look.staying:
-                step = self._stops.let_go(row, memo, look.now_s)
-                due += [(row, step)] if step is not None else []
             notes = [*self._starts.late, *self._memories.notes, *self._client.notes(), *look.notes]
             self._starts.late.clear()
             self._memories.notes.clear()

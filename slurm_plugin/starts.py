@@ -75,19 +75,20 @@ class Starts:
         errors |= self._spool.grant_all(
             [(start.known.seen.id, start.known.row.uid, start.grant.epoch, start.grant.restarts) for start in starts]
         )
+        starts = [start for start in starts if start.known.seen.id not in errors]
+        try:
+            with self._memories.together(durable=True):
+                for start in starts:
+                    row, memo = start.known.row, start.known.memo
+                    stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
+                    granted = replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
+                    self._memories.put(granted)
+        except PortError as error:
+            return errors | {start.known.seen.id: error for start in starts}
         now: list[tuple[JobId, Batch]] = []
         for start in starts:
-            job, memo = start.known.seen.id, start.known.memo
-            if job in errors:
-                continue
+            job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)
             self.forget(job)
-            stop = memo.stop if memo.stop and memo.stop.restarts != start.known.row.restarts else None
-            try:
-                self._memories.put(replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False))
-            except PortError as error:
-                errors[job] = error
-                continue
-            due_s = _due_s(memo, start.grant.nodes)
             if due_s > time.time():
                 self._later(job, due_s, start.batch)
             else:
@@ -154,10 +155,14 @@ class Starts:
                 self.late += [f"{job}: not started, another arbiter claimed the cluster" for job in batches]
                 return
             failed = self._client.write_each(list(batches.values()))
-            for job, error in zip(batches, failed, strict=True):
-                if error is not None:
-                    self.late.append(f"{job}: {error.text}")
-                    self._memories.put(self._memories.get(job).with_last(withdrawn=True))
+            try:
+                with self._memories.together():
+                    for job, error in zip(batches, failed, strict=True):
+                        if error is not None:
+                            self.late.append(f"{job}: {error.text}")
+                            self._memories.put(self._memories.get(job).with_last(withdrawn=True))
+            except PortError as error:
+                self.late.append(error.text)
 
 
 def _due_s(memo: Memo, nodes: tuple[str, ...]) -> float:

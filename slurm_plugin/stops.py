@@ -17,7 +17,7 @@ from slurm_plugin.memory import Memo, Memories, Stop
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 from slurm_plugin.sight import Known, Sight
-from slurm_plugin.spool import Spool
+from slurm_plugin.spool import Account, Spool
 from slurm_plugin.writes import hold, requeue_hold
 
 #: a batch script may not have set its trap yet, nor horae-exec said that it lives
@@ -48,6 +48,7 @@ class Stops:
         errors: dict[JobId, PortError] = {}
         back: list[tuple[JobId, Memo, Batch]] = []
         leave: list[_Asked] = []
+        later: list[tuple[JobId, Memo]] = []
         for known, grace_s in asked:
             row, memo, job = known.row, known.memo, known.seen.id
             stop = Stop(time.time(), grace_s, row.restarts)
@@ -58,20 +59,24 @@ class Stops:
             elif row.state == "RUNNING" and row.reason != "Prolog":
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
             elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills
-                try:
-                    self._memories.put(replace(memo, stop=stop))
-                except PortError as error:
-                    errors[job] = error
+                later.append((job, replace(memo, stop=stop)))
         held = self._client.write_each([batch for _, _, batch in back])
-        for (job, memo, _), failed in zip(back, held, strict=True):
-            if failed is not None:
-                errors[job] = failed
-                continue
-            try:
-                self._memories.put(memo)
-            except PortError as error:
+        for (job, memo, _), error in zip(back, held, strict=True):
+            if error is None:
+                later.append((job, memo))
+            else:
                 errors[job] = error
-        return errors | self._ask(leave)
+        return errors | self._note(later) | self._ask(leave)
+
+    def _note(self, memos: Sequence[tuple[JobId, Memo]]) -> dict[JobId, PortError]:
+        """Put them down before anything is asked; all or none."""
+        try:
+            with self._memories.together(durable=True):
+                for _, memo in memos:
+                    self._memories.put(memo)
+        except PortError as error:
+            return {job: error for job, _ in memos}
+        return {}
 
     def ask_again(self, due: Sequence[tuple[JobRow, str]]) -> dict[JobId, PortError]:
         """Those that were asked to leave and have not yet; with what is being done, for people."""
@@ -88,31 +93,36 @@ class Stops:
         A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
         and too young to have a trap is left for the next observation.
         """
-        errors: dict[JobId, PortError] = {}
-        signals: dict[str, JobId] = {}
-        writes: list[tuple[JobId, Batch]] = []
+        now_s = time.time()
+        ready: list[tuple[_Asked, JobId, int, Account]] = []
+        notes: list[tuple[JobId, Memo]] = []
+        requests: list[tuple[JobId, int, Stop]] = []
         for each in asked:
             row, memo, stop = each.row, each.memo, each.memo.stop
             assert stop is not None
-            job, grant, now_s = reading.port_id(row), memo.of(row.restarts), time.time()
-            epoch, stay = grant.epoch if grant else row.restarts + 1, self._stays(row)
+            job, grant = reading.port_id(row), memo.of(row.restarts)
+            epoch = grant.epoch if grant else row.restarts + 1
             account = self._spool.account(job, row.uid)
             young = row.start_s is not None and now_s - row.start_s < YOUNG_S
-            wait = account.epoch != epoch and young and now_s < stop.at_s + stop.grace_s
-            try:
-                self._memories.put(memo if wait else replace(memo, stop=replace(stop, signalled_s=now_s, stay=stay)))
-            except PortError as error:
-                errors[job] = error
-                continue
-            self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stay)
-            if wait:
-                continue
+            stop = replace(stop, stay=self._stays(row))
+            if account.epoch == epoch or not young or now_s >= stop.at_s + stop.grace_s:
+                stop = replace(stop, signalled_s=now_s)
+                ready.append((each, job, epoch, account))
+            notes.append((job, replace(memo, stop=stop)))
+            requests.append((job, epoch, stop))
+        if errors := self._note(notes):
+            return errors
+        for job, epoch, stop in requests:
+            self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stop.stay)
+        signals: dict[str, JobId] = {}
+        writes: list[tuple[JobId, Batch]] = []
+        for each, job, epoch, account in ready:
             if self._options.stop == "requeuehold" and account.epoch != epoch:  # its own script: TERM is its request
-                writes.append((job, Batch((requeue_hold(row.id),), each.doing)))
+                writes.append((job, Batch((requeue_hold(each.row.id),), each.doing)))
             elif account.epoch != epoch or account.direct:
-                signals[row.id] = job
+                signals[each.row.id] = job
         failed = self._client.write_each([batch for _, batch in writes])
-        errors |= {job: error for (job, _), error in zip(writes, failed, strict=True) if error is not None}
+        errors = {job: error for (job, _), error in zip(writes, failed, strict=True) if error is not None}
         return errors | self._signal(signals, asked[0].doing if len(asked) == 1 else f"stopping {len(signals)} jobs")
 
     def _signal(self, jobs: dict[str, JobId], doing: str) -> dict[JobId, PortError]:
