@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
+import structlog
 
 from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin import versions
@@ -27,9 +28,12 @@ from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Verb, Write
 
+log = structlog.get_logger("horae.slurm")
+
 _AUTHENTICATION = 1007  #: ESLURM "Protocol authentication error": a token that ended, or is of another key
 _UNSPECIFIED = -1  #: what v0.0.38 says instead
 _COST = {"/nodes/": 2}  #: requests to slurmctld behind one of ours, as sdiag counts them
+_WARNINGS = 100  #: different ones that are told
 _ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already completing or completed
 _NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
 
@@ -55,7 +59,7 @@ class RestClient:
         self._served = ""  #: Slurm's own version, as it says
         self._lock = threading.Lock()
         self._kept = Kept()
-        self.warnings: list[str] = []  #: of the last answer
+        self.warnings: list[str] = []  #: each once, as slurmrestd's answers said them
 
     # --- what it can ---
 
@@ -154,13 +158,21 @@ class RestClient:
             break
         if _refused(answer, parsed, version):
             raise ClientAway(f"{doing}: slurmrestd refuses our token ({answer.status_code})")
-        self.warnings = [str(each.get("description") or each) for each in parsed.get("warnings") or ()]
+        self._heed(parsed, path)
         errors = parsed.get("errors") or ()
         if errors:
             raise _error(errors, doing)
         if answer.status_code != 200:
             raise ClientAway(f"{doing}: slurmrestd answers {answer.status_code}", unknown=method != "GET")
         return parsed
+
+    def _heed(self, answer: Mapping[str, Any], path: str) -> None:
+        """Warnings of an answer go to the log, each once: rounds repeat them."""
+        for each in answer.get("warnings") or ():
+            text = str(each.get("description") or each) if isinstance(each, Mapping) else str(each)
+            if text not in self.warnings and len(self.warnings) < _WARNINGS:
+                self.warnings.append(text)
+                log.warning("slurmrestd warns", text=text, asked=path)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
         try:
