@@ -9,7 +9,6 @@ alone writes nothing.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +143,7 @@ class SlurmCluster:
         return self.command.admin_level(user)
 
     def clock_offset_s(self) -> float:
-        return self.command.clock() - time.time()
+        return self.facts().ahead_s
 
     # --- who we are ---
 
@@ -158,12 +157,12 @@ class SlurmCluster:
                     "give Horae's account AdminLevel=Operator, see `horae doctor`",
                 )
         self._spool.prepare()
-        self._spool.claim(token, time.time())
+        self._spool.claim(token, self._sight.now_s())
         self._token = token
 
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
-            self._spool.beat(time.time(), self._options.partitions)
+            self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
 
     def _stands(self) -> bool:
         """Whether no other arbiter claimed the cluster since."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from horae.port import ObservedJob
 from policy.model import Allocation, Health, Node
+from slurm_plugin.memory import Grant
 from slurm_plugin.records import Facts, JobRow, NodeRow
 
 #: states of a job that has nodes
@@ -52,6 +53,18 @@ def without_promises(
         else:
             kept[name] = replace(jobs[name], allocation={})
     return kept
+
+
+def between_two_reads(jobs: Mapping[str, JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
+    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
+    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
+    return any(
+        name in granted
+        and row.state == "PENDING"
+        and any(room.get(node, 0) < granted[name].per_node for node in granted[name].nodes)
+        for name, row in jobs.items()
+    )
 
 
 def unseen(rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str]) -> frozenset[str]:

@@ -304,5 +304,5 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
-        return row.left_s
+        return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
     return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)

@@ -16,7 +16,7 @@ from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.spool import Account, Spool
 
 ACCOUNT_AGE_S = 5.0
@@ -61,6 +61,10 @@ class Sight:
                 self._client.pace.bound(*self._facts.requests)
         return self._facts
 
+    def now_s(self) -> float:
+        """Slurm's time, with which its stamps are compared: ours may be hours away where we come in by SSH or REST."""
+        return time.time() + (self._facts.ahead_s if self._facts else 0.0)
+
     def holds_exit_code(self) -> bool:
         """Whether Slurm itself holds a job that left with 86; as long as that is not known, it is taken to."""
         return self._facts is None or reading.CHECKPOINTED in self._facts.exit_hold
@@ -80,11 +84,13 @@ class Sight:
     def look(self) -> Look:
         """One read of jobs and one of nodes. Raises PortError."""
         facts = self.facts()
-        rows = self._client.jobs(self._options.partitions)
-        node_rows = self._client.nodes(self._options.partitions)
-        look = Look(time.time())
-        self.rows = {reading.port_id(row): row for row in rows}
-        self.awaited = reading.awaited(rows)
+        rows, node_rows = self._read()
+        granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
+        if granted and holdings.between_two_reads(rows, node_rows, granted):
+            rows, node_rows = self._read()
+        look = Look(self.now_s())
+        self.rows = rows
+        self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
         for job, row in self.rows.items():
@@ -113,6 +119,10 @@ class Sight:
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
         return look
+
+    def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
+        rows = self._client.jobs(self._options.partitions)
+        return {reading.port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
 
     def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> reading.Judgement:
         memo = self._memories.get(job)

@@ -7,7 +7,6 @@ stamps of one second, and the launch would be refused and the job end FAILED. Su
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -89,7 +88,7 @@ class Starts:
         for start in starts:
             job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)
             self.forget(job)
-            if due_s > time.time():
+            if due_s > self._sight.now_s():
                 self._later(job, due_s, start.batch)
             else:
                 now.append((job, start.batch))
@@ -113,12 +112,15 @@ class Starts:
                 return None
         elif last and last.epoch > epoch:
             return None
-        grant = Grant(epoch, row.restarts, nodes, per_node, time.time(), before=row.reason or "")
+        grant = Grant(epoch, row.restarts, nodes, per_node, self._sight.now_s(), before=row.reason or "")
         if wrong := shapes.impossible(nodes, per_node, self._sight.node_gpus):
             grant = replace(grant, withdrawn=True)
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None
-        return _Start(known, grant, Batch(shapes.start_writes(row, memo, grant), f"starting {job}"))
+        first = self._sight.facts().multifactor
+        lifted = replace(memo, ordered=shapes.FIRST) if first else memo
+        batch = Batch(shapes.start_writes(row, memo, grant, first), f"starting {job}")
+        return _Start(replace(known, memo=lifted), grant, batch)
 
     def forget(self, job: JobId) -> None:
         """A start that waits on a timer is not made."""
@@ -138,7 +140,7 @@ class Starts:
                 break
         else:
             deferred = _Deferred(due_s)
-            deferred.timer = threading.Timer(max(due_s - time.time(), 0.0), self._write_deferred, (deferred,))
+            deferred.timer = threading.Timer(max(due_s - self._sight.now_s(), 0.0), self._write_deferred, (deferred,))
             deferred.timer.daemon = True
             deferred.timer.start()
         deferred.batches[job] = batch

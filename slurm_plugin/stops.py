@@ -6,7 +6,6 @@ supervisor stays after the checkpoint, and the job is requeued as held instead.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +50,7 @@ class Stops:
         later: list[tuple[JobId, Memo]] = []
         for known, grace_s in asked:
             row, memo, job = known.row, known.memo, known.seen.id
-            stop = Stop(time.time(), grace_s, row.restarts)
+            stop = Stop(self._sight.now_s(), grace_s, row.restarts)
             if memo.outstanding and row.state == "PENDING":
                 # If it began to run before the hold came, the next observation asks it to leave.
                 taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop)
@@ -93,7 +92,7 @@ class Stops:
         A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
         and too young to have a trap is left for the next observation.
         """
-        now_s = time.time()
+        now_s = self._sight.now_s()
         ready: list[tuple[_Asked, JobId, int, Account]] = []
         notes: list[tuple[JobId, Memo]] = []
         requests: list[tuple[JobId, int, Stop]] = []

@@ -169,3 +169,16 @@ def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> Non
     while not holds():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def kill_container(container: str) -> None:
+    """Everything that runs in it, at once."""
+    found = list(processes_of(f"/{container}"))
+    assert found, f"nothing runs in {container}"
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def workers(port: YarnCluster, job: str) -> list[str]:
+    return [each.name for each in port.files.read(job, 0.0).record.workers]  # type: ignore[union-attr]
