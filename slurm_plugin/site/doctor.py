@@ -60,10 +60,11 @@ def _clients(cluster: SlurmCluster) -> list[Check]:
     found = []
     for client in cluster.client.clients:
         try:
-            found.append(Check(f"client {client.name}", OK, client.describe()))
+            text = client.describe()
             if isinstance(client, RestClient):
                 client.nodes(())
-                found += [Check("slurmrestd's warnings", WARN, text, _WARNED) for text in client.warnings]
+                found += [Check("slurmrestd warns", WARN, said, _WARNED) for said in client.warnings]
+            found.append(Check(f"client {client.name}", OK, text))
         except PortError as error:
             known = versions.RELEASES.get(cluster.facts().release)
             if client.name == "pyslurm" and known is not None and not known.pyslurm:
