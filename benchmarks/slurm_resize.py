@@ -4,7 +4,8 @@ Resize: the same job is stopped and started on alternating shapes that share a n
 squeue, one scontrol for update and release, the mandatory second between) and by the adapter. Observation: the
 adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
 the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol (all
-updates, then all releases) and by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole arbiter.
+updates, then all releases) and by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole
+arbiter.
 
     python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10]
 """
