@@ -147,6 +147,7 @@ class ByHand:
     def __init__(self, lab: PrivateHadoop) -> None:
         self.rm, self.webhdfs = str(lab.facts()["resource_manager"][0]), str(lab.facts()["webhdfs"])
         self.session = requests.Session()
+        self.session.trust_env = False  # nobody's proxies, and no look at ~/.netrc for each request
 
     def ask(self, method: str, path: str, **settings: Any) -> requests.Response:
         answer = self.session.request(method, f"{self.rm}{path}", params={"user.name": USER}, timeout=60, **settings)

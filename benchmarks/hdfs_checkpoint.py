@@ -35,6 +35,7 @@ class Bare:
     def __init__(self, url: str, folder: str) -> None:
         self.base, self.folder = f"{url}/webhdfs/v1", folder
         self.session = requests.Session()
+        self.session.trust_env = False
 
     def ask(self, method: str, path: str, operation: str, **options: str) -> requests.Response:
         query = {"op": operation, "user.name": USER, "noredirect": "true", **options}

@@ -2,8 +2,9 @@
 
 A real ResourceManager whose queue is full of waiting YARN services, and beside them jobs of ours that rest: all that
 an arbiter has to look at in a round. Side by side, in one run: the bare GET of these applications and its JSON, a GET
-without leaving anything out, and the adapter's whole observation (nodes, applications, job folders in HDFS). Told:
-seconds, requests to each daemon, and the ResourceManager's CPU seconds.
+without leaving anything out, and the adapter's whole observation (nodes, applications, job folders in HDFS); and the
+first one of an arbiter that has just been started. Told: seconds, requests to each daemon, and the ResourceManager's
+CPU seconds.
 
     python benchmarks/yarn_observe.py [--apps 100 1000] [--jobs 100] [--rounds 15] [--lab FOLDER]
 """
@@ -18,6 +19,7 @@ from typing import Any
 from _record import record
 from _yarn import ByHand, Wire, arguments, bridge, hadoop, spec, until
 
+from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.resource_manager import LEAN
 
 QUERY = {"applicationTypes": "yarn-service", "states": "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"}
@@ -46,6 +48,15 @@ def bare(hand: ByHand, **query: str) -> int:
     return len((answer.json()["apps"] or {}).get("app") or ())
 
 
+def first(lab: PrivateHadoop, folder: str, wire: Wire) -> dict[str, Any]:
+    """It knows nothing yet, and reads every job's record and specification."""
+    before, began = wire.now(), time.perf_counter()
+    port = bridge(lab, folder=folder)
+    found = {"s": time.perf_counter() - began, "jobs": len(port.observe().jobs), "requests": wire.since(before)}
+    port.close()
+    return found
+
+
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--apps", type=int, nargs="*", default=[100, 1000])
@@ -56,7 +67,8 @@ def main() -> int:
     apps: list[str] = []
     with hadoop("bench-yarn-observe", options.lab) as lab:
         wire, hand = Wire(lab), ByHand(lab)
-        port = bridge(lab, folder=f"/user/horae/observe-{int(time.time())}")
+        folder = f"/user/horae/observe-{int(time.time())}"
+        port = bridge(lab, folder=folder)
         for number in range(options.jobs):
             port.submit(f"rests-{number}", spec(lab, f"rests-{number}", [sys.executable, "train.py"], (1, 4)))
         try:
@@ -87,6 +99,7 @@ def main() -> int:
             for app in apps:
                 hand.ask("PUT", f"{_BASE}/{app}/state", json={"state": "KILLED"})
             port.close()
+        result["first observation of a new arbiter"] = first(lab, folder, wire)
     record(Path(__file__), result, ("requests", "hdfs"))
     for found in result["observations"]:
         print(found["applications"], round(found["ratio"], 2), found["bridge: whole observation"]["requests"])
