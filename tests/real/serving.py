@@ -12,17 +12,22 @@ HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(mai
 
 
 def trainer(steps: int, step_s: float = 0.05) -> str:
-    """The source of an elastic training of so many steps, each of which takes at least that long."""
-    return f"""import time
+    """The source of an elastic training of so many steps, each of which takes at least that long.
+
+    Called as `patient` its first start goes on until it is resized, however slow the machine is; but not for ever.
+    """
+    return f"""import sys, time
 from horae import elastic
-done = [0]
+done, resumed = [0], []
 def save(folder):
     open(folder + "/done", "w").write(str(done[0]))
 def load(folder):
     done[0] = int(open(folder + "/done").read())
+    resumed.append(folder)
 for step in elastic.Training(steps={steps}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
                              log_every_s=0.0):
-    time.sleep({step_s})
+    waits = "patient" in sys.argv and not resumed and done[0] > {steps} - 60
+    time.sleep(1.0 if waits else {step_s})
     done[0] += 1
     step.report(1.0 / done[0])
 """

@@ -41,7 +41,8 @@ class Story:
     def submit(self, name: str) -> None:
         there, word = self.slurm.shared()[1], f"--comment=horae:min=1,max=8,app={name},iters={STEPS}"
         base = f"{there}/{self.partition}"
-        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py\n"
+        how = " patient" if name == "a" else ""
+        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py{how}\n"
         self.jobs[name] = self.slurm.submit(
             script, f"--partition={self.partition}", "--gres=gpu:1", word, f"--output={base}-{name}.out",
             "--open-mode=append",
@@ -51,7 +52,7 @@ class Story:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         argv = [sys.executable, "-m", "tests.real.mortal_slurm", str(self.folder / "config.json"), "2", boundary]
         log = (self.folder / "arbiter.log").open("a")
-        return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        return subprocess.Popen(argv, env=environment, stdout=log, stderr=log, text=True)
 
     def log(self, name: str) -> bytes:
         path = self.slurm.shared()[0] / f"{self.partition}-{name}.out"
@@ -70,7 +71,6 @@ class Story:
             """A dead arbiter has a successor."""
             nonlocal process
             if process.poll() == -signal.SIGKILL:
-                process.communicate()
                 process = self.serve(following.pop(0))
             assert process.poll() in {None, 0}, (self.folder / "arbiter.log").read_text()[-3000:]
 
@@ -87,7 +87,7 @@ class Story:
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
             clear_partition(self.slurm, self.partition)
 
     def check(self) -> None:
