@@ -62,7 +62,9 @@ def told(runs: Sequence[tuple[Job, Run]], held: float, scaling: float, total: in
 
 
 def rho(job: Job, run: Run, runs: Sequence[tuple[Job, Run]], scaling: float, total: int) -> float:
-    """Themis' ratio: its completion time over its time alone on its share of the GPUs. Raises ValueError: not done."""
+    """Themis' ratio: its completion time over its time alone on its share of the GPUs, of which it uses at most what it
+    asked for. Raises ValueError for a job that is not done.
+    """
     if run.end_s is None:
         raise ValueError("a job that has not ended has no rho")
     life_s = run.end_s - run.submit_s
@@ -72,5 +74,5 @@ def rho(job: Job, run: Run, runs: Sequence[tuple[Job, Run]], scaling: float, tot
         if other.end_s is not None
     )
     share = total / max(beside / life_s, 1.0)
-    alone_s = job.duration_s * (job.gpus / min(share, 2 * job.gpus)) ** scaling
+    alone_s = job.duration_s * float((job.gpus / min(share, job.gpus)) ** scaling)
     return life_s / alone_s
