@@ -114,20 +114,27 @@ class Wire:
 
         HTTPAdapter.send = send  # type: ignore[method-assign,assignment]
 
-    def measured(self, call: Callable[[], object], rounds: int) -> dict[str, Any]:
-        """Seconds, requests and the ResourceManager's CPU seconds of one call, after one that opens connections."""
-        call()
-        times, before, cpu_s = [], self.now(), self._cpu_s()
-        for _ in range(rounds):
-            began = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - began)
-        requests = {name: count / rounds for name, count in self.since(before).items() if count}
+    def side_by_side(self, calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, Any]]:
+        """Seconds, requests and the ResourceManager's CPU seconds of each call; all take turns, on the same machine."""
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        sent: dict[str, Counter[str]] = {name: Counter() for name in calls}
+        cpu_s = dict.fromkeys(calls, 0.0)
+        for number in range(rounds + 1):
+            for name, call in calls.items():
+                before, cpu_before_s, began = self.now(), self._cpu_s(), time.perf_counter()
+                call()
+                if number:  # the first opens connections
+                    times[name].append(time.perf_counter() - began)
+                    sent[name].update(self.since(before))
+                    cpu_s[name] += self._cpu_s() - cpu_before_s
         return {
-            "median_s": statistics.median(times),
-            "best_s": min(times),
-            "requests": requests,
-            "rm_cpu_s": (self._cpu_s() - cpu_s) / rounds,
+            name: {
+                "median_s": statistics.median(times[name]),
+                "best_s": min(times[name]),
+                "requests": {daemon: count / rounds for daemon, count in sent[name].items() if count},
+                "rm_cpu_s": cpu_s[name] / rounds,
+            }
+            for name in calls
         }
 
     def _cpu_s(self) -> float:

@@ -23,6 +23,7 @@ from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.resource_manager import LEAN
 
 QUERY = {"applicationTypes": "yarn-service", "states": "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"}
+BARE, WHOLE, OURS = "bare GET", "bare GET of everything", "bridge: whole observation"
 _BASE = "/ws/v1/cluster/apps"
 
 
@@ -82,18 +83,16 @@ def main() -> int:
                     if sum(wire.since(before).values()) <= 4:
                         break
                 lean = {**QUERY, "deSelects": ",".join(LEAN)}
-                found: dict[str, Any] = {
-                    "applications": count,
-                    "jobs": len(port.observe().jobs),
-                    "bare GET": wire.measured(lambda query=lean: bare(hand, **query), options.rounds),  # type: ignore[misc]
-                    "bare GET of everything": wire.measured(lambda: bare(hand), options.rounds),
-                    "bridge: whole observation": wire.measured(port.observe, options.rounds),
-                }
-                floor = found["bare GET"]["median_s"]
-                found["ratio"] = found["bridge: whole observation"]["median_s"] / floor
-                found["ratio to a GET of everything"] = (
-                    found["bridge: whole observation"]["median_s"] / found["bare GET of everything"]["median_s"]
+                rows = wire.side_by_side(
+                    {
+                        BARE: lambda query=lean: bare(hand, **query),  # type: ignore[misc]
+                        WHOLE: lambda: bare(hand),
+                        OURS: port.observe,
+                    },
+                    options.rounds,
                 )
+                ratios = {name: rows[OURS]["median_s"] / rows[name]["median_s"] for name in (BARE, WHOLE)}
+                found = {"applications": count, "jobs": len(port.observe().jobs), **rows, "ratio": ratios}
                 result["observations"].append(found)
         finally:
             for app in apps:
@@ -102,7 +101,7 @@ def main() -> int:
         result["first observation of a new arbiter"] = first(lab, folder, wire)
     record(Path(__file__), result, ("requests", "hdfs"))
     for found in result["observations"]:
-        print(found["applications"], round(found["ratio"], 2), found["bridge: whole observation"]["requests"])
+        print(found["applications"], found["ratio"], found[OURS]["requests"])
     return 0
 
 
