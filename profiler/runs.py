@@ -13,8 +13,18 @@ from profiler.clock import Days
 from profiler.opening import Open
 from profiler.plan import Plan, Row
 from profiler.series import Series
+from profiler.words import side_of
 
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
+
+
+def _held_out(plan: Plan) -> bool:
+    """Whether a line tells an accuracy and nothing that only training has."""
+    return (
+        plan.loss is None
+        and any(f.what == "accuracy" and side_of(f.name) != "train" for f in plan.fields)
+        and all(f.what in ("accuracy", "skip") for f in plan.fields)
+    )
 
 
 class Runs(Boundaries):
@@ -284,9 +294,13 @@ class Runs(Boundaries):
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.open
+        if _held_out(plan) and any(s.kind == "validation" and s.last_line == run.last_line for s in run.series.values()):
+            self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
+            return
         header = self._header_pending()
-        if header is not None or (run.context is not None and run.header_line >= run.position_line):
-            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
+        counted = run.announced is not None and run.announced[2] > (header[2] if header else run.header_line)
+        if not counted and (header is not None or (run.context is not None and run.header_line >= run.position_line)):
+            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy", "throughput") for f in plan.fields):
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
         epoch, iteration, at = run.announced or (*run.position, run.position_line)
