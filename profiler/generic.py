@@ -18,10 +18,11 @@ from profiler.points import LossKind
 from profiler.tokens import DEC, DUR, INT
 from profiler.words import NOT_STEPS, TIME_UNITS, Meaning, side_of, words_of
 
-#: A line with none of these says nothing to the generic reader: the cheap test before anything else.
+#: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
+#: a line without its digits (top1 is "top").
 TRIGGERS = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top1", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
+    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
 ENCODED_TRIGGERS = tuple((t, t.encode()) for t in TRIGGERS)
 _VALUES = {
@@ -61,6 +62,8 @@ def assemble(
     fields = [f for m in marks for f in fields_of(m, bar)]
     opening = _opening(marks, canonical, start)
     side = side_of(opening) or _side_of_values(marks)
+    if not bar and _EPOCH_DONE.search(body):
+        fields = [replace(f, what="epoch_time") if f.what in _TIMES else f for f in fields]
     if _COMMAND.match(body):
         fields = [f for f in fields if f.what in _SETUP]
         side = ""
@@ -284,9 +287,7 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "validation"
     if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
         return "train"
-    if epoch is not None and what & _TIMES and not bar and _EPOCH_DONE.search(body):
-        return "epoch"
-    if counted and (values or what & {"window_time"} or (what & {"elapsed"} and side != "validation")):
+    if counted and (values or what & {"window_time", "epoch_time"} or (what & {"elapsed"} and side != "validation")):
         return "train"
     if fractional and what & {"loss", "part", "accuracy"}:
         return "train"
