@@ -109,14 +109,14 @@ class Plan:
 
     def _shorten(self) -> None:
         """Work out whether lines of this shape can be taken the short way (`Series.goes_on`)."""
-        f = self.iteration
+        f = self.epoch if self.kind == "epoch" and self.iteration is None else self.iteration
         simple = f is not None and f.token >= 0 and f.scale == 1.0 and not (f.negative or f.more or f.over or f.error)
         blocked = {"window_time", "iterations_per_epoch", "world"} & {x.what for x in self.fields}
         if (
             f is None
             or not simple
             or blocked
-            or self.kind != "train"
+            or self.kind != ("train" if f is self.iteration else "epoch")
             or (self.loss is not None and self.loss.token < 0)
         ):
             return
@@ -124,7 +124,7 @@ class Plan:
         self.at_iteration = self.slots[f.token]
         names, slots = [], []
         for x in self.fields:
-            if x.what in ("epoch", "epochs", "iterations"):
+            if x is not f and x.what in ("epoch", "epochs", "iterations"):
                 if x.token < 0:
                     self.short = False
                     return

@@ -88,8 +88,10 @@ def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
     if behind:
         before = _token(canonical, behind)
         own = strip(canonical[behind:], numbers[before:])
-        stamp = None if own.clock is None else replace(own.clock, tokens=tuple(t + before for t in own.clock.tokens))
-        return replace(own, start=own.start + behind, clock=stamp, rank=None if own.rank is None else own.rank + before)
+        shifted = None if own.clock is None else replace(own.clock, tokens=tuple(t + before for t in own.clock.tokens))
+        return replace(
+            own, start=own.start + behind, clock=shifted, rank=None if own.rank is None else own.rank + before
+        )
     at = 0
     stamp: clock.Clock | None = None
     rank: int | None = None
