@@ -38,7 +38,7 @@ _EPOCH_HEAD = re.compile(
     re.IGNORECASE,
 )
 #: The line that ends an epoch may tell how many steps there were.
-_EPOCH_DONE = re.compile(rf"(?i)\bepoch\b[^,;|]*\b(?:finished|completed?|done|ended)\b")
+_EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]*\b(?:finished|completed?|done|ended)\b")
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
@@ -151,6 +151,11 @@ def mend(marks: list[Mark]) -> None:
     costs_time = bool(keys & {"reader_cost", "data_cost", "read_cost"})
     parts = any(m.what == "part" for m in marks) and not any(m.what == "loss" for m in marks)
     for m in marks:
+        if m.total is not None and _BOTH.fullmatch(m.key):
+            m.what, m.meaning = "epoch", Meaning("epoch")
+            m.total.what, m.total.meaning = "iteration", Meaning("iteration")
+            m.total = None
+    for m in marks:
         if costs_time and m.key.lower() == "batch_cost":
             m.what, m.meaning = "step_time", Meaning("step_time")
         elif parts and m.what == "" and m.key.lower() == "total" and m.kind == DEC:
@@ -167,6 +172,8 @@ def mend(marks: list[Mark]) -> None:
 
 
 _WORD = re.compile(r"[^\W\d_]+")
+#: "epoch/iter: 3/257" is two counters, not one and its total.
+_BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
 
 
 def _foreign(marks: list[Mark]) -> Mark | None:
@@ -277,6 +284,7 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
     }
     counted = "iteration" in what
     epoch = next((m for m in marks if m.what == "epoch"), None)
+    steering = epoch is not None and "lr" in what  # only training prints its learning rate beside both counters
     fractional = epoch is not None and epoch.kind == DEC
     values = what & _VALUES
     if side == "validation" and (values or bar):
@@ -287,7 +295,9 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "validation"
     if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
         return "train"
-    if counted and (values or what & {"window_time", "epoch_time"} or (what & {"elapsed"} and side != "validation")):
+    if counted and (
+        steering or values or what & {"window_time", "epoch_time"} or (what & {"elapsed"} and side != "validation")
+    ):
         return "train"
     if fractional and what & {"loss", "part", "accuracy"}:
         return "train"

@@ -188,6 +188,8 @@ class Runs(Boundaries):
                 total = plan.value(f, groups)
                 if total != series.total:
                     series.total_changes += series.total is not None
+                    if plan.bar and epoch is None and loss is None:
+                        series.first_iteration = iteration  # another bar than the one before
                     series.total = total
             elif f.what == "iterations_per_epoch":
                 run.facts.numbers[f.what] = plan.value(f, groups)

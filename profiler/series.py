@@ -311,7 +311,9 @@ class Series:
             return "epoch"
         if self.runs_on:
             return "run"
-        return "epoch" if self.last_epoch is not None and self.total is not None else "run"
+        if self.last_epoch is None or not float(self.last_epoch).is_integer():
+            return "run"  # a part of an epoch is told beside it
+        return "epoch" if self.total is not None else "run"
 
     def time_is(self) -> str:
         """What the ambiguous word time meant here: elapsed when it only grows, the step's when it counts by ones."""

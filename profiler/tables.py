@@ -24,7 +24,7 @@ _GAP = re.compile(r"\s{2,}|\t")
 _NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 _OF = re.compile(rf"^({INT})/{INT}$")
-_DATE = re.compile(rf"^[\"']?{INT}[-/.]{INT}[-/.]{INT}[ T]{DUR}(?:Z|[+-]{DUR})?[\"']?$")
+_OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
 _BLANK = frozenset(["", "-", "--", "---", "nan", "NaN", "None", "null", "n/a", "N/A", "inf", "✓", "+"])
 LONGEST_HEAD = 4000
@@ -65,9 +65,9 @@ class Table:
                 token += count
                 continue
             if m is None and (count or cell not in _BLANK):
-                if column is not None or not ((count == 0 and len(cell) <= 12) or _DATE.match(cell)):
+                if column is not None or not ((count == 0 and len(cell) <= 12) or _OTHER.match(cell)):
                     return None
-                token += count  # a word, or a date, in a column of no meaning
+                token += count  # a word, a date, a list in a column of no meaning
                 continue
             if m is not None and column is not None and column.what != "skip":
                 fields.append(_field(column, name, token, m))

@@ -210,6 +210,8 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
         return _time(plain, (present - {"cost"}) | {"time"}, unit)
     if present & _LOSS or last.endswith("loss") or plain[0].endswith("loss"):
         return _loss(key, plain, present, averaged)
+    if len(plain) == 2 and plain[0] == "err" and plain[1] in ("g", "d"):
+        return Meaning("part", name=key)  # of a GAN's generator and discriminator
     if present & _ACCURACY:
         return None if last in ("5", "10", "best", "target") or "best" in present else Meaning("accuracy", name=key)
     if {"batch", "size"} <= present or "batchsize" in present or "bsz" in present:
