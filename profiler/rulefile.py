@@ -16,8 +16,8 @@ A rule file:
             gives: {iteration: 10, iterations: 400, loss: 2.31, step_time: 0.0125}
 
 A pattern is a regular expression in which `{field}` or `{field:type}` stands for a number (types: int, dec, num,
-dur, any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line and
-sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
+dur, any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line
+and sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
 line as key-value pairs with `words: {key: field}` before the lexicon of `words.py`; the key "*" stands for every key
 that neither knows.
 """
