@@ -38,7 +38,7 @@ _EPOCH_HEAD = re.compile(
     re.IGNORECASE,
 )
 #: The line that ends an epoch may tell how many steps there were.
-_EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]*\b(?:finished|completed?|done|ended)\b")
+_EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]{0,80}\b(?:finished|completed?|done|ended)\b")
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "

@@ -33,7 +33,7 @@ _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|o
 _OF_MANY = re.compile(r"\s+(?:batch|minibatch|step|iteration|sample|image|example|sentence|token|frame)(?:e?s)\s*:")
 #: "Avg Loss: D[0.1] G[0.2]", "loss: {'a': 0.1, 'b': 0.2}": the numbers under a heading are parts of a loss.
 _HEADING = re.compile(
-    r"(?i)\bloss(?:es)?[\"']?\s*(?:[:=]\s*[\[{(]?|[\[{(])\s*[\"']?([a-z][\w./-]{0,24})[\"']?\s*[:=\[(]?\s*$"
+    r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
 )
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
@@ -98,6 +98,7 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
     items = _items(canonical, start)
     marks: list[Mark] = []
     end = start
+    metric: str | None = None  # the name of the line's metric, once it was looked for
     headed = False  # the numbers are parts of the loss that a heading named
     pending = ""  # words before a counter, for the value after it: "loss at step 5: 2.3"
     promised = ""  # words of prose before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
@@ -127,8 +128,11 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
         key = "" if bare in ("is", "was", "are") else key_of(left)
         if not key and mark.separated and pending:
             key, pending = pending, ""
-        if key.lower() == "value" and (metric := _METRIC.search(canonical, start)) is not None:
-            key = metric.group(1)
+        if key.lower() == "value":
+            if metric is None:
+                named = _METRIC.search(canonical, start)
+                metric = named.group(1) if named else key
+            key = metric
         _name(mark, key, left, words, right[used:])
         if mark.what == "" and mark.kind == DEC and (headed or _HEADING.search(left)) and not excluded(key):
             headed, mark.what, mark.meaning = True, "part", Meaning("part")

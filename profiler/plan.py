@@ -15,6 +15,7 @@ from typing import Any
 from profiler.clock import Clock
 from profiler.points import Kind, LossKind, Point, Scope, Throughput, Unit, Value
 from profiler.tokens import DUR, duration, matcher, number
+from profiler.words import side_of
 
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
@@ -166,6 +167,12 @@ class Plan:
         if f.error:
             return 1.0 - value if value <= 1 else 100.0 - value
         return value
+
+    @property
+    def may_be_held_out(self) -> bool:
+        """Whether a line tells an accuracy and nothing that only training has."""
+        told = [f for f in self.fields if f.what != "skip"]
+        return bool(told) and all(f.what == "accuracy" and side_of(f.name) != "train" for f in told)
 
     @property
     def is_point(self) -> bool:

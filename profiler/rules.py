@@ -22,8 +22,8 @@ _DIGITS = b"0123456789"
 _GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
 #: A line that a program printed while its bar stood there.
 _BEHIND_BAR = re.compile(
-    rf"%\|[^\[\]|]*\|?[^\[\]|]*\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
-    rf"|[^\[\]]*<\?[^\[\]]*\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"  # a bar that tells nothing yet, before a stamp
+    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
+    rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"  # a bar that tells nothing yet, before a stamp
 )
 _TOLD = ("train", "epoch", "validation")
 #: How a line begins that may carry a rank's tag.

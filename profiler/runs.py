@@ -13,18 +13,8 @@ from profiler.clock import Days
 from profiler.opening import Open
 from profiler.plan import Plan, Row
 from profiler.series import Series
-from profiler.words import side_of
 
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
-
-
-def _held_out(plan: Plan) -> bool:
-    """Whether a line tells an accuracy and nothing that only training has."""
-    return (
-        plan.loss is None
-        and any(f.what == "accuracy" and side_of(f.name) != "train" for f in plan.fields)
-        and all(f.what in ("accuracy", "skip") for f in plan.fields)
-    )
 
 
 class Runs(Boundaries):
@@ -316,7 +306,7 @@ class Runs(Boundaries):
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.open
-        if _held_out(plan) and any(
+        if plan.may_be_held_out and any(
             s.kind == "validation" and s.last_line == run.last_line for s in run.series.values()
         ):
             self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
