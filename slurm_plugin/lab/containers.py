@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from docker.errors import NotFound
@@ -56,7 +57,7 @@ class ContainerSlurm:
         self._run(network.name, "ctl", image, ["ctl"], {"WITH_DBD": "1"})
         self._run(network.name, "rest", image, ["rest"])
         for node, _, _ in request.node_kinds():
-            self._run(network.name, node, image, ["node"])
+            self._run(network.name, node, image, ["node"], *self._confined(request))
         self._wait_idle(request.nodes)
         self._accounts()
         return self.status()
@@ -125,7 +126,20 @@ class ContainerSlurm:
 
     # --- how ---
 
-    def _run(self, network: str, role: str, image: str, command: list[str], env: dict[str, str] | None = None) -> None:
+    def _confined(self, request: LabRequest) -> tuple[dict[str, str], Mapping[str, Any]]:
+        """Environment and rights of a node's container. Raises BadInput where Slurm cannot make cgroups in it."""
+        if "proctrack/cgroup" not in request.options.get("isolation", ""):
+            return {}, {}
+        version = str(self.client.info().get("CgroupVersion"))
+        if version != "1":
+            raise BadInput(f"Docker has cgroups of version {version} here, the lab makes those of version 1",
+                           where="isolation", remedy="leave it out: jobs are then not confined")  # fmt: skip
+        return {"CGROUPS": "1"}, settings.CGROUP_RIGHTS
+
+    def _run(
+        self, network: str, role: str, image: str, command: list[str], env: dict[str, str] | None = None,
+        rights: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         mounts = []
         if role != "db":
             mounts = [
@@ -135,7 +149,7 @@ class ContainerSlurm:
         full = f"horae-{self.name}-{role}"
         container = self.client.containers.create(
             image, command, name=full, hostname=role, init=True, detach=True, mounts=mounts,
-            labels=engine.labels(self.name, kind="slurm", role=role), environment=env or {},
+            labels=engine.labels(self.name, kind="slurm", role=role), environment=env or {}, **rights,
         )  # fmt: skip
         bridge = self.client.networks.get("bridge")
         bridge.disconnect(container)
