@@ -20,10 +20,11 @@ from profiler.tokens import DUR, INT, PRIVATE, tokenise, without_bar
 _DIGITS = b"0123456789"
 #: Texts of which a rule's literals hold one: a line without them needs no look at those rules. Rare ones first.
 _GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
-#: A line that a program printed while its bar stood there.
+#: A line that a program printed while its bar stood there. A line is read once: a bar that tells its rate counts, and
+#: a stamped line behind it does not.
 _BEHIND_BAR = re.compile(
     rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
-    rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"  # a bar that tells nothing yet, before a stamp
+    rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")
 #: How a line begins that may carry a rank's tag.
