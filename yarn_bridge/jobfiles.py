@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.checkpoints import newest_mark
 from horae.elastic.stores import FolderStore, Store
 from horae.local import specfile
-from horae.port import JobId, LogChunk
+from horae.port import JobId, LogChunk, TryLater
 from horae.spec import JobSpec
 from yarn_bridge.hdfs import Hdfs, Status
 from yarn_bridge.memory import CLAIM, FENCE, GATE, LAUNCH, RECORD, SPEC, Phase, Record, Worker, decode, encode
@@ -29,6 +30,7 @@ class Seen:
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
+    application: str = ""  #: of its service, as last listed among those that live
 
 
 class JobFiles:
@@ -66,6 +68,22 @@ class JobFiles:
             self._hdfs.write(path, data)
         return path
 
+    def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
+        """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        launch = own.read(f"{folder}/{LAUNCH}")
+        if launch is None:
+            raise TryLater(f"{folder} lacks {LAUNCH}")
+        name, data = make(launch)
+        path = f"{folder}/{name}"
+        found = own.status(path)
+        if found is None or found.length != len(data):
+            own.write(path, data)
+            found = own.status(path)
+        if found is None:
+            raise TryLater(f"{path} was written and is not there")
+        return path, found
+
     # --- records ---
 
     def add(self, record: Record, spec: JobSpec, launch: str) -> None:
@@ -100,6 +118,10 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+
+    def look(self, owner: str, path: str) -> Status | None:
+        """A file of the owner's that is not ours."""
+        return self._hdfs.as_user(owner).status(path)
 
     def forget_definition(self, record: Record) -> None:
         """Of its YARN service, which YARN keeps in its owner's home."""

@@ -13,7 +13,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,10 +22,11 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
-from policy.model import BadInput, GpuRange, Pinning
+from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
+from yarn_bridge.memory import SERVICES
 from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
@@ -49,21 +50,27 @@ def reap_orphans() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
-    """The session's cluster of this release: every module has a fixture of its own, and they share it."""
+def cluster_of(
+    release: str, config: pytest.Config, folders: pytest.TempPathFactory, settings: Mapping[str, str] = EMPTY
+) -> PrivateHadoop:
+    """The session's cluster of this release: every module has a fixture of its own, and they share it.
+
+    `settings`: in yarn-site.xml; clusters with other ones are other clusters.
+    """
     made = config.stash.setdefault(_CLUSTERS, {})
-    if release not in made:
+    name = " ".join([release, *sorted(f"{key}={value}" for key, value in settings.items())])
+    if name not in made:
         reap_orphans()
         lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
         config.add_cleanup(lab.down)
         try:
-            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
+            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release, options=settings))
         except BadInput as error:
             if os.environ.get("CI") == "true":
                 raise
             pytest.skip(f"no private Hadoop here: {error}")
-        made[release] = lab
-    return made[release]
+        made[name] = lab
+    return made[name]
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +83,18 @@ def hadoop_336(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFac
     return cluster_of("3.3.6", pytestconfig, tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def hadoop_bare(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    """Neither the Services API nor node attributes."""
+    settings = {"yarn.webapp.api-service.enable": "false", "yarn.nodemanager.node-attributes.provider": ""}
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory, settings)
+
+
 class YarnHarness:
     patience_s = 120.0
 
-    def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
-        self.lab, self.shared = lab, shared
+    def __init__(self, lab: PrivateHadoop, shared: Path, runtime: str = SERVICES) -> None:
+        self.lab, self.shared, self.runtime = lab, shared, runtime
         self._mark = f"t{os.getpid()}-{next(_numbers)}"
         self._ports: list[YarnCluster] = []
         shutil.copy(_TRAINER, shared / "trainer.py")
@@ -93,7 +107,8 @@ class YarnHarness:
 
     @property
     def options(self) -> dict[str, object]:
-        return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
+        more = {"folder": f"/user/horae/{self._mark}", "runtime": self.runtime, "slice_memory_mib": 320}
+        return {**self.lab.facts(), **more}
 
     @property
     def facts(self) -> dict[str, str]:
@@ -169,3 +184,16 @@ def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> Non
     while not holds():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def kill_container(container: str) -> None:
+    """Everything that runs in it, at once."""
+    found = list(processes_of(f"/{container}"))
+    assert found, f"nothing runs in {container}"
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def workers(port: YarnCluster, job: str) -> list[str]:
+    return [each.name for each in port.files.read(job, 0.0).record.workers]  # type: ignore[union-attr]

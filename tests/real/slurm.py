@@ -153,7 +153,7 @@ def _slurmd_start(cluster: RealSlurm, name: str) -> str:
     return text.partition("SlurmdStartTime=")[2].split()[0]
 
 
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
@@ -170,7 +170,7 @@ def fresh_partition(cluster: RealSlurm) -> str:
 def clear_partition(cluster: RealSlurm, partition: str) -> None:
     """End every job in it and wait until its nodes are free."""
     cluster.run("scancel", "-p", partition)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while cluster.run("squeue", "-h", "-p", partition, "-t", "PD,R,CG,CF,S,SE"):
         assert time.monotonic() < deadline, "jobs of the test do not end"
         cluster.run("scancel", "-p", partition)

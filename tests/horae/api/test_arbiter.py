@@ -59,7 +59,7 @@ def build(folder: Path) -> Iterator[Build]:
         service.stop()
 
 
-def eventually(what: Callable[[], Any], patience_s: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], patience_s: float = 120.0) -> Any:
     until = time.monotonic() + patience_s
     while not (found := what()):
         assert time.monotonic() < until, "not in time"
