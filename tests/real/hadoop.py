@@ -7,53 +7,37 @@ owns it. All tests of a release run in one xdist group, since they share its GPU
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import shutil
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from horae.lab import LabRequest, default_folder
+from horae.lab import LabRequest, default_folder, processes
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
 from policy.model import BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.lab.private import PrivateHadoop, processes_of
+from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
+#: what test runs that were killed left behind
+_FOLDERS = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
-
-
-def reap_orphans() -> None:
-    """End the private clusters of test runs that were killed."""
-    found = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
-    for pid in list(processes_of("/pytest-")):
-        with suppress(OSError, ValueError):
-            text = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-            match = found.search(text)
-            if match is None:
-                continue
-            lab = Path(os.fsdecode(match.group(1))) / "lab.json"
-            owner = json.loads(lab.read_text())["owner"] if lab.exists() else 0
-            if not owner or not Path("/proc", str(owner)).exists():
-                os.kill(pid, signal.SIGKILL)
 
 
 def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
     """The session's cluster of this release: every module has a fixture of its own, and they share it."""
     made = config.stash.setdefault(_CLUSTERS, {})
     if release not in made:
-        reap_orphans()
+        processes.reap_orphans(_FOLDERS)
         lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
         config.add_cleanup(lab.down)
         try:
