@@ -1,30 +1,35 @@
-"""`horae lab demo hadoop`: one elastic training on real daemons, grown, moved, shrunk and suspended."""
+"""`horae lab demo hadoop`: one elastic training on real daemons, grown, moved, shrunk and suspended.
+
+In a lab of containers it runs on the gateway: `python3 -m yarn_bridge.lab.demo OPTIONS-AS-JSON`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from horae.lab.trainer import TRAINER
 from horae.port import ClusterPort, JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import Allocation, GpuRange
 from yarn_bridge import connect
-from yarn_bridge.lab.private import PrivateHadoop
 
 
-def demo(lab: PrivateHadoop) -> int:
-    """Submits, then grows, moves and shrinks the job as an arbiter does; 0 when all of it worked."""
-    trainer = lab.folder / "demo.py"
-    trainer.write_text(TRAINER)
-    facts = lab.facts()
-    port = connect(facts)
+def demo(facts: Mapping[str, Any]) -> int:
+    """Submits, then grows, moves and shrinks the job as an arbiter does; 0 when all of it worked.
+
+    `facts`: options for `connect`. It keeps to a folder of its own, since an arbiter may serve the lab as well.
+    """
+    port = connect({**facts, "folder": "/user/horae/demo"})
     port.claim("demo")
     try:
         job = f"demo-{int(time.time())}"
         checkpoint = facts["webhdfs"].replace("http:", "webhdfs:") + f"/user/horae/checkpoints/{job}"
-        command = (facts["python"], str(trainer))
+        command = (facts["python"], "-c", TRAINER)
         port.submit(
             job, JobSpec(job, command, GpuRange(1, 1, 8), checkpoint=checkpoint, memory_per_gpu=256 << 20, grace_s=30.0)
         )
@@ -84,3 +89,7 @@ def _wait(port: ClusterPort, job: str, holds: Callable[[ObservedJob], bool], lim
         if time.monotonic() > deadline:
             raise TimeoutError(f"{job} does not get on within {limit_s:g} s")
         time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(demo(json.loads(sys.argv[1])))

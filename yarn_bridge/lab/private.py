@@ -28,16 +28,6 @@ from policy.model import BadInput
 from yarn_bridge.lab import settings
 from yarn_bridge.lab.jars import jars, local_framework
 
-_YARN = "org.apache.hadoop.yarn.server"
-_HDFS = "org.apache.hadoop.hdfs.server"
-_CLASSES = {
-    "zookeeper": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-    "namenode": f"{_HDFS}.namenode.NameNode",
-    "datanode": f"{_HDFS}.datanode.DataNode",
-    "resourcemanager": f"{_YARN}.resourcemanager.ResourceManager",
-    "nodemanager": f"{_YARN}.nodemanager.NodeManager",
-}
-_HEAP_MB = {"zookeeper": 64, "namenode": 160, "datanode": 128, "resourcemanager": 320, "nodemanager": 128}
 _READY_S = 180.0  #: for all daemons together, on a machine that does other things
 
 
@@ -128,6 +118,11 @@ class PrivateHadoop:
     def master(self) -> str:
         return f"{self._lab()['net']}.1"
 
+    def demo(self) -> int:
+        from yarn_bridge.lab.demo import demo
+
+        return demo(self.facts())
+
     # --- its daemons, one by one: bad days need that ---
 
     def start(self, daemon: str) -> None:
@@ -142,10 +137,10 @@ class PrivateHadoop:
         if daemon in kinds:
             kind, gpus = kinds[daemon]
             # the application masters' options; their own setting for it refuses every '='
-            env |= {"FAKE_GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
+            env |= {"GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
             options = []
-        words = [lab["java"], f"-Xmx{_HEAP_MB[role]}m", *options, f"-Dservice.libdir={lab['jars']}",
-                 "-cp", f"{conf}:{lab['jars']}/*", _CLASSES[role]]  # fmt: skip
+        words = [lab["java"], settings.heap(role), *options, f"-Dservice.libdir={lab['jars']}",
+                 "-cp", f"{conf}:{lab['jars']}/*", settings.CLASSES[role]]  # fmt: skip
         if role == "zookeeper":
             words.append(str(conf / "zoo.cfg"))
         with (self.folder / "log" / f"{daemon}.log").open("ab") as log:
@@ -224,7 +219,14 @@ class PrivateHadoop:
         lab = self._lab()
         conf = self.folder / "etc/master"
         words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
-        words += ["-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
+        words += [
+            "-cp",
+            f"{conf}:{lab['jars']}/*",
+            settings.CLASSES["namenode"],
+            "-format",
+            "-nonInteractive",
+            "-force",
+        ]
         env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
         with (self.folder / "log/format.log").open("ab") as log:
             formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -240,14 +242,7 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        # The first owner of a service would else shut the folder of public resources to all others.
-        public = [f"{settings.TMP}{below}" for below in ("", "/.yarn", "/.yarn/services")]
-        for path, mode in (
-            ("/tmp", "1777"),
-            *((each, "1777") for each in public),
-            ("/user", "755"),
-            ("/yarn-services", "755"),
-        ):
+        for path, mode in settings.FOLDERS:
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
         for user in {"horae", _me()}:
