@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from docker.types import Mount
+from docker.types import DeviceRequest, Mount
 
 import horae
 from horae.lab import LabRequest, LabState, containers, engine
 from horae.lab.docked import DockedLab
+from horae.local.gpus import this_machine
 from policy.model import BadInput
 from yarn_bridge.lab import fetch, roles, settings
 from yarn_bridge.lab.jars import jars
@@ -80,12 +81,24 @@ class ContainerHadoop(DockedLab):
 
     def _start(self, request: LabRequest, image: str, sources: Mapping[str, Path]) -> None:
         network = self._network()
+        real = roles.real_gpus(request.node_kinds(), this_machine()) if self._gives_gpus() else {}
         for role in roles.roles(request):
             mounts = [Mount(each, str(sources[each]), type="bind", read_only=True) for each in role.sees]
-            self._run(network, role.name, image, role.command, role.env, mounts)
+            more: dict[str, Any] = {}
+            env = dict(role.env)
+            if role.name in real:
+                del env["FAKE_GPUS"]
+                ids = [str(index) for index in real[role.name]]
+                wanted = DeviceRequest(device_ids=ids, capabilities=[["gpu", "compute", "utility"]])
+                more["device_requests"] = [wanted]
+            self._run(network, role.name, image, role.command, env, mounts, **more)
         self._wait("HDFS is prepared", self._prepared, "nn", "dn1", "init")
         self._wait("the nodes register", lambda: self._running() == request.nodes, "rm", "n1")
         self._wait("the gateway's arbiter listens", self._listens, "gateway")
+
+    def _gives_gpus(self) -> bool:
+        """Whether this engine can hand the host's GPUs to a container (NVIDIA's container toolkit)."""
+        return "nvidia" in (self.client.info().get("Runtimes") or {})
 
     def _options(self, manager: str, namenode: str) -> dict[str, Any]:
         return {

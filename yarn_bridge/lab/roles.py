@@ -2,20 +2,20 @@
 
     python -m yarn_bridge.lab.roles NODES GPUS > compose.yaml        for example: 4 v100:2,k80:2
 
-`containers/hadoop/compose.yaml` is the output for these words.
+`containers/hadoop` keeps this file and the configuration; `--write` instead of these words renews both.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from horae.lab import LabRequest, parse_gpus
-from policy.model import EMPTY, BadInput
+from horae.lab import LabRequest, containers, parse_gpus
+from policy.model import EMPTY, BadInput, Gpus, GpuType, Node
 from yarn_bridge.lab import settings
 
 IMAGE = "horae-hadoop"
@@ -23,6 +23,7 @@ IMAGE = "horae-hadoop"
 CONF, JARS, FRAMEWORK = "/etc/hadoop", "/opt/hadoop/jars", "/opt/hadoop/framework.tar.gz"
 PACKAGES, SOURCE, CONFIG = "/opt/horae/lib", "/opt/horae/src", "/etc/horae/config.yaml"
 DATANODES = 2
+KEPT = LabRequest("compose", nodes=4, gpus=(("v100", 2), ("k80", 2)))  #: the cluster that containers/hadoop describes
 OWNERS = ("alice", "bob", "horae")
 
 _HEAD = """\
@@ -36,7 +37,7 @@ _HEAD = """\
 #     --checkpoint webhdfs://nn:9870/user/alice/one -- python3 ...
 #   docker-compose down -v -t 0
 #
-# Made by `python -m yarn_bridge.lab.roles NODES GPUS`: do not edit.
+# Made by `python -m yarn_bridge.lab.roles NODES GPUS` (another shape: say so, and put it here): do not edit.
 """
 
 
@@ -73,6 +74,23 @@ def roles(request: LabRequest) -> tuple[Role, ...]:
     )
 
 
+def real_gpus(
+    kinds: Iterable[tuple[str, GpuType, Gpus]], there: Iterable[tuple[Node, tuple[int, ...]]]
+) -> dict[str, tuple[int, ...]]:
+    """Node of the lab -> indices of the host's GPUs it gets: of its type, as many as asked for, each once.
+
+    `there`: the host's, by type. `h100` is what is asked for `h100-pcie` and `h100-80` too.
+    """
+    free = [(node.gpu_type, list(indices)) for node, indices in there]
+    found = {}
+    for name, kind, count in kinds:
+        for gpu_type, indices in free:
+            if kind in gpu_type.split("-") and len(indices) >= count:
+                found[name], indices[:count] = tuple(indices[:count]), []
+                break
+    return found
+
+
 def compose(request: LabRequest) -> str:
     """The file that makes the same cluster from containers/hadoop, with what `fetch` has put into the cache."""
     cache, release = "${HOME}/.cache/horae/lab/hadoop", f"${{RELEASE:-{settings.RELEASES[0]}}}"
@@ -99,11 +117,16 @@ def compose(request: LabRequest) -> str:
 
 
 def main(words: list[str]) -> int:
+    """`--write` renews what containers/hadoop keeps; NODES GPUS prints the compose file of another shape."""
     try:
-        nodes, gpus = words
-        print(compose(LabRequest("compose", nodes=int(nodes), gpus=parse_gpus(gpus))), end="")
+        if words == ["--write"]:
+            settings.write_conf(containers("hadoop") / "conf", settings.DOCKED_SITE, settings.DOCKED_DAEMON)
+            (containers("hadoop") / "compose.yaml").write_text(compose(KEPT))
+        else:
+            nodes, gpus = words
+            print(compose(LabRequest("compose", nodes=int(nodes), gpus=parse_gpus(gpus))), end="")
     except (BadInput, ValueError) as error:
-        print(f"{error}\nusage: python -m yarn_bridge.lab.roles NODES GPUS", file=sys.stderr)
+        print(f"{error}\nusage: python -m yarn_bridge.lab.roles NODES GPUS | --write", file=sys.stderr)
         return 2
     return 0
 

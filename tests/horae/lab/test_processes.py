@@ -1,0 +1,67 @@
+"""Private labs' processes: found by what they say, reaped when their owner is gone, strangers left alone."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.lab import processes
+
+_SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
+
+
+def daemon(folder: Path, code: str = _SLEEP) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", code, f"{folder}/conf"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = daemon(tmp_path)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_daemon_is_known_by_its_file_and_its_folder(running: subprocess.Popen[str], tmp_path: Path) -> None:
+    (tmp_path / "pid").write_text(f"{running.pid}\n")
+    assert processes.noted(tmp_path / "pid", tmp_path) == running.pid
+    assert processes.noted(tmp_path / "pid", tmp_path / "another lab") is None, "a pid that was given to a stranger"
+    assert processes.noted(tmp_path / "none", tmp_path) is None
+    processes.end(running.pid)
+    assert processes.gone(running.pid)
+    assert processes.noted(tmp_path / "pid", tmp_path) is None
+
+
+def test_who_does_not_heed_sigterm_is_killed(tmp_path: Path) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEEP
+    process = daemon(tmp_path, stubborn)
+    processes.end_all([process.pid], patience_s=0.2)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_labs_whose_owner_is_gone_are_reaped_and_others_live(tmp_path: Path) -> None:
+    pattern = re.compile(re.escape(str(tmp_path)).encode().join([b"(", rb"/lab\d)/"]))
+    for name in ("lab1", "lab2", "lab3"):
+        (tmp_path / name).mkdir()
+    owned, orphan, ownerless = (daemon(tmp_path / name) for name in ("lab1", "lab2", "lab3"))
+    processes.own(tmp_path / "lab1")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / "lab2/owner").write_text(str(gone.pid))
+    processes.reap_orphans(pattern)
+    for process in (orphan, ownerless):
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert owned.poll() is None
+    owned.kill()
+    owned.communicate()
