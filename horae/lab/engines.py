@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Protocol
 
-from horae.lab import LabRequest, LabState, default_folder, engine, say
+from horae.lab import LabRequest, LabState, default_folder, say
 from policy.model import BadInput
 
 DOCKER, PROCESS = "docker", "process"
@@ -82,6 +82,8 @@ class TwoEngines(ABC):
             return request.engine
         if self.private(request).made:
             return PROCESS
+        from horae.lab import engine  # docker-py is there where containers are made, not in them
+
         try:
             engine.engine(say)
         except BadInput as error:
