@@ -190,8 +190,6 @@ def arbiter(socket: Path) -> Iterator[Check]:
         yield warn("arbiter", str(error), getattr(error, "remedy", "") or "start it with `horae serve`")
         return
     yield ok("arbiter", f"{about['cluster']}, {about['rounds']} rounds, you are {about['you']['user']}")
-    if about["stalled"]:
-        yield fail("arbiter", f"does nothing: {about['stalled']}", "mend what it names")
     if about["stood_down"]:
         yield fail("arbiter", "stood down: another arbiter claimed the cluster", "stop one of the two for good")
     for alert in alerts:

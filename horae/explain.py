@@ -67,6 +67,7 @@ def explain(
     causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
     if record.live:
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+        causes += _left(record)
     causes += _app(ledger, config, record, measured)
     if record.live:
         causes += _profiled(record, measured.get(record.id), now_s)
@@ -127,6 +128,13 @@ def _cluster(record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
         text = f"the cluster ended it {record.losses} times in a row; it is started again in {until_s - now_s:.0f} s"
         causes.append(Cause("backoff", text, numbers, "time"))
     return causes
+
+
+def _left(record: JobRecord) -> list[Cause]:
+    """What the cluster says of a job whose last start has ended."""
+    if record.state not in (JobState.LOST, JobState.STOPPED) or record.native.lower() in ("", record.state.value):
+        return []
+    return [Cause("cluster", f"its last start ended, the cluster says: {record.native}")]
 
 
 def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:

@@ -94,7 +94,7 @@ class ObservedJob:
     blocked: Blocked | None = None
     checkpoint: CheckpointMark | None = None
     submitted_s: Seconds | None = None  #: where the cluster knows better than our journal
-    time_left_s: Seconds | None = None
+    time_left_s: Seconds | None = None  #: of its time limit, over all its starts
     native: str = ""  #: the cluster's own word for its state, for people
 
 

@@ -78,6 +78,9 @@ def site(kind: str) -> Site:
     return found
 
 
+CONFIG = "/etc/horae/config.yaml"
+
+
 def systemd_unit(user: str, folder: str, umask: str, after: str = "", writable: str = "") -> str:
     """The arbiter's service: no rights but its user's. `folder`: of the program; `writable`: outside its own state."""
     return f"""[Unit]
@@ -87,10 +90,16 @@ After={" ".join(["network-online.target", *after.split()])}
 Wants=network-online.target
 
 [Service]
+Type=notify
 User={user}
-ExecStart={folder}/horae serve
+ExecStart={folder}/horae serve {CONFIG}
+# Ready when it knows the cluster, however long that is away.
+TimeoutStartSec=infinity
+WatchdogSec=120
 Restart=on-failure
 RestartSec=2
+# Another arbiter has the cluster, or the configuration is wrong: starting again would help nobody.
+RestartPreventExitStatus=1 2 3
 StateDirectory=horae
 RuntimeDirectory=horae
 UMask={umask}
@@ -102,12 +111,19 @@ PrivateTmp=yes
 PrivateDevices=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
+ProtectKernelLogs=yes
 ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
 RestrictSUIDSGID=yes
 LockPersonality=yes
 CapabilityBoundingSet=
 SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target

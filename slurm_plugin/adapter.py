@@ -107,9 +107,11 @@ class SlurmCluster:
         with self._lock:
             facts = self.facts()
             partitions = self._options.partitions
-            rows = self._client.jobs(partitions)
-            node_rows = self._client.nodes(partitions)
-            now_s = time.time()
+            rows, node_rows = self._client.jobs(partitions), self._client.nodes(partitions)
+            granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
+            if granted and reading.between_two_reads(rows, node_rows, granted):
+                rows, node_rows = self._client.jobs(partitions), self._client.nodes(partitions)
+            now_s = self._now_s()
             claim = self._spool.claimed()
             notes = [*self._late, *self._memories.notes, *self._client.notes()]
             self._late.clear()
@@ -212,7 +214,7 @@ class SlurmCluster:
         return self.command.admin_level(user)
 
     def clock_offset_s(self) -> float:
-        return self.command.clock() - time.time()
+        return self.facts().ahead_s
 
     # --- who we are ---
 
@@ -226,12 +228,12 @@ class SlurmCluster:
                     "give Horae's account AdminLevel=Operator, see `horae doctor`",
                 )
         self._spool.prepare()
-        self._spool.claim(token, time.time())
+        self._spool.claim(token, self._now_s())
         self._token = token
 
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
-            self._spool.beat(time.time(), self._options.partitions)
+            self._spool.beat(self._now_s(), self._options.partitions)  # slurmctld's host compares it
 
     # --- acting ---
 
@@ -254,12 +256,14 @@ class SlurmCluster:
                     return
             elif last and last.epoch > epoch:
                 return
-            grant = Grant(epoch, row.restarts, nodes, per_node, time.time(), before=row.reason or "")
+            grant = Grant(epoch, row.restarts, nodes, per_node, self._now_s(), before=row.reason or "")
             if wrong := shapes.impossible(nodes, per_node, self._node_gpus):
                 grant = replace(grant, withdrawn=True)
                 self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
                 return
-            writes = shapes.start_writes(row, memo, grant)
+            first = self.facts().multifactor
+            writes = shapes.start_writes(row, memo, grant, first)
+            memo = replace(memo, ordered=shapes.FIRST if first else memo.ordered)
             self._spool.grant(job, row.uid, epoch, row.restarts)
             stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
             self._memories.put(replace(memo.with_grant(grant), stop=stop, blocked=None, cancelled=False))
@@ -281,12 +285,12 @@ class SlurmCluster:
             if memo.outstanding and row.state == "PENDING":
                 self._client.write((hold(row.id),), f"taking back the grant of {job}")
                 # If it began to run before the hold came, the next observation asks it to leave.
-                stop = Stop(time.time(), grace_s, row.restarts)
+                stop = Stop(self._now_s(), grace_s, row.restarts)
                 self._memories.put(replace(memo.with_last(withdrawn=True, recalled=True), stop=stop))
                 return
             if row.state == "COMPLETING":
                 return
-            now_s = time.time()
+            now_s = self._now_s()
             stop = Stop(now_s, grace_s, row.restarts)
             self._memories.put(replace(memo, stop=stop))
             ready = row.state == "RUNNING" and row.reason != "Prolog"
@@ -353,6 +357,10 @@ class SlurmCluster:
 
     # --- how ---
 
+    def _now_s(self) -> float:
+        """Slurm's time, with which its stamps are compared: ours may be hours away where we come in by SSH or REST."""
+        return time.time() + (self._facts.ahead_s if self._facts else 0.0)
+
     def _known(self, job: JobId) -> tuple[JobRow, ObservedJob, Memo]:
         """The job as last observed; one fresh read when it was never seen. Raises Never when there is none."""
         if job not in self._seen or job not in self._rows:
@@ -364,7 +372,7 @@ class SlurmCluster:
     def _gap(self, memo: Memo, nodes: tuple[str, ...]) -> float:
         if memo.left is None or not set(memo.left[0]) & set(nodes):
             return 0.0
-        return max(memo.left[1] + RESTART_GAP_S - time.time(), 0.0)
+        return max(memo.left[1] + RESTART_GAP_S - self._now_s(), 0.0)
 
     def _later(self, job: JobId, wait_s: float, writes: tuple[Write, ...]) -> None:
         self._cancel_timer(job)
@@ -402,7 +410,7 @@ class SlurmCluster:
         stop, grant = memo.stop, memo.of(row.restarts)
         if stop is None:
             return
-        now_s = time.time()
+        now_s = self._now_s()
         epoch = grant.epoch if grant else row.restarts + 1
         stay = self._stays(row)
         self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stay)

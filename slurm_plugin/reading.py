@@ -25,7 +25,7 @@ from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import Allocation, BadInput, GpuRange, Gpus, Health, Node
 from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
-from slurm_plugin.memory import Memo, Stop
+from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
@@ -342,6 +342,18 @@ def without_promises(
     return kept
 
 
+def between_two_reads(jobs: Sequence[JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
+    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
+    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
+    return any(
+        row.state == "PENDING"
+        and (grant := granted.get(port_id(row))) is not None
+        and any(room.get(node, 0) < grant.per_node for node in grant.nodes)
+        for row in jobs
+    )
+
+
 def _total(row: JobRow) -> Gpus | None:
     if row.gpus_total:
         return row.gpus_total
@@ -350,7 +362,7 @@ def _total(row: JobRow) -> Gpus | None:
 
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
-        return row.left_s
+        return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
     return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)
 
 

@@ -32,7 +32,13 @@ def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, G
     return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
 
 
-def start_writes(row: JobRow, memo: Memo, grant: Grant) -> tuple[Write, ...]:
+#: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end
+FIRST = 1 << 30
+
+
+def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> tuple[Write, ...]:
+    """The shape, the time that is left, and the release. `first`: lifted over whatever else waits for those nodes;
+    else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
@@ -51,6 +57,7 @@ def start_writes(row: JobRow, memo: Memo, grant: Grant) -> tuple[Write, ...]:
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
+        site_factor=FIRST if first else None,
     )  # fmt: skip
     return update(row.id, change), release(row.id)
 

@@ -38,7 +38,8 @@ from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
-from yarn_bridge.steps import Action, Facts, Verb, next_step, suspicious
+from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, is_worn, next_step, suspicious
+from yarn_bridge.token_life import TokenLife
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
@@ -57,6 +58,7 @@ class YarnCluster:
         self._hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
         self.files = JobFiles(self._hdfs, options.root)
         self._hands = Hands(options, self.manager, self.files)
+        self._token_life = TokenLife(options, clock)
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
@@ -220,6 +222,7 @@ class YarnCluster:
                 self._reasons[job] = text
 
     def close(self) -> None:
+        self._token_life.close()
         self._http.close()
         self._hdfs.close()
 
@@ -270,16 +273,23 @@ class YarnCluster:
             seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
-        service, read = None, False
-        if self._worth_reading(seen, app):
-            service, read = self._hands.read(record), True
-            seen.looked_s = self._clock()
-        members, acks = seen.members, seen.acks
-        return Facts(self._clock(), app, service, read, members, acks, lost)
+        seen.application = seen.application if app is None else app.id
+        life_s = self._token_life.seconds()
+        cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
+        if not self._worth_reading(seen, cheap):
+            return cheap
+        seen.looked_s = self._clock()
+        try:
+            service = self._hands.read(record)
+        except PortError as error:
+            return replace(cheap, unreadable=error.text)
+        ended = app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application
+        words = self._hands.last_words(seen.application) if ended else ""
+        return replace(cheap, service=service, service_read=True, last_words=words)
 
-    def _worth_reading(self, seen: Seen, app: App | None) -> bool:
+    def _worth_reading(self, seen: Seen, facts: Facts) -> bool:
         """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""
-        record = seen.record
+        record, app = seen.record, facts.app
         overdue = self._clock() - seen.looked_s > _LOOK_S
         if record.phase is Phase.FORMING:
             if app is not None and app.state != "RUNNING":
@@ -288,7 +298,8 @@ class YarnCluster:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or app.gpus == 0
         if record.phase is Phase.IDLE:
-            return app is not None and (app.gpus > 0 or record.outcome.ended) and overdue
+            useless = record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED)
+            return app is not None and (app.gpus > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
     def _known(self, job: JobId) -> Seen:
@@ -386,6 +397,8 @@ class YarnCluster:
             self._put(seen, record)
         for action in step.actions:
             self._do(seen, action)
+        if facts.unreadable:
+            raise TryLater(facts.unreadable)
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
@@ -393,4 +406,4 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
-        self._hands.do(seen.record, seen.spec, action)
+        self._hands.do(seen.record, seen.spec, action, seen.application)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from horae.port import TryLater
+from urllib.parse import urlsplit
+
+from horae.port import PortError, TryLater
 from horae.spec import JobSpec
 from yarn_bridge import shapes
+from yarn_bridge.http import KERBEROS
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import Service
-from yarn_bridge.refusals import Exists
+from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services
+from yarn_bridge.services import Services, keytab_of, no_keytab
 from yarn_bridge.steps import Action, Verb
+
+#: of what YARN says, for people
+_LONGEST = 300
 
 
 class Hands:
@@ -37,25 +43,41 @@ class Hands:
             self._files.forget_definition(record)
             return None
 
-    def do(self, record: Record, spec: JobSpec, action: Action) -> None:
-        """Raises PortError when it is not done; the next round asks for it again."""
+    def last_words(self, application: str) -> str:
+        """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
+        try:
+            found = self._manager.app(application)
+        except Gone:
+            return ""
+        return found.diagnostics[:_LONGEST] if found.ended else ""
+
+    def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
+        """Raises PortError when it is not done; the next round asks for it again.
+
+        `application`: of the job's service, as last seen alive.
+        """
         if action.verb is Verb.GATE:
             self._files.write_gate(record)
         elif action.verb is Verb.SWEEP:
             self._files.sweep(record)
         elif action.verb is Verb.DESTROY:
-            self._end(record)
+            self._end(record, application)
         elif action.verb is Verb.FLEX:
             self.services.flex(record.service, record.owner, action.counts)
         else:
             self._make(record, spec)
 
-    def _end(self, record: Record) -> bool:
+    def _end(self, record: Record, application: str = "") -> bool:
         """Kill its application, then forget its definition: destroying a running service waits for its orderly end.
 
         False while the application is still being killed.
         """
-        service = self.read(record)
+        try:
+            service = self.read(record)
+        except PortError:  # its application master does not answer, say: it goes all the same
+            if application:
+                self._manager.kill(application, "ended by Horae", record.owner)
+            raise
         if service is None:
             return True
         if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):
@@ -70,7 +92,21 @@ class Hands:
         if not self._end(record):
             raise TryLater(f"{record.job}: its former service is still ending")
         body = shapes.service_spec(record, spec, self._options, self._files.folder(record.job), self._sdk)
+        if self._options.auth == KERBEROS:
+            self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
         try:
             self.services.create(body, record.owner)
         except Exists as error:
             raise TryLater(error.text) from None
+
+    def _check_keytab(self, record: Record, said: str) -> None:
+        """YARN takes a service whose keytab is missing, runs its workers, and can then never be asked about it."""
+        place = urlsplit(said or keytab_of(record.owner))
+        if place.scheme != "hdfs":
+            return  # on the nodes, where nobody can look from here
+        found = self._files.look(record.owner, place.path)
+        if found is None:
+            raise no_keytab(f"{record.job}: there is no keytab {place.path} of {record.owner} in HDFS", record.owner)
+        if found.permission.lstrip("0")[-2:] != "00":
+            text = f"{record.job}: others can read the keytab {place.path} (its mode is {found.permission})"
+            raise no_keytab(text, record.owner)

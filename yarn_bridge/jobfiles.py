@@ -29,6 +29,7 @@ class Seen:
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
+    application: str = ""  #: of its service, as last listed among those that live
 
 
 class JobFiles:
@@ -100,6 +101,10 @@ class JobFiles:
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+
+    def look(self, owner: str, path: str) -> Status | None:
+        """A file of the owner's that is not ours."""
+        return self._hdfs.as_user(owner).status(path)
 
     def forget_definition(self, record: Record) -> None:
         """Of its YARN service, which YARN keeps in its owner's home."""

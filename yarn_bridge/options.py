@@ -38,6 +38,7 @@ class Options:
     kind: str = "gpu"  #: GPU type of nodes without that attribute
     gang_s: float = 120.0  #: a gang that does not stand by then is given back
     timeout_s: float = 35.0
+    token_life_s: float = 0.0  #: of HDFS delegation tokens; 0: under Kerberos as the NameNode says, else for ever
 
     @property
     def root(self) -> str:

@@ -202,14 +202,22 @@ def _with_properties(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _with_principal(name: str, spec: Mapping[str, Any], owner: str, realm: str) -> Mapping[str, Any]:
     """YARN takes a service without principal and keytab, runs it, and can never flex it."""
     if realm and "kerberos_principal" not in spec:
-        whose = {"principal_name": f"{owner}/horae@{realm}", "keytab": f"hdfs:///user/{owner}/horae.keytab"}
-        return {**spec, "kerberos_principal": whose}
+        return {**spec, "kerberos_principal": {"principal_name": f"{owner}/horae@{realm}", "keytab": keytab_of(owner)}}
     said = spec.get("kerberos_principal") or {}
     principal, keytab = str(said.get("principal_name", "")), str(said.get("keytab", ""))
     if "/" not in principal.partition("@")[0] or not re.match(r"(hdfs|file)://", keytab):
-        raise FixConfiguration(
-            f"creating the service {name}: it has no service principal and keytab of {owner}",
-            f"an administrator makes {owner}/horae@REALM and puts its keytab, mode 600, at /user/{owner}/horae.keytab "
-            "in HDFS; the configuration's `principal` names the realm",
-        )
+        raise no_keytab(f"creating the service {name}: it has no service principal and keytab of {owner}", owner)
     return spec
+
+
+def keytab_of(owner: str) -> str:
+    """Where the keytab of the owner's services is, unless a specification says another place."""
+    return f"hdfs:///user/{owner}/horae.keytab"
+
+
+def no_keytab(text: str, owner: str) -> FixConfiguration:
+    return FixConfiguration(
+        text,
+        f"an administrator makes {owner}/horae@REALM and puts its keytab, mode 600, at /user/{owner}/horae.keytab "
+        "in HDFS; the configuration's `principal` names the realm",
+    )

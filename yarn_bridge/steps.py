@@ -25,6 +25,11 @@ from yarn_bridge.records import App, Instance, Service
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
 MARGIN_S = 15.0
+#: Shares of the life of a service's HDFS token, which all its workers have. Past its end no worker can start and none
+#: can write. In the first the service is made anew where that costs little, at a start or a resize; at the second the
+#: job is stopped at a checkpoint for it, early enough that a slow one is done well before the end.
+RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
+RENEWED = "stopped at a checkpoint to be started under a new HDFS token: its service's would end soon"
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
 
@@ -50,6 +55,9 @@ class Facts:
     members: Mapping[str, Worker] = field(default_factory=lambda: EMPTY)  #: who waits at the gate, by container
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
+    token_life_s: float = 0.0  #: how long a service's HDFS token lives; 0: for ever
+    unreadable: str = ""  #: why the service could not be read, where that was tried
+    last_words: str = ""  #: what YARN says of its application's end, where that is news
 
 
 class Verb(StrEnum):
@@ -96,9 +104,11 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
     late = facts.now_s - record.since_s > gang_s
     if not facts.service_read:
-        return Step(record)
+        return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
-    if service is None or service.ended or not _has(service, record.components):
+    # Once a grant: what was made for this one is new, whatever the clocks say.
+    worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
+    if service is None or service.ended or worn or not _has(service, record.components):
         if late:
             return _give_back(record, facts, "its service does not run")
         return Step(record, (_MAKE,))
@@ -126,11 +136,14 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.LOST, why)
+        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
     if told:
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s), (_GATE,))
+    elif resumable and is_worn(facts, RENEW_AT):
+        leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=RENEWED)
+        return Step(leaving, (_GATE,))
     return Step(record)
 
 
@@ -139,7 +152,7 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.LOST, why)
+        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
     if record.stop_s is not None and facts.now_s > record.stop_s + record.grace_s + MARGIN_S:
         outcome = JobState.STOPPED if record.asked else JobState.LOST
         mark = _newest(record, told)
@@ -149,7 +162,9 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
 
 def _clearing(record: Record, facts: Facts) -> Step:
     if not facts.service_read:
-        return Step(record)
+        # Nobody answers for it any more: what its application holds is freed all the same.
+        stuck = facts.unreadable and facts.now_s - record.since_s > MARGIN_S
+        return Step(record, (_DESTROY,)) if stuck else Step(record)
     service = facts.service
     gone = service is None or service.ended
     if record.outcome.ended:
@@ -171,7 +186,7 @@ def _idle(record: Record, facts: Facts) -> Step:
     """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
     if facts.app is None or not facts.service_read:
         return Step(record)
-    if record.outcome.ended:
+    if record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED):
         return Step(record, (_DESTROY,))
     service = facts.service
     if service is not None and service.components and service.flexible and any(service.counts.values()):
@@ -217,9 +232,10 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
             outcome=JobState.STOPPED,
             exit_code=code,
         )
-        wanted = shapes.counts(record.components, dict(allocation))
-        return Step(formed, (Action(Verb.FLEX, wanted),) if shapes.covers(record.components, dict(allocation)) else ())
-    text = next((ack.text for ack in acks if ack.exit_code == code), "")
+        if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
+            return Step(formed)  # a new service is made as soon as the old one was looked at
+        return Step(formed, (Action(Verb.FLEX, shapes.counts(record.components, dict(allocation))),))
+    text = record.native or next((ack.text for ack in acks if ack.exit_code == code), "")
     return _clear(record, facts, JobState.STOPPED, text, exit_code=code, checkpoint=mark)
 
 
@@ -291,7 +307,9 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
         return ""
     service = facts.service
     if service is None or service.ended:
-        return "its YARN application was ended" if facts.app is None else ""
+        if facts.app is not None:
+            return ""
+        return f"its YARN application was ended: {facts.last_words or 'YARN does not say why'}"
     if not service.components or facts.app is None:
         return ""
     living = {each.container for each in living_instances(service)}
@@ -304,6 +322,17 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     if gone and (replaced or facts.app.gpus < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
+
+
+def killed_by_owner(record: Record, facts: Facts) -> bool:
+    """Whether its owner ended its application by YARN's own means: as good as `horae cancel`."""
+    found = re.search(r"killed by user ([^\s@]+)", facts.last_words)
+    return found is not None and found[1] == record.owner
+
+
+def is_worn(facts: Facts, share: float) -> bool:
+    """Whether the token of the job's service is older than this share of its life."""
+    return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
 
 
 def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:

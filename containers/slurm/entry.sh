@@ -67,7 +67,15 @@ case $role in
     exec runuser -u slurmrest -- slurmrestd -a rest_auth/jwt 0.0.0.0:6820
     ;;
   node)
-    for i in $(seq 0 15); do [ -e /dev/nvidia$i ] || mknod -m 666 /dev/nvidia$i c 1 3; done
+    # With cgroups, devices that exist nowhere: opening one fails as forbidden, or as absent where it was granted.
+    device() { [ -z "$CGROUPS" ] && echo 1 3 || echo 195 $1; }
+    for i in $(seq 0 15); do [ -e /dev/nvidia$i ] || mknod -m 666 /dev/nvidia$i c $(device $i); done
+    [ -z "$CGROUPS" ] || exec unshare --cgroup --mount bash -ec '
+      for each in freezer cpuset memory devices cpu cpuacct; do
+        umount -l /sys/fs/cgroup/$each
+        mount -t cgroup -o $each none /sys/fs/cgroup/$each
+      done
+      exec slurmd -D -N "$(hostname)"'
     exec slurmd -D -N "$(hostname)"
     ;;
   login)

@@ -72,6 +72,10 @@ class ArbiterBackend:
             {"what": what, "text": text, "remedy": remedy, "since_s": since_s}
             for what, (text, remedy, since_s) in status.alerts.items()
         ]
+        if status.stalled is not None:  # an alert that could not be journaled: the journal itself is what fails
+            remedy, since_s = "it acts again by itself once that is mended", wall_s - (status.looked_ago_s or 0.0)
+            text = f"nothing is done: {status.stalled}"
+            alerts.insert(0, {"what": "stalled", "text": text, "remedy": remedy, "since_s": since_s})
         return {
             "cluster": status.cluster,
             "now_s": wall_s,

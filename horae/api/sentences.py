@@ -50,7 +50,9 @@ def _seen(data: Data) -> str:
     mark = data.get("checkpoint")
     kept = f", checkpoint at step {mark['step']:g}" if mark and state in ("stopped", "lost") else ""
     blocked = f"; the cluster does not let it run: {data['blocked']['text']}" if data.get("blocked") else ""
-    return f"{state}{held}{start}{code}{kept}{blocked}"
+    said = str(data.get("native") or "")
+    words = f" ({said})" if state in ("stopped", "lost") and said.lower() != state and said else ""
+    return f"{state}{held}{start}{code}{kept}{blocked}{words}"
 
 
 def _decided(data: Data) -> str:

@@ -47,6 +47,7 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "since_s": record.since_s + wall_s - now_s,
         "ended_s": row.ended_s,
         "ran_s": row.ran_s,
+        "time_left_s": row.time_left_s,
         "waited_s": row.waited_s,
         "attained": dict(row.attained),
         "step": done,

@@ -126,7 +126,7 @@ class Desk:
                 remedy="cancel it, or let it run",
             )
         self._needs_hands(record)
-        self._core.write([events.held(job, caller.user, why or f"held by {caller.user}")], durable=True)
+        self._core.write([events.held(job, caller.user, why)], durable=True)
         self._core.wake()
 
     def unhold(self, job: JobId, caller: Caller) -> None:

@@ -18,6 +18,8 @@ from policy.model import GpuRange, Gpus, GpuType, NodeName, Seconds
 
 #: A checkpoint alone is worth an event this often.
 CHECKPOINT_EVENT_S = 60.0
+#: A time limit that moved by less is the same: clusters keep limits in minutes, and count from another moment.
+LIMIT_EVENT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ def _compare(
                 job.id, job.spec, tenant=_tenant(job.spec), app=_app(job.spec, job.id), owner=job.spec.owner
             )
         )
-    if record.shown and record.missing_since_s is None and not _differs(record, job):
+    if record.shown and record.missing_since_s is None and not _differs(record, job, now_s):
         return drafts
     drafts.append(_seen(record, job, observation, types, now_s))
     if job.state.ended:
@@ -98,7 +100,7 @@ def _compare(
     return drafts
 
 
-def _differs(record: JobRecord, job: ObservedJob) -> bool:
+def _differs(record: JobRecord, job: ObservedJob, now_s: Seconds) -> bool:
     blocked = (record.blocked or {}).get("kind"), (record.blocked or {}).get("text")
     shown = (job.blocked.kind.value, job.blocked.text) if job.blocked is not None else (None, None)
     return (
@@ -109,7 +111,15 @@ def _differs(record: JobRecord, job: ObservedJob) -> bool:
         or record.native != job.native
         or blocked != shown
         or _newer(record.checkpoint, job.checkpoint)
+        or _limit_moved(record.cluster_left_at(now_s), job.time_left_s)
     )
+
+
+def _limit_moved(known_s: Seconds | None, shown_s: Seconds | None) -> bool:
+    """Somebody gave it another time limit; clocks and reads differ by less."""
+    if known_s is None or shown_s is None:
+        return (known_s is None) != (shown_s is None)
+    return abs(known_s - shown_s) >= LIMIT_EVENT_S
 
 
 def _newer(known: CheckpointMark | None, shown: CheckpointMark | None) -> bool:
@@ -147,6 +157,7 @@ def _seen(
         checkpoint=job.checkpoint,
         blocked=blocked,
         native=job.native,
+        time_left_s=job.time_left_s,
     )
 
 

@@ -58,6 +58,8 @@ def page(answer: dict[str, Any]) -> Text:
         where = f" on {forms.allocation(answer['target'])}" if wanted else ""
         text.append(f"\n{'is to have':<9} {_gpus(wanted)}{where}")
     text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {answer['starts']} starts")
+    if answer["time_left_s"] is not None:
+        text.append(f", {forms.duration(answer['time_left_s'])} left of its time limit")
     if answer["step"] and answer["total"]:
         text.append(f", {answer['step'] / answer['total']:.0%} done")
     for cause in answer["causes"]:

@@ -6,6 +6,7 @@ for more. A rank that dies breaks the star for all at once, and the supervisor e
 """
 
 import array
+import contextlib
 import socket
 import struct
 import time
@@ -14,11 +15,18 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 from .environment import Environment
 
 _HEADER = struct.Struct("!Q")
-_HELLO = b"horae-ranks-1 "
+_HELLO = b"horae-ranks-2 "
+_FORMED, _LEAVE = b"formed", b"leave"  #: rank 0's word to those that joined
+_LOOK_S = 0.2  #: so often somebody who waits for others looks whether it is asked to leave
+_ALONE_S = 3.0  #: so long a rank that is asked to leave goes on looking for rank 0: one that joins leaves with all
 
 
 class RankLost(ConnectionError):
     """Another rank of the gang is gone."""
+
+
+class NotFormed(Exception):
+    """The gang was asked to leave before it stood, so that nobody waits for ranks that will never come."""
 
 
 class Alone:
@@ -44,17 +52,22 @@ class Alone:
 
 
 class Star:
-    """All ranks of a gang, each call made by all of them in the same order."""
+    """All ranks of a gang, each call made by all of them in the same order.
 
-    def __init__(self, environment: Environment, patience_s: float = 300.0) -> None:
+    Raises RankLost when the gang does not form in time, NotFormed when `asked` says first that it is to leave.
+    """
+
+    def __init__(
+        self, environment: Environment, patience_s: float = 300.0, asked: Callable[[], bool] = lambda: False
+    ) -> None:
         self.rank = environment.rank
         self.world = environment.world
         self._peers: List[socket.socket] = []  # on rank 0: peer of rank i + 1; elsewhere: rank 0
         hello = _HELLO + environment.gang.encode()
         if self.rank == 0:
-            self._accept(environment, hello, patience_s)
+            self._accept(environment, hello, patience_s, asked)
         else:
-            self._connect(environment, hello, patience_s)
+            self._connect(environment, hello, patience_s, asked)
 
     # --- the calls ----------------------------------------------------------------------------------------
 
@@ -101,7 +114,7 @@ class Star:
             _send(peer, result)
         return result
 
-    def _accept(self, environment: Environment, hello: bytes, patience_s: float) -> None:
+    def _accept(self, environment: Environment, hello: bytes, patience_s: float, asked: Callable[[], bool]) -> None:
         deadline = time.monotonic() + patience_s
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -111,12 +124,17 @@ class Star:
             server.listen(environment.world)
             joined: List[Optional[socket.socket]] = [None] * (environment.world - 1)
             while None in joined:
-                missing = [i + 1 for i, peer in enumerate(joined) if peer is None]
-                server.settimeout(max(0.01, deadline - time.monotonic()))
+                if asked():
+                    _dismiss(server, hello, environment.world, [peer for peer in joined if peer is not None])
+                    raise NotFormed
+                if time.monotonic() > deadline:
+                    missing = [i + 1 for i, peer in enumerate(joined) if peer is None]
+                    raise RankLost("ranks %s did not come within %g s" % (missing, patience_s))
+                server.settimeout(_LOOK_S)
                 try:
                     peer, _address = server.accept()
                 except socket.timeout:
-                    raise RankLost("ranks %s did not come within %g s" % (missing, patience_s)) from None
+                    continue
                 rank = _welcome(peer, hello, environment.world)
                 if rank is None or joined[rank - 1] is not None:
                     peer.close()  # a stranger on our port
@@ -125,28 +143,62 @@ class Star:
             self._peers = [peer for peer in joined if peer is not None]
         for peer in self._peers:
             _ready(peer)
+            _send(peer, _FORMED)
 
-    def _connect(self, environment: Environment, hello: bytes, patience_s: float) -> None:
+    def _connect(self, environment: Environment, hello: bytes, patience_s: float, asked: Callable[[], bool]) -> None:
         deadline = time.monotonic() + patience_s
-        pause = 0.005
+        pause, asked_at = 0.005, time.monotonic()
         while True:
             try:
                 peer = socket.create_connection((environment.address, environment.port), timeout=5.0)
                 break
             except OSError as error:
+                if asked():
+                    deadline = min(deadline, asked_at + _ALONE_S)
+                    if time.monotonic() > deadline:
+                        raise NotFormed from None
+                else:
+                    asked_at = time.monotonic()
                 if time.monotonic() > deadline:
                     raise RankLost("rank 0 did not come within %g s: %s" % (patience_s, error)) from None
                 time.sleep(pause)
                 pause = min(0.1, pause * 1.5)
         _ready(peer)
         _send(peer, hello + b" %d" % self.rank)
+        try:
+            formed = _receive(peer, limit=16) == _FORMED
+        except RankLost:
+            if not asked():
+                raise
+            formed = False
+        if not formed:
+            peer.close()
+            raise NotFormed
         self._peers = [peer]
 
 
-def connect(environment: Optional[Environment] = None) -> Any:
-    """The gang this process belongs to: `Alone` or a connected `Star`. Raises RankLost when it does not form."""
+def connect(environment: Optional[Environment] = None, asked: Callable[[], bool] = lambda: False) -> Any:
+    """The gang this process belongs to: `Alone` or a connected `Star`. Raises as `Star` does."""
     found = environment or Environment()
-    return Alone() if found.world == 1 else Star(found)
+    return Alone() if found.world == 1 else Star(found, asked=asked)
+
+
+def _dismiss(server: socket.socket, hello: bytes, world: int, joined: "Sequence[socket.socket]") -> None:
+    """Tell all that came, those at the door too, that there will be no gang."""
+    here = list(joined)
+    server.settimeout(0.0)
+    with contextlib.suppress(OSError):  # until nobody waits
+        while True:
+            peer, _address = server.accept()
+            if _welcome(peer, hello, world) is None:
+                peer.close()
+            else:
+                here.append(peer)
+    for peer in here:
+        _ready(peer)
+        with contextlib.suppress(RankLost):  # it has left already
+            _send(peer, _LEAVE)
+        peer.close()
 
 
 def _welcome(peer: socket.socket, hello: bytes, world: int) -> Optional[int]:

@@ -24,7 +24,7 @@ from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
 from .checkpoints import Superseded
 from .environment import Environment
 from .progress import Progress, say
-from .ranks import connect
+from .ranks import NotFormed, connect
 from .saving import Saver, fence
 from .stopping import StopRequest, ignore_from_now_on
 from .stores import open_store
@@ -114,7 +114,7 @@ class Training:
             micro_batches(range(global_batch), 0, self.environment.world)
         self._every_s, self._every_steps = checkpoint_every_s, checkpoint_every_steps
         self.sampler = None if samples is None else Sampler(samples, seed, shuffle)
-        self.group = group if group is not None else connect(self.environment)
+        self.group = group if group is not None else self._gang()
         self._saver: Optional[Saver] = None
         place = checkpoint or self.environment.checkpoint
         if place is not None and save is not None and load is not None:
@@ -132,6 +132,15 @@ class Training:
         self._next_fence = 0.0
         self._next_agreement = 1
         self._resumed = False
+
+    def _gang(self) -> Any:
+        """Raises Stopped when the job is to leave before its ranks have found each other."""
+        try:
+            return connect(self.environment, self._request.asked)
+        except NotFormed:
+            ignore_from_now_on()
+            say("asked to leave before all ranks had come")
+            raise Stopped(protocol.EXIT_STOPPED) from None
 
     # --- the loop -----------------------------------------------------------------------------------------
 

@@ -198,6 +198,7 @@ def seen(
     checkpoint: CheckpointMark | None = None,
     blocked: Mapping[str, Any] | None = None,
     native: str = "",
+    time_left_s: Seconds | None = None,
 ) -> Draft:
     """`since_s`: when it came into this state, never before the last change that was seen."""
     data: dict[str, Any] = {
@@ -215,6 +216,8 @@ def seen(
         data["blocked"] = dict(blocked)
     if native:
         data["native"] = native
+    if time_left_s is not None:
+        data["time_left_s"] = time_left_s
     return Draft(Kind.SEEN, data, job=job)
 
 

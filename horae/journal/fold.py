@@ -121,12 +121,12 @@ def _cancel_asked(ledger: Ledger, event: Event) -> None:
 
 def _held(ledger: Ledger, event: Event) -> None:
     if (record := _job(ledger, event)) is not None:
-        record.hold_why, record.hold_by = event.data["text"], event.data["by"]
+        record.hold_why = ": ".join(filter(None, (f"held by {event.data['by']}", event.data["text"])))
 
 
 def _unheld(ledger: Ledger, event: Event) -> None:
     if (record := _job(ledger, event)) is not None:
-        record.hold_why, record.hold_by = None, ""
+        record.hold_why = None
 
 
 def _mode(ledger: Ledger, event: Event) -> None:
@@ -165,6 +165,7 @@ def _seen(ledger: Ledger, event: Event) -> None:
     record.since_s = since_s
     record.exit_code, record.native = data.get("exit_code"), data.get("native", "")
     record.blocked = data.get("blocked")
+    record.cluster_left_s, record.cluster_left_at_s = data.get("time_left_s"), event.at_s
     if "checkpoint" in data:
         record.checkpoint = restore(CheckpointMark, data["checkpoint"])
 

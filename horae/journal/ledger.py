@@ -62,7 +62,6 @@ class JobRecord:
     cancel_by: str = ""
     cancel_sent_s: Seconds | None = None
     hold_why: str | None = None
-    hold_by: str = ""
     released: bool = False
     losses: int = 0  #: starts in a row that the cluster ended
     down_s: Seconds = 0.0  #: when it was last lost
@@ -79,6 +78,8 @@ class JobRecord:
     attained: dict[GpuType, GpuSeconds] = field(default_factory=dict)
     ran_s: Seconds = 0.0
     charged_s: Seconds = 0.0
+    cluster_left_s: Seconds | None = None  #: of the time limit that the cluster keeps, when it was last seen
+    cluster_left_at_s: Seconds = 0.0
 
     # measured; the plain form of `horae.arbiter.profiles.Measurement`
     measured: dict[str, Any] = field(default_factory=dict)
@@ -119,6 +120,19 @@ class JobRecord:
 
     def ran_at(self, now_s: Seconds) -> Seconds:
         return self.ran_s + (max(now_s - self.charged_s, 0.0) if self.state is JobState.RUNNING else 0.0)
+
+    def cluster_left_at(self, now_s: Seconds) -> Seconds | None:
+        """Of the time limit that the cluster keeps; None: it keeps none."""
+        if self.cluster_left_s is None:
+            return None
+        passed_s = now_s - self.cluster_left_at_s if self.state is JobState.RUNNING else 0.0
+        return max(self.cluster_left_s - passed_s, 0.0)
+
+    def time_left_at(self, now_s: Seconds) -> Seconds | None:
+        """Running time left, over all its starts, of its own limit and of the cluster's; None: there is no limit."""
+        own = self.spec.time_limit_s
+        limits = (None if own is None else max(own - self.ran_at(now_s), 0.0), self.cluster_left_at(now_s))
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ class JobRow:
     submitted_s: Seconds  #: wall time
     waited_s: Seconds | None  #: since it was submitted, while it waits for its first start
     ran_s: Seconds
+    time_left_s: Seconds | None  #: running time left of its time limit; None: no limit
     attained: Mapping[GpuType, GpuSeconds]
     done: float
     total: float | None
@@ -68,6 +69,7 @@ def job_row(record: JobRecord, now_s: Seconds) -> JobRow:
         submitted_s=record.submitted_wall_s,
         waited_s=None if record.started_s is not None or not record.live else max(now_s - record.submitted_s, 0.0),
         ran_s=record.ran_at(now_s) if record.live else record.ran_s,
+        time_left_s=record.time_left_at(now_s) if record.live else None,
         attained=record.attained_at(now_s) if record.live else dict(record.attained),
         done=done,
         total=total,

@@ -19,6 +19,7 @@ from slurm_plugin.clients.base import Operation
 from slurm_plugin.clients.command_reading import (
     JOB_FIELDS,
     NODE_FIELDS,
+    ahead_of,
     exit_codes,
     format_of,
     is_uneven,
@@ -79,7 +80,9 @@ class CommandClient:
         return node_rows_of(self._read("sinfo", ["-h", "-N", *where, "-O", format_of(NODE_FIELDS)]))
 
     def facts(self) -> Facts:
-        settings = settings_of(self.ask("show config"))
+        asked_s = time.time()
+        text = self.ask("show config")
+        ahead_s, settings = ahead_of(text, asked_s, time.time()), settings_of(text)
         partitions = re.findall(r"^PartitionName=(\S+)", self.ask("show partition"), re.MULTILINE)
         try:
             topology = self.ask("show topology")
@@ -99,6 +102,7 @@ class CommandClient:
             racks=racks_of(topology),
             requests=self._limit(settings),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
+            ahead_s=ahead_s,
         )
 
     def _limit(self, settings: Mapping[str, str]) -> tuple[float, float] | None:
@@ -115,10 +119,6 @@ class CommandClient:
     def account(self) -> str:
         """Whose rights the commands have: on their host, behind their prefix."""
         return self._transport.run(["id", "-un"], self._timeout_s).out.strip()
-
-    def clock(self) -> float:
-        """The time on the commands' host."""
-        return float(self._transport.run(["date", "+%s"], self._timeout_s).out.strip() or 0)
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         """Last state word and exit code, from slurmdbd, of jobs that slurmctld forgot: {id: (state, code)}."""

@@ -158,6 +158,17 @@ def settings_of(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+#: Slurm's stamps are whole seconds, and its answer took some time
+_TOGETHER_S = 3.0
+
+
+def ahead_of(text: str, asked_s: float, answered_s: float) -> float:
+    """How far slurmctld's clock is before ours, by the time that `scontrol show config` begins with; 0 when near."""
+    found = re.match(r"Configuration data as of (\d+)", text.strip())
+    away_s = float(found[1]) + 0.5 - (asked_s + answered_s) / 2 if found else 0.0
+    return away_s if abs(away_s) > _TOGETHER_S + answered_s - asked_s else 0.0
+
+
 def exit_codes(text: str) -> Iterable[int]:
     for part in text.split(","):
         low, _, high = part.strip().partition("-")

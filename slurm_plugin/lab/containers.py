@@ -50,7 +50,8 @@ class ContainerSlurm(DockedLab):
         self._run(network, "ctl", image, ["ctl"], {"WITH_DBD": "1"}, shared)
         self._run(network, "rest", image, ["rest"], mounts=shared)
         for node, _, _ in request.node_kinds():
-            self._run(network, node, image, ["node"], mounts=shared)
+            env, rights = self._confined(request)
+            self._run(network, node, image, ["node"], env, shared, **rights)
         self._wait_idle(request.nodes)
         self._accounts()
         return self.status()
@@ -94,6 +95,16 @@ class ContainerSlurm(DockedLab):
         return demo(self)
 
     # --- how ---
+
+    def _confined(self, request: LabRequest) -> tuple[dict[str, str], Mapping[str, Any]]:
+        """Environment and rights of a node's container. Raises BadInput where Slurm cannot make cgroups in it."""
+        if "proctrack/cgroup" not in request.options.get("isolation", ""):
+            return {}, {}
+        version = str(self.client.info().get("CgroupVersion"))
+        if version != "1":
+            raise BadInput(f"Docker has cgroups of version {version} here, the lab makes those of version 1",
+                           where="isolation", remedy="leave it out: jobs are then not confined")  # fmt: skip
+        return {"CGROUPS": "1"}, settings.CGROUP_RIGHTS
 
     def _configure(self, request: LabRequest) -> None:
         folder = self.folder

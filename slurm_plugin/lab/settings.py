@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from ClusterShell.NodeSet import NodeSet
 
@@ -16,6 +17,21 @@ from horae.lab import LabRequest, containers
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 CPUS, MEMORY_MB = 16, 64000
 NO_CGROUPS = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none"
+#: jobs confined as sites do it: GPUs that were not granted cannot be opened, memory has an end; a prolog before each
+#: start. Cores are not confined, for nodes claim more than their host has.
+CGROUPS = (
+    "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\nJobAcctGatherType=jobacct_gather/cgroup\n"
+    "PrologFlags=Alloc,X11"
+)
+CGROUP_CONF = "CgroupPlugin=cgroup/v1\nConstrainCores=no\nConstrainDevices=yes\nConstrainRAMSpace=yes\n"
+#: what a node's container needs for that, short of --privileged: mounting its own cgroups, and devices as GPUs
+GPU_MAJOR = 195
+CGROUP_RIGHTS: Mapping[str, Any] = {
+    "cap_add": ["SYS_ADMIN"],
+    "security_opt": ["seccomp=unconfined", "apparmor=unconfined"],
+    # one by one: Slurm could take none of them out of a rule for all
+    "device_cgroup_rules": [f"c {GPU_MAJOR}:{number} rwm" for number in range(16)],
+}
 #: a start within a second of the release, as small clusters are set
 SWIFT = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\nPriorityType=priority/basic"
 

@@ -23,6 +23,7 @@ squeue -h -a -r -t all -O "JobArrayID:|,State:|,admin_comment:|" | awk -F'|' '
       share = int((gpus + nodes - 1) / nodes)
       shape = sprintf(" NumNodes=%d-%d NumTasks=%d CpusPerTask=%d NumCPUs=%d Gres=gpu:%d", nodes, nodes, nodes, each, nodes * each, share)
     }
+    printf "update jobid=%s SiteFactor=0\n", $1
     printf "update jobid=%s StartTime=now ReqNodeList=%s\n", $1, shape
     printf "release %s\n", $1
   }

@@ -22,7 +22,7 @@ from horae.spec import JobSpec
 from policy.model import BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
@@ -153,3 +153,15 @@ def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> Non
     while not holds():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
         time.sleep(0.05)
+
+
+def kill_container(container: str) -> None:
+    """Everything that runs in it, at once."""
+    found = list(processes_of(f"/{container}"))
+    assert found, f"nothing runs in {container}"
+    for pid in found:
+        processes.kill(pid)
+
+
+def workers(port: YarnCluster, job: str) -> list[str]:
+    return [each.name for each in port.files.read(job, 0.0).record.workers]  # type: ignore[union-attr]

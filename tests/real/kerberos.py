@@ -12,8 +12,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,11 @@ from typing import Any
 import pytest
 import requests
 
+from horae.lab import LabRequest, default_folder
+from policy.model import EMPTY
+from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.lab import private, settings
+from yarn_bridge.options import Options, parse_options
 from yarn_bridge.spnego import Spnego
 
 REALM = "LAB"
@@ -94,8 +98,41 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def secure(kdc: Kdc, patch: pytest.MonkeyPatch) -> None:
-    """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice."""
+@contextmanager
+def secured(kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY) -> Iterator[Options]:
+    """A cluster of two nodes under Kerberos, homes for alice and carol, a keytab in alice's; the bridge's options.
+
+    `hdfs`: settings that hdfs-site.xml gets on top.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        secure(kdc, patch, hdfs)
+        lab = private.PrivateHadoop(folder, default_folder() / "hadoop")
+        try:
+            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
+            keytab = kdc.keytab("horae", "horae")
+            who = {"auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
+            found = parse_options({**lab.facts(), **who})
+            _home(found, kdc)
+            yield found
+        finally:
+            lab.down()
+
+
+def _home(options: Options, kdc: Kdc) -> None:
+    """Homes for alice and carol, as HDFS's administrator makes them, and in alice's her services' keytab."""
+    administrator = replace(options, principal=f"hdfs/lab@{REALM}", keytab=str(kdc.folder / "hdfs.keytab"), user="hdfs")
+    hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
+    for owner in ("alice", "carol"):
+        hdfs.make_folder(f"/user/{owner}")
+        hdfs._client.set_owner(f"/user/{owner}", owner=owner)
+    keytab = kdc.keytab("alice", "alice/horae")
+    mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
+    mine.write("/user/alice/horae.keytab", keytab.read_bytes())
+    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
+
+
+def secure(kdc: Kdc, patch: pytest.MonkeyPatch, more_hdfs: Mapping[str, str] = EMPTY) -> None:
+    """From now on a lab that is made is under Kerberos, with `horae` as the bridge that may act for alice and carol."""
     keys = {name: kdc.keytab(name, f"{name}/lab") for name in ("hdfs", "dn", "rm", "nm")}
     secret = kdc.folder / "secret"
     secret.write_text("a secret of the lab")
@@ -115,13 +152,14 @@ def secure(kdc: Kdc, patch: pytest.MonkeyPatch) -> None:
             "hadoop.http.authentication.kerberos.keytab": str(http),
             "hadoop.http.authentication.signature.secret.file": str(secret),
             "hadoop.proxyuser.horae.hosts": "*",
-            "hadoop.proxyuser.horae.users": "alice",
+            "hadoop.proxyuser.horae.users": "alice,carol",
             "hadoop.proxyuser.rm.hosts": "*",
             "hadoop.proxyuser.rm.groups": "*",
         }
 
     def with_hdfs(site: settings.Site) -> dict[str, str]:
         return hdfs(site) | {
+            **more_hdfs,
             "dfs.block.access.token.enable": "true",
             "ignore.secure.ports.for.testing": "true",
             "dfs.namenode.kerberos.principal": f"hdfs/lab@{REALM}",
@@ -172,7 +210,7 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
         _tool(tool)
     kdc = Kdc(folder, free_port())
     kdc.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     try:
         while True:
             with suppress(OSError):

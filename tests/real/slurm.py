@@ -21,6 +21,7 @@ import pytest
 from horae.lab import LabRequest, processes
 from horae.lab.engine import engine as docker_engine
 from policy.model import BadInput
+from slurm_plugin.lab import settings
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
 from slurm_plugin.lab.pyslurm import with_pyslurm
@@ -152,7 +153,7 @@ def _slurmd_start(cluster: RealSlurm, name: str) -> str:
     return text.partition("SlurmdStartTime=")[2].split()[0]
 
 
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 30.0) -> None:
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
@@ -169,7 +170,7 @@ def fresh_partition(cluster: RealSlurm) -> str:
 def clear_partition(cluster: RealSlurm, partition: str) -> None:
     """End every job in it and wait until its nodes are free."""
     cluster.run("scancel", "-p", partition)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while cluster.run("squeue", "-h", "-p", partition, "-t", "PD,R,CG,CF,S,SE"):
         assert time.monotonic() < deadline, "jobs of the test do not end"
         cluster.run("scancel", "-p", partition)
@@ -237,10 +238,35 @@ SITE = {
 }
 
 
-@pytest.fixture(scope="session")
-def slurm_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
-    made = containers_of("24.11", tmp_path_factory.mktemp("slurmsite"), "s", SITE)
+#: The same with jobs confined to what they were granted, a prolog that takes its time, and memory that counts.
+CONFINED = {
+    **SITE,
+    "select": "CR_Core_Memory",
+    "isolation": settings.CGROUPS,
+    "cgroup.conf": settings.CGROUP_CONF,
+    "slurm.conf": "DefMemPerCPU=500\nProlog=/etc/slurm/prolog.sh\n",
+}
+
+
+def _limited(made: Containers) -> Containers:
+    """Whom the site limits, and to what."""
     for words in ("add qos two MaxTRESPerUser=gres/gpu=2", "modify user alice set qos+=two"):
         made.run("sacctmgr", "-i", *words.split())
+    return made
+
+
+@pytest.fixture(scope="session")
+def slurm_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = _limited(containers_of("24.11", tmp_path_factory.mktemp("slurmsite"), "s", SITE))
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
+def slurm_confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]:
+    made = _limited(containers_of("24.11", tmp_path_factory.mktemp("slurmconf"), "c", CONFINED))
+    prolog = made.lab.folder / "etc/prolog.sh"
+    prolog.write_text("#!/bin/sh\nwhile [ -e /shared/prolog-waits ]; do sleep 0.1; done\n")
+    prolog.chmod(0o755)
     yield made
     made.down()

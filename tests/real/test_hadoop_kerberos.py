@@ -13,17 +13,15 @@ from typing import Any
 import pytest
 
 from horae.doctor import Verdict
-from horae.lab import LabRequest, default_folder
 from horae.port import FixConfiguration, JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.real.hadoop import wait_for
-from tests.real.kerberos import REALM, Kdc, running_kdc, secure
+from tests.real.kerberos import REALM, Kdc, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
-from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.options import Options, parse_options
+from yarn_bridge.options import Options
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
 from yarn_bridge.site.doctor import examine
@@ -50,31 +48,8 @@ def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
 
 @pytest.fixture(scope="module")
 def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
-    with pytest.MonkeyPatch.context() as patch:
-        secure(kdc, patch)
-        lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopkrb-"), default_folder() / "hadoop")
-        try:
-            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
-            keytab = kdc.keytab("horae", "horae")
-            found = parse_options(
-                {**lab.facts(), "auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
-            )
-            home(found, kdc)
-            yield found
-        finally:
-            lab.down()
-
-
-def home(options: Options, kdc: Kdc) -> None:
-    """A home for alice, as HDFS's administrator makes it, and her service's keytab in it."""
-    administrator = replace(options, principal=f"hdfs/lab@{REALM}", keytab=str(kdc.folder / "hdfs.keytab"), user="hdfs")
-    hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
-    hdfs.make_folder("/user/alice")
-    hdfs._client.set_owner("/user/alice", owner="alice")
-    keytab = kdc.keytab("alice", "alice/horae")
-    mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
-    mine.write("/user/alice/horae.keytab", keytab.read_bytes())
-    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
+    with secured(kdc, tmp_path_factory.mktemp("hadoopkrb-")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -184,20 +159,45 @@ def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
     assert "7.0 days" in found["token lifetime"].text
 
 
-def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> None:
-    """Through the adapter: started, stopped at a checkpoint, resumed with more GPUs, cancelled."""
-    shutil.copy(TRAINER, tmp_path / "trainer.py")
-    tmp_path.chmod(0o755)
+def job_of(owner: str, options: Options, folder: Path) -> JobSpec:
+    shutil.copy(TRAINER, folder / "trainer.py")
+    folder.chmod(0o755)
     url = options.webhdfs[0].replace("http:", "webhdfs:")
-    spec = JobSpec(
+    return JobSpec(
         name="krb",
-        command=(sys.executable, str(tmp_path / "trainer.py"), "trains"),
+        command=(sys.executable, str(folder / "trainer.py"), "trains"),
         gpus=GpuRange(requested=1, min=1, max=4),
-        owner="alice",
-        checkpoint=f"{url}/user/alice/krb-checkpoints",
+        owner=owner,
+        checkpoint=f"{url}/user/{owner}/krb-checkpoints",
         memory_per_gpu=256 << 20,
         grace_s=30.0,
     )
+
+
+def test_a_job_whose_owner_has_no_keytab_is_not_begun(
+    manager: ResourceManager, options: Options, tmp_path: Path
+) -> None:
+    """YARN would run its workers and then answer no question about them, nor resize them."""
+    port = YarnCluster(options)
+    try:
+        port.claim("the arbiter")
+        port.submit("keyless", job_of("carol", options, tmp_path))
+        port.observe()
+        with pytest.raises(FixConfiguration, match=r"no keytab /user/carol/horae.keytab.*mode 600"):
+            port.start("keyless", {"n1": 1}, 1)
+        (seen,) = [each for each in port.observe().jobs if each.id == "keyless"]
+        assert seen.state is JobState.QUEUED
+        assert seen.blocked is not None
+        assert "/user/carol/horae.keytab" in seen.blocked.text
+        assert manager.apps(user="carol") == []
+        port.cancel("keyless")
+    finally:
+        port.close()
+
+
+def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> None:
+    """Through the adapter: started, stopped at a checkpoint, resumed with more GPUs, cancelled."""
+    spec = job_of("alice", options, tmp_path)
     port = YarnCluster(options)
     try:
         port.claim("the arbiter")

@@ -6,55 +6,18 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.contract.harness import starts_in, steps_in
+from tests.real.serving import arbiter, trainer
 from tests.real.slurm import Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.real
 
 STEPS = 250
-TRAINER = f"""import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
-                             log_every_s=0.0):
-    time.sleep(0.05)
-    done[0] += 1
-    step.report(1.0 / done[0])
-"""
-
-
-@contextmanager
-def arbiter(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`horae serve`, as a process of its own."""
-    log = (folder / "serve.log").open("ab")
-    argv = [
-        sys.executable,
-        "-c",
-        "from horae.cli import main; raise SystemExit(main())",
-        "serve",
-        str(folder / "config.yaml"),
-    ]
-    process = subprocess.Popen(argv, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(20)
-        log.close()
 
 
 def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
@@ -73,7 +36,7 @@ def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
     }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     here, there = private_slurm.shared()
-    (here / f"{partition}.py").write_text(TRAINER)
+    (here / f"{partition}.py").write_text(trainer(STEPS))
 
     def submit(name: str) -> str:
         script = (

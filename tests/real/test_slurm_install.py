@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,16 +21,15 @@ from slurm_plugin import connect
 from slurm_plugin.lab.private import PrivateSlurm
 from slurm_plugin.site.doctor import checks
 from tests.contract.harness import steps_in
+from tests.real.serving import HORAE, arbiter, trainer
 from tests.real.slurm import (
     CACHE,
-    ROOT,
     Private,
     clear_partition,
     fresh_partition,
     private_slurm,  # noqa: F401 - a fixture
     wait_for,
 )
-from tests.real.test_slurm_killed import TRAINER
 
 pytestmark = pytest.mark.real
 
@@ -73,7 +71,7 @@ def bare(tmp_path: Path) -> Iterator[PrivateSlurm]:
 
 
 def horae(*words: str) -> str:
-    argv = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())", *words]
+    argv = [*HORAE, *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -176,26 +174,21 @@ def test_a_submission_wakes_an_arbiter_that_would_not_look_for_an_hour(
     }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     here, there = private_slurm.shared()
-    (here / f"{partition}.py").write_text(TRAINER)
-    argv = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())", "serve"]
-    log = (tmp_path / "serve.log").open("ab")
-    process = subprocess.Popen([*argv, str(tmp_path / "config.yaml")], stdout=log, stderr=log, cwd=ROOT)
+    (here / f"{partition}.py").write_text(trainer(150))
     try:
-        beat = private_slurm.lab.spool / "heartbeat"
-        wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text(), 60)
-        out = here / f"{partition}-w.out"
-        words = ["submit", "-g", "1:4", "-c", f"{there}/{partition}-w", f"--sbatch=--partition={partition}"]
-        words += [f"--sbatch=--output={out}", "--", "python3", f"{there}/{partition}.py"]
-        environment = {**os.environ, **private_slurm.lab.env(), "HORAE_EXEC": private_slurm.tool()}
-        done = subprocess.run(
-            [*argv[:-1], *words], env=environment, cwd=here, check=True, capture_output=True, text=True
-        )
-        number = done.stdout.split()[-1]
-        assert "horae:min=1,max=4" in private_slurm.run("scontrol", "show", "job", number)
-        wait_for("it trains", lambda: out.exists() and len(steps_in(out.read_bytes())) > 3, 120)
+        with arbiter(tmp_path):
+            beat = private_slurm.lab.spool / "heartbeat"
+            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text(), 60)
+            out = here / f"{partition}-w.out"
+            words = ["submit", "-g", "1:4", "-c", f"{there}/{partition}-w", f"--sbatch=--partition={partition}"]
+            words += [f"--sbatch=--output={out}", "--", "python3", f"{there}/{partition}.py"]
+            environment = {**os.environ, **private_slurm.lab.env(), "HORAE_EXEC": private_slurm.tool()}
+            done = subprocess.run(
+                [*HORAE, *words], env=environment, cwd=here, check=True, capture_output=True, text=True
+            )
+            number = done.stdout.split()[-1]
+            assert "horae:min=1,max=4" in private_slurm.run("scontrol", "show", "job", number)
+            wait_for("it trains", lambda: out.exists() and len(steps_in(out.read_bytes())) > 3, 120)
     finally:
-        process.terminate()
-        process.wait(30)
-        log.close()
         clear_partition(private_slurm, partition)
         print((tmp_path / "serve.log").read_text()[-2000:])

@@ -14,24 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import starts_in, steps_in
+from tests.real.serving import trainer
 from tests.real.slurm import ROOT, Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.real
 
 STEPS = 150
-TRAINER = f"""import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
-                             log_every_s=0.0):
-    time.sleep(0.05)
-    done[0] += 1
-    step.report(1.0 / done[0])
-"""
 
 
 class Story:
@@ -47,13 +35,14 @@ class Story:
             "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         }
         (folder / "config.json").write_text(json.dumps(config))
-        (slurm.shared()[0] / f"{self.partition}.py").write_text(TRAINER)
+        (slurm.shared()[0] / f"{self.partition}.py").write_text(trainer(STEPS))
         self.jobs: dict[str, str] = {}
 
     def submit(self, name: str) -> None:
         there, word = self.slurm.shared()[1], f"--comment=horae:min=1,max=8,app={name},iters={STEPS}"
         base = f"{there}/{self.partition}"
-        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py\n"
+        how = " patient" if name == "a" else ""
+        script = f"#!/bin/bash\nexec {self.slurm.tool()} --checkpoint {base}-{name} -- python3 {base}.py{how}\n"
         self.jobs[name] = self.slurm.submit(
             script, f"--partition={self.partition}", "--gres=gpu:1", word, f"--output={base}-{name}.out",
             "--open-mode=append",
@@ -63,7 +52,7 @@ class Story:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         argv = [sys.executable, "-m", "tests.real.mortal_slurm", str(self.folder / "config.json"), "2", boundary]
         log = (self.folder / "arbiter.log").open("a")
-        return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        return subprocess.Popen(argv, env=environment, stdout=log, stderr=log, text=True)
 
     def log(self, name: str) -> bytes:
         path = self.slurm.shared()[0] / f"{self.partition}-{name}.out"
@@ -82,7 +71,6 @@ class Story:
             """A dead arbiter has a successor."""
             nonlocal process
             if process.poll() == -signal.SIGKILL:
-                process.communicate()
                 process = self.serve(following.pop(0))
             assert process.poll() in {None, 0}, (self.folder / "arbiter.log").read_text()[-3000:]
 
@@ -99,7 +87,7 @@ class Story:
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait()
             clear_partition(self.slurm, self.partition)
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from horae.config import Config
 from horae.port import BlockKind, JobState
 from slurm_plugin import connect
 from tests.contract.driver import Driver
-from tests.real.slurm import Containers, slurm_site, wait_for  # noqa: F401 - a fixture
+from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
@@ -23,9 +23,10 @@ PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
 ELASTIC = "--comment=horae:min=1,max=8"
 
 
-@pytest.fixture
-def site(slurm_site: Containers, tmp_path: Path) -> Iterator[Driver]:  # noqa: F811
-    made = SlurmHarness(slurm_site, tmp_path / "memory", partition="dl")
+@pytest.fixture(params=["slurm_site", pytest.param("slurm_confined", marks=pytest.mark.soak)])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
+    """The second by `make soak`: the same, with jobs in cgroups, memory counted, and a prolog before each start."""
+    made = SlurmHarness(request.getfixturevalue(request.param), tmp_path / "memory", partition="dl")
     driver = Driver(made)
     yield driver
     made.end()
@@ -90,6 +91,25 @@ def test_a_preempted_job_comes_back_held_and_is_lost_not_stopped(site: Driver) -
         assert site.wait(job, JobState.RUNNING).allocation == {"n2": 1}
     finally:
         clusters(site).run("scancel", urgent)
+
+
+def test_a_granted_job_is_first_although_a_bigger_one_waits_for_its_node(site: Driver) -> None:
+    """Slurm keeps n4 for the job ahead of ours, which waits for all four nodes: behind it ours would never start."""
+    cluster = clusters(site)
+    forever = "#!/bin/bash\nexec sleep 900\n"
+    taken = cluster.submit(forever, "--partition=raw", "--gres=gpu:1", "--nodes=3", "--nodelist=n[1-3]", "--time=60")
+    wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", taken))
+    ahead = cluster.submit(forever, "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
+    try:
+        cluster.run("scontrol", "update", f"jobid={ahead}", "Priority=4000000")
+        wait_for("it waits", lambda: "Resources" in cluster.run("squeue", "-h", "-j", ahead, "-o", "%r"), 60)
+        job = submit(site)
+        site.start(job, {"n4": 1})
+        assert site.wait(job, JobState.RUNNING).allocation == {"n4": 1}
+        site.port.release(job)
+        assert int(cluster.run("squeue", "-h", "-j", number(job), "-o", "%Q")) < 4_000_000, "one of many again"
+    finally:
+        cluster.run("scancel", taken, ahead)
 
 
 def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_path: Path) -> None:

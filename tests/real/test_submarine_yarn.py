@@ -19,7 +19,8 @@ from horae.port import JobState, ObservedJob
 from policy.model import Allocation
 from tests.real.hadoop import (
     YarnHarness,
-    hadoop_342,  # noqa: F401 - a fixture
+    hadoop_336,  # noqa: F401 - a fixture
+    hadoop_342,  # noqa: F401
     wait_for,
 )
 from yarn_bridge.lab.private import PrivateHadoop
@@ -155,10 +156,16 @@ def fill(folder: str) -> None:
     (Path(folder) / "model").write_bytes(os.urandom(3 << 20))
 
 
+@pytest.fixture(params=["hadoop_342", pytest.param("hadoop_336", marks=pytest.mark.soak)])
+def hadoop(request: pytest.FixtureRequest) -> PrivateHadoop:
+    found: PrivateHadoop = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def store(hadoop_342: PrivateHadoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:  # noqa: F811
+def store(hadoop: PrivateHadoop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("HADOOP_USER_NAME", "horae")
-    monkeypatch.setenv("HORAE_WEBHDFS", str(hadoop_342.facts()["webhdfs"]))
+    monkeypatch.setenv("HORAE_WEBHDFS", str(hadoop.facts()["webhdfs"]))
     return open_store(f"hdfs:///user/horae/store-{os.getpid()}-{tmp_path.name}")
 
 
@@ -184,24 +191,24 @@ def test_checkpoints_in_hdfs_are_whole_counted_and_swept(store: Any) -> None:
 
 
 def test_a_full_quota_and_a_safe_mode_are_told(
-    hadoop_342: PrivateHadoop,  # noqa: F811
+    hadoop: PrivateHadoop,
     store: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = checkpoints.write(store, 1, 1, {}, fill, lambda: None)
     folder = store.url.removeprefix("hdfs://")
-    admin(hadoop_342, "-setSpaceQuota", "4194304", folder)
+    admin(hadoop, "-setSpaceQuota", "4194304", folder)
     with pytest.raises(HdfsError, match=r"quota.*remove old checkpoints"):
         checkpoints.write(store, 2, 1, {}, fill, lambda: None)
     assert checkpoints.marks(store) == [first]
-    admin(hadoop_342, "-clrSpaceQuota", folder)
+    admin(hadoop, "-clrSpaceQuota", folder)
     monkeypatch.setenv("HORAE_GRACE_S", "4")
-    admin(hadoop_342, "-safemode", "enter")
+    admin(hadoop, "-safemode", "enter")
     try:
         with pytest.raises(HdfsError, match="until the NameNode leaves its safe mode"):
             checkpoints.write(open_store(store.url), 2, 1, {}, fill, lambda: None)
         assert [mark.step for mark, _, _ in checkpoints.complete(store, pytest.fail)] == [1], "it can still be read"
     finally:
-        admin(hadoop_342, "-safemode", "leave")
+        admin(hadoop, "-safemode", "leave")
     checkpoints.write(store, 2, 1, {}, fill, lambda: None)
     assert [mark.step for mark in checkpoints.marks(store)] == [2, 1]

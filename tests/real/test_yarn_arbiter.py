@@ -6,8 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,37 +17,12 @@ from tests.real.hadoop import (
     hadoop_342,  # noqa: F401 - a fixture
     wait_for,
 )
+from tests.real.serving import HORAE, arbiter, trainer
 from yarn_bridge.lab.private import PrivateHadoop
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 
 STEPS = 150
-TRAINER = f"""import time
-from horae import elastic
-done = [0]
-def save(folder):
-    open(folder + "/done", "w").write(str(done[0]))
-def load(folder):
-    done[0] = int(open(folder + "/done").read())
-for step in elastic.Training(steps={STEPS}, global_batch=64, save=save, load=load, checkpoint_every_steps=20,
-                             log_every_s=0.0):
-    time.sleep(0.1)
-    done[0] += 1
-    step.report(1.0 / done[0])
-"""
-HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())"]
-
-
-@contextmanager
-def arbiter(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / "serve.log").open("ab") as log:
-        process = subprocess.Popen([*HORAE, "serve", str(folder / "config.yaml")], stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(60)
 
 
 def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: PrivateHadoop, tmp_path: Path) -> None:  # noqa: F811
@@ -63,7 +36,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         "api": {"socket": str(socket)},
     }
     (tmp_path / "config.yaml").write_text(json.dumps(config))
-    (tmp_path / "train.py").write_text(TRAINER)
+    (tmp_path / "train.py").write_text(trainer(STEPS, 0.1))
     url = harness.facts["webhdfs"].replace("http:", "webhdfs:") + "/tmp"
 
     def submit(name: str) -> None:

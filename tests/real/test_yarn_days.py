@@ -17,7 +17,9 @@ from tests.real.hadoop import (
     YarnHarness,
     hadoop_336,  # noqa: F401 - a fixture
     hadoop_342,  # noqa: F401
+    kill_container,
     wait_for,
+    workers,
 )
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hdfs import Hdfs
@@ -38,19 +40,6 @@ def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:
 @pytest.fixture
 def cluster(harness: YarnHarness) -> Driver:
     return Driver(harness)
-
-
-def kill_container(container: str) -> None:
-    """Everything that runs in it, at once."""
-    found = list(processes_of(f"/{container}"))
-    assert found, f"nothing runs in {container}"
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def workers(port: YarnCluster, job: str) -> list[str]:
-    return [each.name for each in port.files.read(job, 0.0).record.workers]  # type: ignore[union-attr]
 
 
 def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> None:

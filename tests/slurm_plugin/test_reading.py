@@ -11,8 +11,8 @@ from horae.port import BlockKind, JobState
 from policy.model import Health
 from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.reading import Judgement, awaited, block_kind, health, is_awaited, judge, let_go
-from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.reading import Judgement, awaited, between_two_reads, block_kind, health, is_awaited, judge, let_go
+from slurm_plugin.records import Facts, JobRow, NodeRow
 
 NOW = 1_000_000.0
 FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())
@@ -194,3 +194,15 @@ def test_a_requeue_that_is_counted_already_is_still_the_old_start() -> None:
     assert verdict.memo.stop is not None
     waiting = look(verdict.memo, restarts=1, priority=0)
     assert shown(waiting)[0] is JobState.STOPPED
+
+
+def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus() -> None:
+    def node(name: str, used: int) -> NodeRow:
+        return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
+
+    granted, waits = {"7.abc": replace(GRANT, per_node=4)}, replace(ROW, priority=9, reason="None")
+    assert between_two_reads([waits], [node("n1", 4), node("n2", 4)], granted)
+    assert between_two_reads([waits], [node("n1", 1)], granted)
+    assert not between_two_reads([waits], [node("n1", 0), node("n2", 4)], granted)
+    assert not between_two_reads([waits], [node("n1", 4)], {})
+    assert not between_two_reads([replace(ROW, **RUNNING)], [node("n1", 4)], granted)

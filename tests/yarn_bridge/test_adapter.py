@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -22,6 +22,8 @@ from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.quirks import quirks_of
 from yarn_bridge.records import App, Component, Instance, NodeReport, Service
+from yarn_bridge.refusals import Gone
+from yarn_bridge.steps import RENEWED
 
 OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
 SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
@@ -33,6 +35,7 @@ class MemoryHdfs:
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
         self.writes_left: int | None = None  #: so many writes succeed
+        self.mode = "644"
 
     def as_user(self, owner: str) -> MemoryHdfs:
         return self
@@ -49,7 +52,7 @@ class MemoryHdfs:
 
     def status(self, path: str) -> Status | None:
         self._call("status")
-        return Status(path, False, len(self.files[path]), 0.0, "", "644") if path in self.files else None
+        return Status(path, False, len(self.files[path]), 0.0, "", self.mode) if path in self.files else None
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         self._call("read")
@@ -101,6 +104,9 @@ class MemoryYarn:
         self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
         self.hdfs = hdfs
         self.hosts = ["n1", "n2"]
+        self.away = False  #: no application master answers
+        self.clock: Callable[[], float] = lambda: 0.0
+        self.made_s: dict[str, float] = {}
 
     # the ResourceManager
 
@@ -119,18 +125,21 @@ class MemoryYarn:
     def apps(self, **_: Any) -> list[App]:
         self.calls["apps"] += 1
         return [
-            App(each.app, "horae", name, "root.horae", "RUNNING", "", "yarn-service", (), 0, "", 0.0, 0.0, 0.0,
-                len(instances(each)), 1, "", "", "")
+            App(each.app, "horae", name, "root.horae", "RUNNING", "", "yarn-service", (), 0, "", self.made_s[name], 0.0,
+                0.0, len(instances(each)), 1, "", "", "")
             for name, each in self.services.items()
         ]  # fmt: skip
 
     def kill(self, app: str, why: str = "", owner: str = "") -> bool:
+        self.services = {name: each for name, each in self.services.items() if each.app != app or not self.away}
         return True
 
     # Services
 
     def get(self, name: str, owner: str) -> Service | None:
         self.calls["service"] += 1
+        if self.away and name in self.services:
+            raise TryLater("reading the service: its application master does not answer")
         if self.half_a_definition in self.hdfs.files:
             raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
         return self.services.get(name)
@@ -139,11 +148,15 @@ class MemoryYarn:
         parts = {each["name"]: Component(each["name"], "STABLE", 0, ()) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
+        self.calls["create"] += 1
+        self.made_s[body["name"]] = self.clock()
         self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
         self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
 
     def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
         self.calls["flex"] += 1
+        if name not in self.services:
+            raise Gone(f"there is no service {name}")
         service, parts = self.services[name], {}
         for part in service.components.values():
             kept = list(part.instances)[: counts.get(part.name, part.count)]
@@ -164,14 +177,16 @@ def instances(service: Service) -> list[Instance]:
 
 
 class Site:
-    def __init__(self) -> None:
+    def __init__(self, **options: object) -> None:
         self.calls, self.now_s = Counter[str](), 1000.0
+        self.options = {**OPTIONS, **options}
         self.hdfs = MemoryHdfs(self.calls)
         self.yarn = MemoryYarn(self.calls, self.hdfs)
+        self.yarn.clock = lambda: self.now_s
         self.port = self.connect()
 
     def connect(self) -> YarnCluster:
-        port: Any = YarnCluster(parse_options(OPTIONS), clock=lambda: self.now_s)
+        port: Any = YarnCluster(parse_options(self.options), clock=lambda: self.now_s)
         port.manager, port._hdfs = self.yarn, self.hdfs
         port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
@@ -294,6 +309,75 @@ def test_a_node_that_came_later_is_reached_by_a_new_service(site: Site) -> None:
     assert [len(service.components) for service in site.yarn.services.values()] == [3]
     site.register()
     assert (site.look().state, site.look().allocation) == (JobState.RUNNING, {"n3": 1})
+
+
+def test_a_service_is_made_anew_before_its_token_ends() -> None:
+    site = Site(token_life_s=1000.0)
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.now_s += 690.0
+    assert (site.look().state, site.gate()["state"]) == (JobState.STOPPING, "stop")
+    site.acknowledge(names, 1, "stopped", 86, step=40.0)
+    seen = site.look()
+    assert (seen.state, seen.native, seen.checkpoint.step) == (JobState.STOPPED, RENEWED, 40.0)
+    assert site.yarn.services == {}, "an idle service that nobody can start workers in soon is not kept"
+    site.port.start("job", {"n1": 2}, 2)
+    site.look()
+    site.register()
+    assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, 2)
+    # A resize later on: the young one is flexed, the older one made anew.
+    for epoch, later_s, made in ((3, 10.0, 2), (4, 500.0, 3)):
+        workers = [each.container for service in site.yarn.services.values() for each in instances(service)]
+        site.now_s += later_s
+        site.port.reshape("job", {"n1": 1, "n2": epoch - 2}, epoch)
+        site.acknowledge(workers, epoch - 1, "stopped", 86, step=40.0 + epoch)
+        site.look()
+        site.register()
+        assert (site.look().state, site.calls["create"]) == (JobState.RUNNING, made)
+
+
+def test_under_kerberos_a_job_whose_owner_has_no_keytab_waits_and_says_so() -> None:
+    """YARN would take it, run its workers, and never answer for them."""
+    site = Site(auth="kerberos", principal="horae@LAB", token_life_s=1e6)
+    site.port.submit("job", SPEC)
+    for data, mode, words in ((None, "600", "there is no keytab"), (b"key", "644", "others can read the keytab")):
+        if data is not None:
+            site.hdfs.files["/user/horae/horae.keytab"] = data
+        site.hdfs.mode = mode
+        with pytest.raises(FixConfiguration, match=f"{words}.*mode 600"):
+            site.port.start("job", {"n1": 1}, 1)
+        seen = site.look()
+        assert (seen.state, site.yarn.services) == (JobState.QUEUED, {})
+        assert words in seen.blocked.text
+    site.hdfs.mode = "600"
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+
+
+def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 2}, 1)
+    site.look()
+    site.yarn.away = True
+    assert site.look().state is JobState.STARTING
+    site.now_s += 3.0
+    assert any("does not answer" in note for note in site.port.observe().notes)
+    site.now_s += 125.0
+    site.look()
+    site.now_s += 20.0
+    seen = site.look()
+    assert (seen.state, seen.allocation, site.yarn.services) == (JobState.QUEUED, {}, {})
+    assert "does not answer; what came was given back" in seen.blocked.text
+    site.yarn.away = False
+    site.port.start("job", {"n1": 2}, 2)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])

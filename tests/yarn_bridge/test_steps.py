@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from horae.port import JobState
 from yarn_bridge.memory import Phase, Record, Worker, decode, encode
 from yarn_bridge.records import App, Component, Instance, Service
-from yarn_bridge.steps import MARGIN_S, Ack, Action, Facts, Step, Verb, next_step, suspicious
+from yarn_bridge.steps import MARGIN_S, RENEWED, Ack, Action, Facts, Step, Verb, next_step, suspicious
 
 COMPONENTS = (("n1", "w0"), ("n2", "w1"))
 GRACE_S, GANG_S = 20.0, 60.0
@@ -158,7 +159,9 @@ def test_an_older_epoch_says_nothing() -> None:
     ("facts", "why"),
     [
         (Facts(1.0, app(), lost_nodes=frozenset({"n2"})), "node n2 was lost"),
-        (Facts(1.0, None, None, True), "its YARN application was ended"),
+        (Facts(1.0, None, None, True), "its YARN application was ended: YARN does not say why"),
+        (Facts(1.0, None, None, True, last_words="killed by user root at 10.0.0.1"),
+         "its YARN application was ended: killed by user root at 10.0.0.1"),
         (Facts(1.0, app(1), service(containers="c1@n1"), True), "its worker on n2 was lost"),
         (Facts(1.0, app(2), service(containers="c1@n1 c3@n2"), True, members("c1", "c2", "c3")),
          "its worker on n2 was lost"),
@@ -167,6 +170,16 @@ def test_an_older_epoch_says_nothing() -> None:
 def test_a_lost_worker_loses_the_start(facts: Facts, why: str) -> None:
     found = step(record(Phase.OPEN), facts)
     assert (found.record.phase, found.record.outcome, found.record.native) == (Phase.CLEARING, JobState.LOST, why)
+
+
+def test_what_its_owner_ends_by_yarns_own_means_is_cancelled() -> None:
+    words = "Application application_1_1 was killed by user alice at 10.0.0.1"
+    facts = Facts(1.0, None, None, True, last_words=words)
+    for phase in (Phase.OPEN, Phase.LEAVING):
+        found = step(record(phase), facts)
+        assert (found.record.outcome, found.record.phase) == (JobState.CANCELLED, Phase.CLEARING)
+        assert found.record.native.endswith(words)
+        assert found.actions[-1].verb is Verb.DESTROY
 
 
 def test_the_failure_of_a_lost_workers_peer_is_not_the_jobs() -> None:
@@ -271,6 +284,87 @@ def test_what_a_late_flex_gave_is_taken_back() -> None:
     assert found.actions == (Action(Verb.FLEX, {"w0": 0, "w1": 0}),)
     ended = replace(now, outcome=JobState.COMPLETED)
     assert verbs(step(ended, Facts(1.0, app(2), service(), True))) == [Verb.DESTROY]
+
+
+# --- the token of a service ends ---
+
+LIFE_S = 1000.0
+
+
+def aged(share: float, gpus: int = 2, **more: Any) -> Facts:
+    """A job's facts at this share of its service's token's life; its application was submitted at 1."""
+    made = replace(app(gpus), submitted_s=1.0)
+    return Facts(1.0 + share * LIFE_S, made, token_life_s=LIFE_S, **more)
+
+
+def test_a_job_is_stopped_at_a_checkpoint_well_before_its_token_ends() -> None:
+    now = record(Phase.OPEN)
+    assert step(now, aged(0.69)) == Step(now)
+    found = step(now, aged(0.71))
+    assert (found.record.phase, found.record.asked, verbs(found)) == (Phase.LEAVING, False, [Verb.GATE])
+    acks = {name: ack("stopped", 86, step=40.0) for name in ("c1", "c2")}
+    left = step(found.record, aged(0.72, acks=acks))
+    assert (left.record.phase, left.record.outcome, left.record.native) == (
+        Phase.CLEARING,
+        JobState.STOPPED,
+        RENEWED,
+    )
+    assert left.record.checkpoint == (1, 40.0, 5.0)
+    idle = step(left.record, aged(0.73, gpus=0, service=service((0, 0), ""), service_read=True)).record
+    assert (idle.phase, idle.allocation) == (Phase.IDLE, ())
+    assert verbs(step(idle, aged(0.73, gpus=0, service=service((0, 0), ""), service_read=True))) == [Verb.DESTROY]
+
+
+def test_a_job_that_could_not_go_on_is_not_stopped_for_its_token() -> None:
+    now = record(Phase.OPEN)
+    assert step(now, aged(0.9), resumable=False) == Step(now)
+
+
+def test_without_an_end_no_service_is_worn() -> None:
+    now = record(Phase.OPEN)
+    assert step(now, replace(aged(5.0), token_life_s=0.0)) == Step(now)
+
+
+def test_a_resize_in_the_second_part_of_a_tokens_life_makes_the_service_anew() -> None:
+    acks = {name: ack("stopped", 86, step=40.0) for name in ("c1", "c2")}
+    now = record(Phase.LEAVING, asked=True, stop_s=0.0, next=(2, (("n1", 2),)))
+    young = step(now, aged(0.3, acks=acks))
+    assert verbs(young) == [Verb.FLEX]
+    old = step(now, aged(0.5, acks=acks))
+    assert (old.record.phase, old.record.granted, old.actions) == (Phase.FORMING, 2, ())
+    made = step(old.record, aged(0.501, service=service(), service_read=True))
+    assert verbs(made) == [Verb.MAKE]
+    new = replace(app(), submitted_s=old.record.since_s + 1.0)
+    facts = Facts(old.record.since_s + 2.0, new, service((2, 0), "c3@n1"), True, token_life_s=LIFE_S)
+    assert step(old.record, facts) == Step(old.record), "the new one is left to form"
+
+
+def test_a_service_that_cannot_be_made_anew_is_not_tried_for_ever() -> None:
+    now = record(Phase.FORMING, since_s=500.0, outcome=JobState.STOPPED)
+    made = replace(app(), submitted_s=1.0)
+    late = Facts(500.0 + GANG_S + 1.0, made, service(), True, token_life_s=LIFE_S)
+    assert step(now, late).record.phase is Phase.CLEARING
+
+
+# --- nobody answers for a service ---
+
+AWAY = "reading the service: its application master does not answer"
+
+
+def test_a_gang_whose_service_cannot_be_read_is_given_back_in_time() -> None:
+    now = record(Phase.FORMING, outcome=JobState.STOPPED)
+    assert step(now, Facts(GANG_S - 1.0, app(), unreadable=AWAY)) == Step(now)
+    found = step(now, Facts(GANG_S + 1.0, app(), unreadable=AWAY))
+    assert (found.record.phase, found.record.outcome) == (Phase.CLEARING, JobState.STOPPED)
+    assert found.record.block is not None
+    assert found.record.block.text.startswith(AWAY)
+
+
+def test_what_cannot_be_asked_to_leave_is_ended() -> None:
+    now = record(Phase.CLEARING, outcome=JobState.STOPPED)
+    assert step(now, Facts(MARGIN_S - 1.0, app(), unreadable=AWAY)) == Step(now)
+    assert verbs(step(now, Facts(MARGIN_S + 1.0, app(), unreadable=AWAY))) == [Verb.DESTROY]
+    assert step(now, Facts(MARGIN_S + 2.0, None, None, True)).record.phase is Phase.IDLE
 
 
 # --- the record ---

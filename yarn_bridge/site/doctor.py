@@ -25,8 +25,8 @@ from yarn_bridge.queues import CAPACITY, queues
 from yarn_bridge.records import NodeReport, many
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services
+from yarn_bridge.settings import Settings, settings_of
 from yarn_bridge.site import security, storage
-from yarn_bridge.site.settings import Settings, settings_of
 from yarn_bridge.site.xml import remedy
 
 _HANDLER = "yarn.resourcemanager.placement-constraints.handler"

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from horae.doctor import Check, fail, ok, warn
 from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.options import Options
-from yarn_bridge.site.settings import Settings
+from yarn_bridge.settings import Settings
 from yarn_bridge.site.xml import remedy
 from yarn_bridge.spnego import Spnego
+from yarn_bridge.steps import RENEW_AT
+from yarn_bridge.token_life import DEFAULT_S, SETTING, told
 
 PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
 PLAIN_FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"
-_DAY_MS = 86_400_000
 
 
 def credentials(options: Options) -> Iterator[Check]:
@@ -85,8 +86,13 @@ def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]
     """Under Kerberos a service cannot grow once its HDFS token is over, keytab or not."""
     if options.auth != KERBEROS:
         return
-    longest = names.number("dfs.namenode.delegation.token.max-lifetime", 7 * _DAY_MS) / _DAY_MS
-    text = f"a service takes no new worker {longest:.1f} days after its start, until it is stopped and started"
-    yield ok("token lifetime", text) if longest >= 1 else warn("token lifetime", text, remedy(
-        "hdfs-site.xml of the NameNode", {"dfs.namenode.delegation.token.max-lifetime": str(7 * _DAY_MS)}
-    ))  # fmt: skip
+    days = (options.token_life_s or told(names)) / 86_400
+    text = f"{days:.1f} days: every {days * RENEW_AT:.1f} days a job that runs is stopped at a checkpoint for a new one"
+    if names.why and not options.token_life_s:
+        yield warn("token lifetime", f"{text}; the NameNode does not tell: {names.why}", "set `token_life_s`")
+    elif days < 1:
+        yield warn(
+            "token lifetime", text, remedy("hdfs-site.xml of the NameNode", {SETTING: f"{DEFAULT_S * 1000:.0f}"})
+        )
+    else:
+        yield ok("token lifetime", text)

@@ -10,7 +10,7 @@ from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.options import Options
-from yarn_bridge.site.settings import Settings
+from yarn_bridge.settings import Settings
 
 _PROBE = b"written and deleted by horae doctor\n"
 #: quotas with less left than this are about to stop checkpoints

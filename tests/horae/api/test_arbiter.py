@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def build(folder: Path) -> Iterator[Build]:
         service.stop()
 
 
-def eventually(what: Callable[[], Any], patience_s: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], patience_s: float = 120.0) -> Any:
     until = time.monotonic() + patience_s
     while not (found := what()):
         assert time.monotonic() < until, "not in time"
@@ -180,6 +181,23 @@ def test_metrics_count_what_the_status_shows(build: Build) -> None:
         for line in client.metrics().splitlines()
         if line.startswith("horae_gpus{") and 'state="held"' in line
     ) == pytest.approx(4.0)
+
+
+def test_an_arbiter_that_cannot_write_its_journal_is_shown_as_an_alert(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(config(folder))
+    service.start()
+    try:
+        client, status = Client(service.socket, timeout_s=30), service.arbiter.status
+        eventually(lambda: client.status()["nodes"])
+        assert client.status()["alerts"] == []
+        monkeypatch.setattr(service.arbiter, "status", lambda: replace(status(), stalled="the journal is full"))
+        [alert] = client.status()["alerts"]
+        assert (alert["what"], alert["text"]) == ("stalled", "nothing is done: the journal is full")
+        assert "horae_alerts 1.0" in client.metrics()
+    finally:
+        service.stop()
 
 
 # --- putting it together -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def arbiter(folder: Path, policy: str, options: dict[str, Any], nodes: str) -> I
     try:
         yield client
     finally:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 200
         while (left := client.status()["jobs"]) and time.monotonic() < until:
             for job in left:
                 client.cancel(job["id"], "the test is over")

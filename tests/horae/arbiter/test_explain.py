@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from horae.api.sentences import sentence
 from horae.arbiter.log_profiles import LogProfiles
 from horae.arbiter.profiles import Measurement
 from horae.config import Mode
 from horae.explain import Cause, Explanation, explain
 from horae.fake import Delay
+from horae.journal import events
+from horae.journal.events import Event
 from horae.port import Blocked, BlockKind, JobState
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
 
@@ -51,7 +56,7 @@ def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
     site.until(job, JobState.RUNNING)
     site.desk.hold(job, ANN, "lunch")
     site.until(job, JobState.STOPPED)
-    assert why(site, job).headline.endswith("lunch")
+    assert why(site, job).headline.endswith("held by ann: lunch")
     assert why(site, job).state == "held"
     assert why(site, job).causes[0].change == f"`horae unhold {job}`"
     site.desk.cancel(job, ROOT, "not needed")
@@ -115,6 +120,32 @@ def test_a_job_lost_again_and_again_says_when_it_is_started(tmp_path: Path) -> N
         if "backoff" in causes(site, job):
             break
     assert "times in a row; it is started again in" in causes(site, job)["backoff"]
+
+
+def test_how_its_last_start_ended_is_said_in_the_clusters_words(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    site.until(job, JobState.RUNNING)
+    record, said = site.job(job), "its last start ended, the cluster says: its worker on n1 was lost"
+    record.native = "its worker on n1 was lost"
+    assert all(cause.text != said for cause in why(site, job).causes), "it runs"
+    record.state = JobState.LOST
+    assert [cause.text for cause in why(site, job).causes if cause.what == "cluster"] == [said]
+    record.native = "LOST"
+    assert all(cause.what != "cluster" for cause in why(site, job).causes), "the same word twice"
+
+
+@pytest.mark.parametrize(
+    ("state", "native", "text"),
+    [
+        (JobState.LOST, "its worker on n1 was lost", "lost, start 2 (its worker on n1 was lost)"),
+        (JobState.STOPPED, "STOPPED", "stopped, start 2"),
+        (JobState.RUNNING, "open", "running, start 2"),
+    ],
+)
+def test_a_sentence_about_a_start_that_ended_has_the_clusters_words(state: JobState, native: str, text: str) -> None:
+    draft = events.seen("1", state=state, epoch=2, allocation={}, holding={}, since_s=1.0, native=native)
+    assert sentence(Event(1, 2.0, 2.0, draft.kind, draft.data, "1")) == text
 
 
 def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:

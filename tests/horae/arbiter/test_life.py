@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from horae.fake import FakePort
 from horae.journal import Kind
 from horae.journal.store import rebuilt
-from horae.port import JobState
+from horae.port import JobState, Observation
 from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
 
 
@@ -46,3 +50,35 @@ def test_the_live_ledger_is_the_one_the_file_gives(tmp_path: Path) -> None:
     for _ in range(20):
         site.run(3)
         assert rebuilt(site.journal.path) == site.core.ledger
+
+
+class Limited(FakePort):
+    """A cluster that keeps a time limit for every job, and counts it down while the job runs."""
+
+    left_s, looks = 3600.0, 0
+
+    def observe(self) -> Observation:
+        self.looks += 1
+        seen = super().observe()
+        ran = {job.id: seen.now_s - job.since_s if job.state is JobState.RUNNING else 0.0 for job in seen.jobs}
+        return replace(seen, jobs=tuple(replace(job, time_left_s=self.left_s - ran[job.id]) for job in seen.jobs))
+
+
+def test_the_clusters_time_limit_is_shown_and_costs_no_event_a_round(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.port = port = Limited(site.world)
+    site.reopen()
+    (job,) = site.desk.submit([spec("limited", 1, steps=100_000)], ANN)
+    record, seen_s = site.until(job, JobState.RUNNING), site.core.now_s()
+    begin_s = record.time_left_at(seen_s)
+    assert begin_s is not None
+    looks = port.looks
+    seen = len(site.journal.history(job=job))
+    site.run(100)
+    assert site.job(job).time_left_at(site.core.now_s()) == pytest.approx(begin_s - (site.core.now_s() - seen_s))
+    looks = port.looks - looks
+    assert len(site.journal.history(job=job)) - seen < looks / 5, "what counts down by itself is no news"
+    port.left_s += 7200.0  # an administrator is kind
+    site.run(10)
+    left_s = site.job(job).time_left_at(site.core.now_s())
+    assert left_s == pytest.approx(begin_s + 7200.0 - (site.core.now_s() - seen_s), abs=1.0)

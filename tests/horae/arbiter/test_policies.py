@@ -43,7 +43,7 @@ def test_the_daemon_asks_its_policy_in_another_process(tmp_path: Path) -> None:
     arbiter.start()
     try:
         job = arbiter.submit(spec("train", 2, steps=30), ANN)
-        eventually(lambda: arbiter.job(job).state == "completed", patience_s=60.0)
+        eventually(lambda: arbiter.job(job).state == "completed", patience_s=200.0)
         decision = arbiter.decision("main")
         assert decision is not None and decision.policy == "fifo"
         assert arbiter.status().alerts == {}

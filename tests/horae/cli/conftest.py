@@ -73,7 +73,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     shutil.rmtree(folder)
 
 
-def eventually(what: Callable[[], Any], patience_s: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], patience_s: float = 120.0) -> Any:
     until = time.monotonic() + patience_s
     while not (found := what()):
         assert time.monotonic() < until, "not in time"

@@ -43,7 +43,7 @@ def screen(app: LiveApp) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot: Pilot[None], true: Callable[[], bool], patience_s: float = 20.0) -> None:
+async def until(pilot: Pilot[None], true: Callable[[], bool], patience_s: float = 120.0) -> None:
     """Screens draw when they get to it: wait for what must come, not for a time."""
     end = time.monotonic() + patience_s
     while not true():

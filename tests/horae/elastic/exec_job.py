@@ -18,7 +18,7 @@ from horae.elastic.processes import descendants
 
 ROOT = Path(__file__).parents[3]
 ELASTIC = ROOT / "horae" / "elastic"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def until(what: str, holds: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:

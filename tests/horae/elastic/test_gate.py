@@ -76,7 +76,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
     yield made
     made.say({"state": "closed"})
     for worker in made.workers.values():
-        worker.wait(30)
+        worker.wait(PATIENCE_S)
 
 
 def test_workers_stay_and_train_in_each_shape_the_gate_names(yard: Yard) -> None:
@@ -109,7 +109,7 @@ def test_completed_work_ends_the_worker(yard: Yard) -> None:
     yard.worker("w-a", counter(steps=5))
     yard.open(1, "w-a")
     assert yard.ack("w-a", 1)["state"] == "completed"
-    assert yard.workers["w-a"].wait(30) == 0
+    assert yard.workers["w-a"].wait(PATIENCE_S) == 0
 
 
 def test_a_failed_part_is_told_and_waits_for_the_arbiter(yard: Yard) -> None:
@@ -182,7 +182,7 @@ def test_servers_stand_beside_the_workers_until_all_of_them_have_finished(yard: 
     assert not (yard.gate / "acks" / "w-a").exists(), "its servers are needed yet"
     (yard.path / "go").touch()
     assert [yard.ack(name, 1)["state"] for name in ("w-a", "w-b")] == ["completed"] * 2
-    assert [yard.workers[name].wait(30) for name in ("w-a", "w-b")] == [0, 0]
+    assert [yard.workers[name].wait(PATIENCE_S) for name in ("w-a", "w-b")] == [0, 0]
 
 
 def test_servers_go_when_their_workers_stop(yard: Yard) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horae.elastic import ranks
 from horae.elastic.environment import Environment
-from horae.elastic.ranks import Alone, RankLost, Star, connect
+from horae.elastic.ranks import Alone, NotFormed, RankLost, Star, connect
 from horae.elastic.shape import free_ports
 
 
@@ -95,9 +96,8 @@ def test_strangers_and_ranks_of_another_start_are_not_let_in() -> None:
     for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 8 + b"", b"\0" * 7 + b"\x05hello"):
         with socket.create_connection(("127.0.0.1", _listening(port + 1)), timeout=10.0) as stranger:
             stranger.sendall(greeting)
-    stale = Star(environment(1, 2, port, epoch=0), 20.0)
     with pytest.raises(RankLost):
-        stale.all_max([9.0])
+        Star(environment(1, 2, port, epoch=0), 20.0)
     one(1)
     zero.join(20.0)
     assert found == [[1.0], [1.0]]
@@ -107,7 +107,7 @@ def _listening(port: int) -> int:
     """`port`, once somebody listens there."""
     import time
 
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 90.0
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
@@ -123,6 +123,32 @@ def test_a_gang_that_does_not_form_is_told() -> None:
         Star(environment(0, 3, port), patience_s=0.1)
     with pytest.raises(RankLost, match="rank 0 did not come"):
         Star(environment(1, 3, port), patience_s=0.1)
+
+
+def test_a_gang_asked_to_leave_while_it_forms_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four ranks came; rank 0 hears the request, and the other one is told by it."""
+    port, joined, told = free_ports(), threading.Event(), list[int]()
+    welcome = ranks._welcome
+
+    def noticed(*arguments: Any) -> Any:
+        rank = welcome(*arguments)
+        joined.set()
+        return rank
+
+    def one(rank: int, asked: Callable[[], bool]) -> None:
+        with pytest.raises(NotFormed):
+            Star(environment(rank, 4, port), 200.0, asked)
+        told.append(rank)
+
+    monkeypatch.setattr(ranks, "_welcome", noticed)
+    threads = [threading.Thread(target=one, args=pair) for pair in ((0, joined.is_set), (1, lambda: False))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100.0)
+    assert sorted(told) == [0, 1]
+    with pytest.raises(NotFormed):  # and nobody waits for a rank 0 that will not come
+        Star(environment(2, 4, port), 200.0, lambda: True)
 
 
 def test_alone_needs_nobody() -> None:

@@ -35,7 +35,7 @@ def test_what_was_appended_is_there_after_opening_again(tmp_path: Path) -> None:
     first.close()
     second = journal(tmp_path)
     assert second.ledger == before
-    assert second.ledger.jobs["1"].hold_why == "later"
+    assert second.ledger.jobs["1"].hold_why == "held by ann: later"
     assert second.id == first.id
     assert not second.new
     assert [e.seq for e in second.history()] == [1, 2]

@@ -75,7 +75,7 @@ class Cluster:
     def end(self) -> None:
         for path in (self.state / "jobs").iterdir():
             (path / "cancel").touch()
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 90.0
         for path in (self.state / "jobs").iterdir():
             while JobFolder(str(path)).lives():
                 assert time.monotonic() < deadline, f"the supervisor of {path.name} does not end"

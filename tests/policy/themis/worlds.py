@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policy import decide as deciding
+from policy.contract import Context
 from policy.model import Allocation, App, Cluster, GpuRange, Job, Limits, Node, Slowdown, Snapshot, Tenant, Work
+from policy.themis.round import Round, run
+from policy.throughput import Throughput
 
 
 def node(name: str, gpus: int, gpu_type: str = "v100", rack: str | None = None, **more: Any) -> Node:
@@ -78,3 +81,12 @@ def world(
 
 def decide(snapshot: Snapshot, seed: int = 0, **options: Any) -> Any:
     return deciding.decide(snapshot, "themis", options, seed=seed)
+
+
+def rounds(snapshot: Snapshot, seed: int = 0, **options: Any) -> Round:
+    full = {"fairness_knob": 0.0, **options}
+    return run(snapshot, full, Context(Throughput(snapshot.cluster), seed))
+
+
+def contended() -> Snapshot:
+    return world(nodes(2, 4), [job(f"j{i}", (1, 8), total=500.0 * (i + 1)) for i in range(3)])

@@ -1,0 +1,112 @@
+"""A job that outlives the HDFS token of its service, on a Hadoop under Kerberos where tokens live two minutes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.port import JobState, ObservedJob
+from horae.spec import JobSpec
+from policy.model import GpuRange
+from tests.contract.harness import starts_in, steps_in
+from tests.real.hadoop import wait_for
+from tests.real.kerberos import Kdc, running_kdc, secured
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.options import Options
+from yarn_bridge.records import App
+from yarn_bridge.steps import RENEW_WHEN_MOVED, RENEWED
+from yarn_bridge.token_life import SETTING
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
+
+TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
+LIFE_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
+    yield from running_kdc(tmp_path_factory.mktemp("kdc"))
+
+
+@pytest.fixture(scope="module")
+def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
+    life = {SETTING: f"{LIFE_S * 1000:.0f}", "dfs.namenode.delegation.token.renew-interval": "60000"}
+    with secured(kdc, tmp_path_factory.mktemp("hadooplife-"), life) as found:
+        yield found
+
+
+def test_a_job_runs_on_and_grows_after_its_first_token_has_ended(options: Options, tmp_path: Path) -> None:
+    shutil.copy(TRAINER, tmp_path / "trainer.py")
+    tmp_path.chmod(0o755)
+    url = options.webhdfs[0].replace("http:", "webhdfs:")
+    spec = JobSpec(
+        name="long",
+        command=(sys.executable, str(tmp_path / "trainer.py"), "trains", "0.1"),
+        gpus=GpuRange(requested=1, min=1, max=4),
+        owner="alice",
+        checkpoint=f"{url}/user/alice/long-checkpoints",
+        memory_per_gpu=256 << 20,
+        grace_s=30.0,
+    )
+    port = YarnCluster(options)
+
+    def job() -> ObservedJob:
+        return next(each for each in port.observe().jobs if each.id == "long")
+
+    def application() -> App:
+        (found,) = port.manager.apps(kinds=("yarn-service",), states=("ACCEPTED", "RUNNING"))
+        return found
+
+    def started(epoch: int) -> bool:
+        """Its program, under this epoch."""
+        return job().state is JobState.RUNNING and any(each.epoch == epoch for each in starts_in(log()))
+
+    def log() -> bytes:
+        return port.read_log("long", 0, 1 << 26).data
+
+    try:
+        port.claim("the arbiter")
+        port.submit("long", spec)
+        port.start("long", {"n1": 1}, 1)
+        wait_for("it runs", lambda: started(1), 300.0)
+        first = application()
+
+        # Nobody asks: the bridge stops it at a checkpoint while its token still lives, and says why.
+        wait_for("it is stopped for a new token", lambda: job().state is JobState.STOPPED, LIFE_S + 60.0)
+        stopped = job()
+        assert stopped.native == RENEWED
+        assert stopped.exit_code == 86
+        assert stopped.checkpoint is not None
+        assert time.time() < first.submitted_s + LIFE_S, "the checkpoint was written with a living token"
+        port.start("long", {"n1": 1}, 2)
+        wait_for("it runs on", lambda: started(2), 300.0)
+        second = application()
+        assert second.id != first.id
+
+        # Past the end of the first token it is given more GPUs, and they come.
+        wait_for("the first token ends", lambda: time.time() > first.submitted_s + LIFE_S + 1.0, LIFE_S)
+        wait_for("it runs or was renewed", lambda: job().state in (JobState.RUNNING, JobState.STOPPED), 120.0)
+        young = time.time() < second.submitted_s + RENEW_WHEN_MOVED * LIFE_S
+        grown = {"n1": 1, "n2": 2}
+        if job().state is JobState.RUNNING:
+            port.reshape("long", grown, 3)
+        else:  # a machine so slow that the second token has worn as well
+            port.start("long", grown, 3)
+        wait_for("it has grown", lambda: started(3), 300.0)
+        assert job().allocation == grown
+        assert (application().id == second.id) <= young, "an old service was made anew, not flexed"
+
+        starts, steps = starts_in(log()), steps_in(log())
+        assert [(each.epoch, each.world) for each in starts] == [(1, 1), (2, 1), (3, 3)]
+        assert starts[1].step == stopped.checkpoint.step
+        assert steps == sorted(set(steps)), "no step was done twice, though it was stopped twice"
+        port.cancel("long")
+        wait_for("it is cancelled", lambda: job().state is JobState.CANCELLED, 180.0)
+    finally:
+        port.close()

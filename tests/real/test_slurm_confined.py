@@ -1,0 +1,137 @@
+"""Jobs confined by cgroups (24.11), with a prolog before each start: what was granted is all that a job can use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.port import BlockKind, JobState
+from tests.contract.driver import Driver
+from tests.real.slurm import Containers, slurm_confined, wait_for  # noqa: F401 - a fixture
+from tests.real.slurm_harness import SlurmHarness
+from tests.real.test_slurm_limits import clusters, job_shown, submit
+
+pytestmark = [pytest.mark.real, pytest.mark.soak]
+
+#: tells which of the node's four GPUs it can open: absent ones may be, forbidden ones may not
+TRAINER = """import errno, os, sys, time
+from horae import elastic
+def can_open(number):
+    try:
+        os.close(os.open("/dev/nvidia%d" % number, os.O_RDONLY))
+    except OSError as error:
+        return error.errno != errno.EPERM
+    return True
+gpus = "".join(str(number) for number in range(4) if can_open(number))
+print("epoch=%s node=%s gpus=%s" % (os.environ["HORAE_EPOCH"], os.uname().nodename, gpus), flush=True)
+done = [0]
+def save(folder):
+    open(folder + "/done", "w").write(str(done[0]))
+def load(folder):
+    done[0] = int(open(folder + "/done").read())
+for step in elastic.Training(steps=100000, global_batch=64, save=save, load=load, log_every_s=0.0):
+    time.sleep(0.05)
+    done[0] += 1
+    step.report(1.0)
+"""
+
+
+@pytest.fixture
+def site(slurm_confined: Containers, tmp_path: Path) -> Iterator[Driver]:  # noqa: F811
+    made = SlurmHarness(slurm_confined, tmp_path / "memory", partition="dl")
+    yield Driver(made)
+    made.end()
+
+
+def trains(site: Driver, name: str) -> str:
+    cluster = clusters(site)
+    here, there = cluster.shared()
+    (here / "opens.py").write_text(TRAINER)
+    script = f"#!/bin/bash\nexec {cluster.tool()} --checkpoint {there}/opens-{name} -- python3 {there}/opens.py\n"
+    assert isinstance(site.harness, SlurmHarness)
+    return site.harness.submit_script(script, "--gres=gpu:1", "--time=60", "--comment=horae:min=1,max=8")
+
+
+def opened(site: Driver, job: str, epoch: int, workers: int) -> dict[str, str]:
+    """node -> the GPUs that its workers could open at this start, once all have said so."""
+
+    def said() -> list[tuple[str, str]]:
+        return re.findall(rf"epoch={epoch} node=(\S+) gpus=(\d*)", site.log(job).decode())
+
+    site.until("all workers have looked", lambda: len(said()) == workers)
+    found = dict(said())
+    assert len(set(said())) == len(found), "workers of one node were given different GPUs"
+    return found
+
+
+def test_only_what_was_granted_can_be_opened_in_every_shape(site: Driver) -> None:
+    first, second = trains(site, "first"), trains(site, "second")
+    site.start(first, {"n1": 2})
+    site.start(second, {"n1": 1, "n2": 1})
+    for job in (first, second):
+        site.wait(job, JobState.RUNNING)
+    one, two = opened(site, first, 1, 2), opened(site, second, 1, 2)
+    assert (len(one["n1"]), len(two["n1"]), len(two["n2"])) == (2, 1, 1)
+    assert not set(one["n1"]) & set(two["n1"]), "one of them was given twice"
+    site.wait_progress(first)
+    site.port.checkpoint_and_stop(first, 30)
+    assert site.wait(first, JobState.STOPPED).exit_code == 86
+    site.start(first, {"n3": 4, "n4": 4}, 2)
+    site.wait(first, JobState.RUNNING)
+    assert opened(site, first, 2, 8) == {"n3": "0123", "n4": "0123"}
+    site.wait_progress(first)
+    site.port.checkpoint_and_stop(first, 30)
+    assert site.wait(first, JobState.STOPPED).exit_code == 86
+    steps = site.steps(first)
+    assert steps == list(range(1, len(steps) + 1))
+
+
+def test_a_stop_during_the_prolog_waits_for_the_job(site: Driver) -> None:
+    """A signal then is lost, or kills the job: it is asked once it is there."""
+    waits = clusters(site).shared()[0] / "prolog-waits"
+    job = submit(site)
+    waits.touch()
+    try:
+        site.start(job, {"n1": 1})
+        site.until("its prolog runs", lambda: "Reason=Prolog" in job_shown(site, job))
+        assert site.job(job).state is JobState.STARTING
+        site.port.checkpoint_and_stop(job, 30)
+        for _ in range(5):
+            assert site.job(job).state in {JobState.STARTING, JobState.STOPPING}
+    finally:
+        waits.unlink()
+    assert site.wait(job, JobState.STOPPED).exit_code == 86
+    site.start(job, {"n2": 1}, 2)
+    assert site.wait(job, JobState.RUNNING).epoch == 2
+
+
+def test_memory_follows_the_gpus_and_a_shape_with_too_little_is_taken_back(site: Driver) -> None:
+    job = submit(site, "--mem-per-gpu=5000")
+    site.start(job, {"n1": 4})  # 20,000 MB of a node that has 16,000
+    site.until("blocked", lambda: site.job(job).blocked is not None)
+    blocked = site.job(job).blocked
+    assert blocked is not None
+    assert blocked.kind in {BlockKind.OTHER, BlockKind.FOREIGN, BlockKind.NODE}
+    site.until("taken back", lambda: site.job(job).state is JobState.QUEUED)
+    site.start(job, {"n1": 3}, 2)
+    assert site.wait(job, JobState.RUNNING).allocation == {"n1": 3}
+    assert "mem=15000M" in job_shown(site, job)
+
+
+def test_a_job_that_takes_more_memory_than_it_has_fails_alone(site: Driver) -> None:
+    assert isinstance(site.harness, SlurmHarness)
+    beside = submit(site)
+    greedy = site.harness.submit_script(
+        "#!/bin/bash\nexec python3 -c 'import time; x = b\"x\" * (900 << 20); time.sleep(600)'\n",
+        "--gres=gpu:1", "--mem=200", "--time=60", "--comment=horae:min=1,max=8",
+    )  # fmt: skip
+    for job in (beside, greedy):
+        site.start(job, {"n1": 1})
+        site.wait(job, JobState.RUNNING, JobState.FAILED)
+    seen = site.wait(greedy, JobState.FAILED)
+    assert "OUT_OF_MEMORY" in seen.native
+    assert site.job(beside).state is JobState.RUNNING
+    wait_for("its GPU is free", lambda: site.node("n1").foreign == 0)

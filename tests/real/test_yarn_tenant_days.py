@@ -1,0 +1,283 @@
+"""Bad days that other people make: signals, kills, moves, preemption, memory. On a real Hadoop, for the soak run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from horae.lab import LabRequest, default_folder
+from horae.port import BlockKind, JobState, PortError
+from tests.contract.driver import Driver
+from tests.contract.harness import Behaviour, starts_in, steps_in
+from tests.real.hadoop import (
+    YarnHarness,
+    hadoop_342,  # noqa: F401 - a fixture
+    wait_for,
+    workers,
+)
+from tests.real.serving import HORAE, arbiter
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.options import parse_options
+from yarn_bridge.resource_manager import FORCEFUL, GRACEFUL, QueueEdits
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+
+SCHEDULER = "yarn.resourcemanager.scheduler.monitor"
+PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"
+#: a cluster that preempts at once, and that ends who takes more memory than it asked for
+STRICT = {
+    f"{SCHEDULER}.enable": "true",
+    f"{SCHEDULER}.policies": "org.apache.hadoop.yarn.server.resourcemanager.monitor.capacity."
+    "ProportionalCapacityPreemptionPolicy",
+    f"{PREEMPTION}.monitoring_interval": "1000",
+    f"{PREEMPTION}.max_wait_before_kill": "1000",
+    f"{PREEMPTION}.total_preemption_per_round": "1.0",
+    f"{PREEMPTION}.natural_termination_factor": "1.0",
+    f"{PREEMPTION}.max_ignored_over_capacity": "0.0",
+    "yarn.nodemanager.pmem-check-enabled": "true",
+    # By looking: else the kernel is left to do it, in a cgroup that plain processes do not have.
+    "yarn.nodemanager.resource.memory.enforced": "false",
+    "yarn.service.am-resource.memory": "768",
+}
+
+
+@pytest.fixture
+def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:  # noqa: F811
+    made = YarnHarness(hadoop_342, tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def strict_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
+    lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopstrict-"), default_folder() / "hadoop")
+    try:
+        lab.up(LabRequest(name="strict", nodes=2, gpus=(("v100", 2), ("v100", 2)), options=STRICT))
+        yield lab
+    finally:
+        lab.down()
+
+
+@pytest.fixture
+def strict(strict_lab: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:
+    made = YarnHarness(strict_lab, tmp_path)
+    yield made
+    made.end()
+
+
+def bridge(harness: YarnHarness) -> YarnCluster:
+    assert isinstance(harness.port, YarnCluster)
+    return harness.port
+
+
+def free(port: YarnCluster) -> bool:
+    return not any(node.gpus_used for node in port.manager.nodes())
+
+
+def plain(port: YarnCluster, name: str, owner: str, queue: str, count: int) -> None:
+    """A service that is none of Horae's: somebody's own application that holds GPUs."""
+    worker = {
+        "name": "w",
+        "number_of_containers": count,
+        "restart_policy": "ON_FAILURE",
+        "launch_command": "exec sleep 3600",
+        "resource": {"cpus": 1, "memory": "64", "additional": {"yarn.io/gpu": {"value": 1, "unit": ""}}},
+    }
+    port.services.create({"name": name, "version": "1.0", "queue": queue, "components": [worker]}, owner)
+
+
+def containers(port: YarnCluster, name: str, owner: str) -> set[str]:
+    found = port.services.get(name, owner)
+    parts = found.components.values() if found is not None else ()
+    return {each.container for part in parts for each in part.instances if each.state == "READY"}
+
+
+def test_what_others_may_do_to_a_job(harness: YarnHarness) -> None:
+    """Moved to another queue, its workers signalled by a stranger, its application killed; never worse than a stop."""
+    cluster, port = Driver(harness), bridge(harness)
+    job = cluster.running("molested", allocation=cluster.spread(1))
+    cluster.wait_progress(job, 15)
+    kept = workers(port, job)
+
+    def application() -> str:
+        (found,) = port.manager.apps(kinds=("yarn-service",), states=("ACCEPTED", "RUNNING"))
+        return found.id
+
+    # Its owner moves it to another queue: it runs on where it is.
+    port.manager.move(application(), "default", owner="horae")
+    cluster.until("it is moved", lambda: port.manager.app(application()).queue == "root.default")
+    cluster.wait_progress(job, 5)
+    assert (cluster.job(job).state, workers(port, job)) == (JobState.RUNNING, kept)
+
+    # A stranger asks one worker to end: the whole gang stops at a checkpoint.
+    port.manager.signal(kept[0], GRACEFUL, owner="mallory")
+    stopped = cluster.wait(job, JobState.STOPPED, JobState.LOST)
+    assert stopped.checkpoint is not None
+    cluster.until("no GPU is held by nobody", lambda: free(port))
+    cluster.start(job, cluster.spread(1), 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
+    assert cluster.starts(job)[1].step >= stopped.checkpoint.step
+    cluster.wait_progress(job, 10)
+
+    # And kills one: the start is lost, the checkpoint is not.
+    port.manager.signal(workers(port, job)[1], FORCEFUL, owner="mallory")
+    lost = cluster.wait(job, JobState.LOST)
+    assert "was lost" in lost.native
+    assert lost.checkpoint is not None
+    assert lost.checkpoint.epoch == 2
+    cluster.until("no GPU is held by nobody", lambda: free(port))
+
+    # An administrator kills its application: that is told, and the job goes on in a new one.
+    cluster.start(job, cluster.one(), 3)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 10)
+    first = application()
+    port.manager.kill(first, owner="root")
+    lost = cluster.wait(job, JobState.LOST)
+    assert "killed by user root" in lost.native
+    cluster.until("no GPU is held by nobody", lambda: free(port))
+    cluster.start(job, cluster.one(), 4)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 10)
+    assert application() != first
+
+    # Its owner kills it: that is the end of the job.
+    port.manager.kill(application(), owner="horae")
+    ended = cluster.wait(job, JobState.CANCELLED)
+    assert "killed by user horae" in ended.native
+    cluster.until("no GPU is held by nobody", lambda: free(port))
+    starts = cluster.starts(job)
+    assert [start.epoch for start in starts] == [1, 2, 3, 4]
+    assert all(later.step > earlier.step for earlier, later in pairwise(starts))
+
+
+def test_an_owner_whom_hdfs_does_not_let_in_is_told_so(harness: YarnHarness) -> None:
+    """Without a home of its own no service can be made: the job waits and says why, and nothing is held."""
+    cluster, port = Driver(harness), bridge(harness)
+    who = f"new{harness.shared.name[-1]}"
+    job = "homeless"
+    port.submit(job, replace(harness.spec(job, Behaviour.TRAINS), owner=who))
+    cluster.wait(job, JobState.QUEUED)
+    with pytest.raises(PortError, match=r"Permission denied"):
+        port.start(job, cluster.one(), 1)
+    seen = cluster.job(job)
+    assert (seen.state, dict(seen.allocation)) == (JobState.QUEUED, {})
+    assert seen.blocked is not None
+    assert seen.blocked.kind is BlockKind.OTHER
+    assert f"/user/{who}" in seen.blocked.text or "/user" in seen.blocked.text
+    assert free(port)
+    harness.lab._hdfs("PUT", f"/user/{who}", "MKDIRS", permission="755").raise_for_status()
+    harness.lab._hdfs("PUT", f"/user/{who}", "SETOWNER", owner=who).raise_for_status()
+    options = parse_options(harness.options)
+    root = Hdfs(options.access(options.webhdfs)).as_user("horae")
+    folder = "/" + (harness.spec(job, Behaviour.TRAINS).checkpoint or "").partition("://")[2].partition("/")[2]
+    root.make_folder(folder, "777")
+    cluster.start(job, cluster.one(), 1)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 2)
+    assert {each.user for each in port.manager.apps(states=("RUNNING",))} == {who}
+
+
+def test_another_queue_takes_its_share_back(strict: YarnHarness) -> None:
+    """Preempted by a plain application: the job loses its start, not its work, and goes on with what is left."""
+    cluster, port = Driver(strict), bridge(strict)
+    half = {"root.default": {"capacity": "50"}, "root.horae": {"capacity": "50"}}
+    port.manager.edit_scheduler(QueueEdits(update=half), "horae")
+    job = cluster.running("squeezed", allocation=cluster.spread(2))
+    cluster.wait_progress(job, 15)
+    plain(port, "plain-one", "root", "default", 2)
+    lost = cluster.wait(job, JobState.LOST)
+    assert lost.checkpoint is not None
+    assert lost.checkpoint.step >= 5
+    assert dict(lost.allocation) == {}
+    wait_for("the plain application has its GPUs", lambda: len(containers(port, "plain-one", "root")) == 2)
+    theirs = containers(port, "plain-one", "root")
+    cluster.until("only its GPUs are held", lambda: sum(node.foreign for node in cluster.observe().nodes) == 2)
+    left = {node.name: node.gpus - node.foreign for node in cluster.observe().nodes if node.gpus > node.foreign}
+    with pytest.raises(PortError):
+        port.start(job, cluster.spread(2) if len(left) == 2 else {next(iter(left)): 3}, 2)
+    cluster.start(job, left, 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.until("it has started", lambda: len(cluster.starts(job)) == 2)
+    assert cluster.starts(job)[1].step >= lost.checkpoint.step  # who was left may have written another one
+    cluster.wait_progress(job, 5)
+    port.checkpoint_and_stop(job, 30.0)
+    assert cluster.wait(job, JobState.STOPPED).exit_code == 86
+    assert containers(port, "plain-one", "root") == theirs, "the plain application was never touched"
+    port.services.destroy("plain-one", "root")
+    cluster.until("it is gone", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)
+    cluster.start(job, cluster.spread(2), 3)
+    cluster.wait(job, JobState.RUNNING)
+
+
+HUNGRY = """import os, time
+from horae import elastic
+done = [0]
+def save(folder):
+    open(folder + "/done", "w").write(str(done[0]))
+def load(folder):
+    done[0] = int(open(folder + "/done").read())
+for step in elastic.Training(steps=60, global_batch=8, save=save, load=load, checkpoint_every_steps=5,
+                             log_every_s=0.0):
+    time.sleep(0.1)
+    done[0] += 1
+    step.report(1.0 / done[0])
+    if done[0] == 30 and not os.path.exists({mark!r}):
+        open({mark!r}, "w").close()
+        taken = bytearray(os.urandom(1 << 20)) * 600
+        time.sleep(600)
+"""
+
+
+def test_a_worker_killed_for_its_memory_costs_a_restart_and_is_told(strict: YarnHarness, tmp_path: Path) -> None:
+    """Under the arbiter: it starts the job again from its checkpoint by itself, and its history says what happened."""
+    train, socket = tmp_path / "train.py", tmp_path / "api.sock"
+    train.write_text(HUNGRY.format(mark=str(tmp_path / "has-eaten")))
+    tmp_path.chmod(0o755)
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "yarn", "options": {**strict.options, "memory_mib": 256}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
+        "guards": {"min_run_s": 5.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "api": {"socket": str(socket)},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    checkpoint = strict.facts["webhdfs"].replace("http:", "webhdfs:") + f"/tmp/{tmp_path.parent.name}-hungry"
+
+    def horae(*words: str) -> str:
+        done = subprocess.run(
+            [*HORAE, words[0], "--socket", str(socket), *words[1:]], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-2000:]
+        return done.stdout
+
+    def done() -> bool:
+        """Seen by a connection of our own, which only looks."""
+        return any(job.state is JobState.COMPLETED for job in strict.port.observe().jobs)
+
+    words = ["--gpus", "1:1", "--name", "hungry", "--iterations", "60", "--checkpoint", checkpoint]
+    try:
+        with arbiter(tmp_path):
+            wait_for("the arbiter listens", socket.exists)
+            horae("submit", *words, "--", sys.executable, str(train))
+            wait_for("it is done", done, 400.0)
+            (job,) = strict.port.observe().jobs
+            log, history = strict.log(job.id), horae("history", job.id)
+        starts = starts_in(log)
+        assert [start.epoch for start in starts] == [1, 2]
+        assert starts[1].step >= 25
+        assert steps_in(log)[-1] == 60
+        assert "(its worker on n" in history
+    except AssertionError as error:
+        told = (tmp_path / "serve.log").read_text(errors="replace")[-3000:]
+        raise AssertionError(f"{error}\n{told}") from None
