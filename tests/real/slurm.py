@@ -65,7 +65,7 @@ class Private:
     release = "22.05"
 
     def __init__(self, folder: Path) -> None:
-        processes.reap_orphans(_FOLDERS)
+        reap_orphans()
         self.lab = PrivateSlurm(folder, CACHE)
         self.lab.up(LabRequest(name="test", nodes=8))
         self._shared = folder / "shared"
@@ -175,6 +175,11 @@ def clear_partition(cluster: RealSlurm, partition: str) -> None:
         assert time.monotonic() < deadline, "jobs of the test do not end"
         cluster.run("scancel", "-p", partition)
         time.sleep(0.1)
+
+
+def reap_orphans() -> None:
+    """End the private clusters of test runs that were killed."""
+    processes.reap_orphans(_FOLDERS)
 
 
 def worker_name() -> str:
