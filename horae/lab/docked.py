@@ -39,11 +39,6 @@ class DockedLab:
             self._client = engine.engine(self._say)
         return self._client
 
-    @property
-    def made(self) -> bool:
-        """Whether there is anything of this lab, up or not; no engine is started to find out."""
-        return engine.answers() and any(True for _ in engine.find(self.client, self.mark))
-
     def down(self) -> LabState:
         if not engine.answers():
             return LabState(self.name, False, "down; no Docker engine answers, so none of its containers runs")

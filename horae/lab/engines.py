@@ -19,11 +19,6 @@ DOCKER, PROCESS = "docker", "process"
 class Cluster(Protocol):
     """A lab on one engine."""
 
-    @property
-    def made(self) -> bool:
-        """Whether there is such a lab, up or not."""
-        ...
-
     def up(self, request: LabRequest) -> LabState: ...
 
     def down(self) -> LabState: ...
@@ -31,6 +26,15 @@ class Cluster(Protocol):
     def status(self) -> LabState: ...
 
     def demo(self) -> int: ...
+
+
+class Private(Cluster, Protocol):
+    """Of plain processes."""
+
+    @property
+    def made(self) -> bool:
+        """Whether there is such a lab, up or not."""
+        ...
 
 
 class TwoEngines(ABC):
@@ -41,7 +45,7 @@ class TwoEngines(ABC):
     engines: tuple[str, ...] = (DOCKER, PROCESS)
 
     @abstractmethod
-    def private(self, request: LabRequest) -> Cluster: ...
+    def private(self, request: LabRequest) -> Private: ...
 
     @abstractmethod
     def docked(self, request: LabRequest) -> Cluster: ...

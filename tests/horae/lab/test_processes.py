@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -50,7 +51,7 @@ def test_who_does_not_heed_sigterm_is_killed(tmp_path: Path) -> None:
 
 
 def test_labs_whose_owner_is_gone_are_reaped_and_others_live(tmp_path: Path) -> None:
-    pattern = re.compile(re.escape(str(tmp_path)).encode().join([b"(", rb"/lab\d)/"]))
+    pattern = re.compile(b"(" + re.escape(os.fsencode(tmp_path)) + rb"/lab\d)/")
     for name in ("lab1", "lab2", "lab3"):
         (tmp_path / name).mkdir()
     owned, orphan, ownerless = (daemon(tmp_path / name) for name in ("lab1", "lab2", "lab3"))
