@@ -3,25 +3,25 @@
 Resize: the same job is stopped and started on alternating shapes that share a node, by the bare commands (scancel,
 squeue, one scontrol for update and release, the mandatory second between) and by the adapter. Observation: the
 adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
-the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol and
-by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole arbiter.
+the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol (all
+updates, then all releases) and by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole
+arbiter.
 
-    python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10] [--out FILE]
+    python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from _record import record
 
 from horae.arbiter.service import Arbiter
 from horae.config import Config
@@ -76,6 +76,14 @@ def ours(port: SlurmCluster, job: str, nodes: tuple[str, ...], epoch: int) -> fl
     return time.monotonic() - began
 
 
+def compared(times: dict[str, list[float]]) -> dict[str, Any]:
+    """`ratio` is of the medians; `ratio_paired` the median over cycles, each against the floor beside it."""
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    paired = [ours / floor for ours, floor in zip(times["adapter"], times["floor"], strict=True)]
+    ratio = medians["adapter"] / medians["floor"]
+    return {"median_s": medians, "ratio": ratio, "ratio_paired": statistics.median(paired), "all_s": times}
+
+
 def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any]:
     script = lab.folder / "shared" / "bench.sh"
     script.parent.mkdir(exist_ok=True)
@@ -95,8 +103,7 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
             times["adapter"].append(by_us)
     port.cancel(held)
     lab.run(["scancel", bare])
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return {"cycles": cycles, "median_s": medians, "ratio": medians["adapter"] / medians["floor"], "all_s": times}
+    return {"cycles": cycles, **compared(times)}
 
 
 def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16) -> dict[str, Any]:
@@ -124,19 +131,18 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
             time.sleep(1.0)
         lines = [
             f"update jobid={job} StartTime=now NumNodes=1-1 NumTasks=1 NumCPUs=1 "
-            f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\nrelease {job}\n"
+            f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\n"
             for at, job in enumerate(bare)
         ]
-        lab.run(["scontrol"], input="".join(lines))
+        lab.run(["scontrol"], input="".join([*lines, *(f"release {job}\n" for job in bare)]))
         until(lambda ids=ids: states(ids) == {"RUNNING"}, 60)  # type: ignore[misc]
         by_hand = time.monotonic() - began
         began = time.monotonic()
         if cycle:
-            for job in held:
-                port.checkpoint_and_stop(job, 20)
+            assert not port.stop_many([(job, 20) for job in held])
             until(lambda: seen() == {JobState.STOPPED}, 60)
-        for at, job in enumerate(held):
-            port.start(job, {f"n{(at + cycle) % nodes + 1}": 1}, cycle + 1)
+        shapes = [(job, {f"n{(at + cycle) % nodes + 1}": 1}, cycle + 1) for at, job in enumerate(held)]
+        assert not port.start_many(shapes)
         until(lambda: seen() == {JobState.RUNNING}, 60)
         by_us = time.monotonic() - began
         port.observe()
@@ -147,8 +153,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
     for job in held:
         port.cancel(job)
     lab.run(["scancel", *bare])
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return {"jobs": count, "median_s": medians, "ratio": medians["adapter"] / medians["floor"], "all_s": times}
+    return {"jobs": count, **compared(times)}
 
 
 def arrival(lab: PrivateSlurm, jobs: int) -> dict[str, Any]:
@@ -215,7 +220,6 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=10)
     parser.add_argument("--queue", type=int, nargs="*", default=[500, 2000])
     parser.add_argument("--arrivals", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/slurm_resize.json")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         lab = PrivateSlurm(Path(folder) / "lab", ROOT / ".cache" / "slurm")
@@ -233,19 +237,13 @@ def main() -> int:
                 port.heartbeat()
                 result["observation"].append(observation(lab, port, length, have))
                 have = length
-            result["provenance"] = {
-                "command": " ".join(["python", "benchmarks/slurm_resize.py", *sys.argv[1:]]),
-                "slurm": port.facts().version,
-                "python": platform.python_version(),
-                "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-                "load": os.getloadavg()[0],
-                "date": time.strftime("%Y-%m-%d"),
-            }
+            result["slurm"] = port.facts().version
         finally:
             port.close()
             lab.down()
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({key: value for key, value in result.items() if key != "provenance"}, indent=1))
+    record(Path(__file__), result)
+    for name in ("resize", "together", "arrival"):
+        print(name, {key: round(value, 3) for key, value in result[name].items() if key.startswith("ratio")})
     return 0
 
 

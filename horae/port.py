@@ -20,7 +20,7 @@ One contract suite, `tests/contract/`, runs over every adapter. Adapters are ent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -125,7 +125,6 @@ class Capabilities:
     owns_submission: bool = True  #: `submit` works; False: jobs come from the cluster's own users
     reshape_in_place: bool = False
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
-    log_live: bool = True  #: `read_log` works while the job runs
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()
 
@@ -220,4 +219,18 @@ class Noticing(Protocol):
     def noticed(self) -> object:
         """Differs from the last answer when something happened. Cheap; called from any thread, several times a
         second."""
+        ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """A port that does many actions of one kind with fewer requests. Each is what the verb for one job is; each job
+    is named once. What failed, by job: an error of one is no other's."""
+
+    def start_many(self, starts: Sequence[tuple[JobId, Allocation, int]]) -> Mapping[JobId, PortError]:
+        """`start` of each (job, allocation, epoch)."""
+        ...
+
+    def stop_many(self, stops: Sequence[tuple[JobId, Seconds]]) -> Mapping[JobId, PortError]:
+        """`checkpoint_and_stop` of each (job, grace_s)."""
         ...

@@ -101,6 +101,7 @@ RestartSec=2
 # Another arbiter has the cluster, or the configuration is wrong: starting again would help nobody.
 RestartPreventExitStatus=1 2 3
 StateDirectory=horae
+StateDirectoryMode=0700
 RuntimeDirectory=horae
 UMask={umask}
 NoNewPrivileges=yes

@@ -1,8 +1,7 @@
 """Run one policy once: options resolved, its proposal checked, every job given a reason, the decision certified.
 
 `decide` is the whole of it; `propose` stops before reasons and certificate (the simulator's inner loop). A policy
-that raises or proposes what cannot be becomes `PolicyFailed`, which never carries a half-made decision: `stand`
-then makes the decision that changes nothing.
+that raises or proposes what cannot be becomes `PolicyFailed`, which never carries a half-made decision.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.placement import Placer
 from policy.plain import not_plain, plain, surely_plain
 from policy.sweeps import losers, resting
 from policy.textform import name_of
@@ -159,21 +157,6 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
         solver=proposal.solver,
         state=proposal.state,
     )
-
-
-def stand(snapshot: Snapshot, name: str, why: str, seed: int = 0) -> Decision:
-    """The decision that changes nothing, because `name` failed: jobs keep what they can still hold."""
-    speeds = Throughput(snapshot.cluster)
-    placer = Placer(snapshot, speeds)
-    kept: dict[JobName, Allocation] = {}
-    for job in sorted(snapshot.jobs, key=lambda j: j.order):
-        stay = placer.keep(job)
-        if stay is not None:
-            placer.take(job, stay)
-            kept[job.name] = stay
-    note = f"{name} failed ({why}); the previous allocation stands"
-    proposal = Proposal(allocation=kept, state=snapshot.state, notes=(note,))
-    return finish(snapshot, name, EMPTY, proposal, Context(speeds, seed))
 
 
 def _tenants(

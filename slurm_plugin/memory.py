@@ -1,19 +1,26 @@
-"""What the adapter must remember of a job that Slurm does not: grants, stops, time used. One small file a job.
+"""What the adapter must remember of a job that Slurm does not: grants, stops, time used. One file for all jobs.
 
-Everything else is read from Slurm each round. Files are replaced atomically before the write that they describe is
-sent, so that after a crash they claim at most one grant too many, which the next observation shows as not started.
-A lost folder costs the time already used and the numbers of epochs; both are then taken from Slurm's restart count.
+Everything else is read from Slurm each round. A memo is in the file before the write that it describes is sent, so
+that after a crash it claims at most one grant too many, which the next observation shows as not started. A lost
+folder costs the time already used and the numbers of epochs; both are then taken from Slurm's restart count.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from horae.port import FixConfiguration
 from policy.model import Gpus
+
+#: The file is written anew when it is longer than this, and eight times as long as when it was new.
+_COMPACT_AT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +91,19 @@ class Memo:
 
 
 class Memories:
-    """Memos by job id, in a folder of the arbiter's own (mode 0700)."""
+    """Memos by job id, in one file of a folder of the arbiter's own (mode 0700): a line a change, the last one of a
+    job counts. Reading writes nothing there. Raises OSError when the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._path = folder / "memos"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._memos: dict[str, Memo] = {}
         self._written: dict[str, Memo] = {}
+        self._waiting: list[bytes] | None = None  #: lines of changes that are written together
+        self._size = self._whole_size = 0
+        self._unclean = False  #: there is a line in the file that cannot be read
         self.notes: list[str] = []
-        for path in sorted(folder.glob("*.json")):
-            try:
-                memo = _from_json(json.loads(path.read_text()))
-                self._memos[memo.job] = self._written[memo.job] = memo
-            except (ValueError, TypeError, KeyError) as error:
-                path.rename(path.with_suffix(".unreadable"))
-                self.notes.append(f"{path}: not a memo ({error}); put aside, the job's numbers are taken from Slurm")
+        self._read()
 
     def get(self, job: str) -> Memo:
         return self._memos.get(job) or Memo(job)
@@ -114,25 +119,99 @@ class Memories:
         self._memos[memo.job] = memo
 
     def put(self, memo: Memo) -> Memo:
-        """Remember for good; written only when it differs."""
+        """Remember for good; written only when it differs. Raises FixConfiguration."""
         self._memos[memo.job] = memo
         if self._written.get(memo.job) != memo:
-            path = self._folder / f"{memo.job}.json"
-            temporary = path.with_suffix(".part")
-            try:
-                temporary.write_text(json.dumps(asdict(memo), separators=(",", ":")))
-                temporary.replace(path)
-            except OSError as error:
-                raise FixConfiguration(
-                    f"cannot write {path}: {error.strerror}", "free space there, or give it to Horae's account"
-                ) from error
+            self._write(_line(memo))
             self._written[memo.job] = memo
         return memo
 
     def forget(self, job: str) -> None:
         self._memos.pop(job, None)
         if self._written.pop(job, None) is not None:
-            (self._folder / f"{job}.json").unlink(missing_ok=True)
+            self._write(json.dumps({"job": job, "forgotten": True}).encode() + b"\n")
+
+    @contextmanager
+    def together(self, *, durable: bool = False) -> Iterator[None]:
+        """What is put meanwhile is written at the end, at once; with `durable` it is on the disk then. Raises
+        FixConfiguration at the end: then none of it is."""
+        lines: list[bytes] = []
+        self._waiting = lines
+        before = dict(self._written)
+        try:
+            yield
+        finally:
+            self._waiting = None
+            if lines:
+                try:
+                    self._append(b"".join(lines), durable=durable)
+                except FixConfiguration:
+                    self._written = before
+                    raise
+
+    # --- the file ---
+
+    def _read(self) -> None:
+        raw = self._path.read_bytes() if self._path.exists() else b""
+        self._size = len(raw)
+        whole, _, torn = raw.rpartition(b"\n")  # what was cut off by a crash had not been written, for anybody
+        self._unclean = bool(torn)
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                value = json.loads(line)
+                if value.get("forgotten"):
+                    self._memos.pop(value["job"], None)
+                    continue
+                memo = _from_json(value)
+                self._memos[memo.job] = memo
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                self._unclean = True
+                self.notes.append(
+                    f"{self._path}:{number}: not a memo ({error}); left out, the job's numbers are taken from Slurm"
+                )
+        self._written = dict(self._memos)
+        self._whole_size = self._size
+
+    def _write(self, line: bytes) -> None:
+        if self._waiting is not None:
+            self._waiting.append(line)
+        else:
+            self._append(line)
+
+    def _append(self, lines: bytes, *, durable: bool = False) -> None:
+        try:
+            if self._unclean or self._size > max(_COMPACT_AT, 8 * self._whole_size):
+                self._compact()
+            with self._path.open("ab", buffering=0) as file:
+                start = file.seek(0, os.SEEK_END)
+                try:
+                    if file.write(lines) != len(lines):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                except OSError:
+                    file.truncate(start)
+                    raise
+                if durable:
+                    os.fdatasync(file.fileno())
+                self._size = start + len(lines)
+        except OSError as error:
+            raise FixConfiguration(
+                f"cannot write {self._path}: {error.strerror}", "free space there, or give it to Horae's account"
+            ) from error
+
+    def _compact(self) -> None:
+        """Only the last line of each job."""
+        temporary = self._path.with_suffix(".part")
+        with temporary.open("wb") as file:
+            file.write(b"".join(_line(memo) for memo in self._written.values()))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        self._size = self._whole_size = self._path.stat().st_size
+        self._unclean = False
+
+
+def _line(memo: Memo) -> bytes:
+    return json.dumps(asdict(memo), separators=(",", ":")).encode() + b"\n"
 
 
 def _from_json(raw: dict[str, Any]) -> Memo:

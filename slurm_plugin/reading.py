@@ -18,23 +18,21 @@ the exit code. The fence: a held running job that is requeued by anybody comes b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
-from horae.spec import JobSpec
-from policy.model import Allocation, BadInput, GpuRange, Gpus, Health, Node
-from slurm_plugin.comment import Tag, UserWord, parse_tag, parse_word
-from slurm_plugin.memory import Grant, Memo, Stop
+from policy.model import Allocation, BadInput
+from slurm_plugin.comment import parse_tag
+from slurm_plugin.holdings import HOLDING, held_gpus
+from slurm_plugin.memory import Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.specification import requested, rigid, specification
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
 
 CHECKPOINTED = 86
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
-_HOLDING = frozenset(
-    {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "COMPLETING"}
-)
 _LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
 _LIMIT = re.compile(
     r"^(QOS|Assoc|Association|AccountingPolicy|InvalidQOS|InvalidAccount|PartitionTimeLimit|PartitionNodeLimit)"
@@ -43,8 +41,6 @@ _NODE = re.compile(
     r"^(ReqNodeNotAvail|NodeDown|BadConstraints|ReservationDeleted|Reservation|PartitionDown|PartitionInactive)"
 )
 _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
-_OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot")
-_GONE = re.compile(r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error")
 #: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it.
 _SETTLES_S = 2.0
 _RESCUES = 4
@@ -81,8 +77,8 @@ def judge(row: JobRow, memo: Memo, facts: Facts, options: Options, now_s: float)
     tag = parse_tag(row.admin_comment)
     if (options.hold and tag is None) or memo.released:
         return Judgement(None, memo)
-    requested = (tag.gpus if tag and tag.gpus else None) or _total(row)
-    if not requested:
+    gpus = requested(row, tag)
+    if not gpus:
         return Judgement(None, memo)
     if memo.limit_s is None and not memo.grants:
         memo = replace(memo, limit_s=row.limit_s)
@@ -95,9 +91,9 @@ def judge(row: JobRow, memo: Memo, facts: Facts, options: Options, now_s: float)
         memo = replace(memo, state=state.value, since_s=now_s)
     note = ""
     try:
-        spec = specification(row, tag, requested, memo, options)
+        spec = specification(row, tag, gpus, memo, options)
     except BadInput as error:
-        spec, note = _rigid(row, requested, options, memo, None, tag), f"{row.id}: {error}; taken as rigid"
+        spec, note = rigid(row, tag, gpus, memo, options), f"{row.id}: {error}; taken as rigid"
     job = ObservedJob(
         id=port_id(row),
         state=state,
@@ -117,7 +113,7 @@ def judge(row: JobRow, memo: Memo, facts: Facts, options: Options, now_s: float)
 def _state(
     row: JobRow, memo: Memo, facts: Facts, options: Options, ours: bool, now_s: float
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
-    if row.state in _HOLDING:
+    if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
     if row.state in _WAITING:
@@ -291,7 +287,7 @@ def _epoch(row: JobRow, memo: Memo) -> int:
     seen = max((grant.epoch for grant in memo.grants if grant.started), default=0)
     if row.state == "COMPLETING" and memo.of(row.restarts) is None and memo.of(row.restarts - 1) is not None:
         return seen
-    ran = row.state in _HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
+    ran = row.state in HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
     if memo.of(row.restarts) is None and ran:
         return max(seen, row.restarts + 1)
     return max(seen, row.restarts) if not memo.grants else seen
@@ -300,156 +296,13 @@ def _epoch(row: JobRow, memo: Memo) -> int:
 def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
     if not state.holds:
         return {}
-    if row.nodes and row.state in _HOLDING:
+    if row.nodes and row.state in HOLDING:
         return held_gpus(row)
     grant = memo.grant
     return dict.fromkeys(grant.nodes, grant.per_node) if grant else {}
-
-
-def held_gpus(row: JobRow) -> Allocation:
-    """GPUs by node of a job that holds nodes; a total of unknown split is taken as even, the surplus on the first."""
-    if row.state not in _HOLDING or not row.nodes:
-        return {}
-    if row.gpus_per_node:
-        return dict.fromkeys(row.nodes, row.gpus_per_node)
-    if row.split:
-        return dict(row.split)
-    even, surplus = divmod(row.gpus_total or 0, len(row.nodes))
-    split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
-    return {node: count for node, count in split.items() if count}
-
-
-def without_promises(
-    jobs: Mapping[str, ObservedJob], rows: Mapping[str, JobRow], nodes: Sequence[Node]
-) -> dict[str, ObservedJob]:
-    """Grants that Slurm has not turned into an allocation hold GPUs only as far as those are there."""
-    free = {node.name: node.gpus - node.foreign for node in nodes}
-    promised = []
-    for name, job in jobs.items():
-        if job.allocation and name in rows and rows[name].state not in _HOLDING:
-            promised.append(name)
-            continue
-        for node, count in job.allocation.items():
-            free[node] = free.get(node, 0) - count
-    kept = dict(jobs)
-    for name in promised:
-        allocation = jobs[name].allocation
-        if all(free.get(node, 0) >= count for node, count in allocation.items()):
-            for node, count in allocation.items():
-                free[node] -= count
-        else:
-            kept[name] = replace(jobs[name], allocation={})
-    return kept
-
-
-def between_two_reads(jobs: Sequence[JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
-    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
-    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
-    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
-    return any(
-        row.state == "PENDING"
-        and (grant := granted.get(port_id(row))) is not None
-        and any(room.get(node, 0) < grant.per_node for node in grant.nodes)
-        for row in jobs
-    )
-
-
-def _total(row: JobRow) -> Gpus | None:
-    if row.gpus_total:
-        return row.gpus_total
-    return row.gpus_per_node * max(row.num_nodes, 1) if row.gpus_per_node else None
 
 
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
         return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
     return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)
-
-
-def specification(row: JobRow, tag: Tag | None, requested: Gpus, memo: Memo, options: Options) -> JobSpec:
-    """What the user asked for. Raises BadInput for a `horae:` word that cannot be read."""
-    user = parse_word(row.comment, f"job {row.id}, --comment")
-    if user is None:
-        return _rigid(row, requested, options, memo, None, tag)
-    return _rigid(row, requested, options, memo, user, tag)
-
-
-def _rigid(
-    row: JobRow, requested: Gpus, options: Options, memo: Memo, user: UserWord | None, tag: Tag | None
-) -> JobSpec:
-    tenant = {"account": row.account, "qos": row.qos}.get(options.tenants) or row.user
-    nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
-    memory = tag.memory * nodes // requested if tag and tag.memory else None
-    cpus = (tag.cpus if tag and tag.cpus else None) or (row.num_cpus if tag is None else None)
-    return JobSpec(
-        name=row.name,
-        command=(row.command,) if row.command else (),
-        gpus=user.range(requested) if user else GpuRange(requested, requested, requested),
-        owner=row.user,
-        tenant=tenant,
-        app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
-        cwd=row.cwd,
-        elastic=user is not None,
-        checkpoint=(user.checkpoint or row.cwd) if user else None,
-        gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
-        cpus_per_gpu=cpus / requested if cpus else None,
-        memory_per_gpu=memory,
-        model=user.key if user else None,
-        iterations=user.iterations if user else None,
-        grace_s=(user.grace_s if user and user.grace_s else 60.0),
-        time_limit_s=memo.limit_s,
-        extra={"slurm_job": row.id, "partition": row.partition},
-    )
-
-
-def unseen(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str]) -> frozenset[str]:
-    """Nodes that our jobs hold and that are in no managed partition (any more)."""
-    held = {node for row in jobs if row.state in _HOLDING and port_id(row) in ours for node in row.nodes}
-    return frozenset(held - {row.name for row in rows})
-
-
-def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRow]:
-    """Those of `rows`, as nodes on which nothing more is put."""
-    return [replace(row, state=row.state + "+drain") for row in rows if row.name in names]
-
-
-def nodes_of(rows: Sequence[NodeRow], jobs: Sequence[JobRow], ours: frozenset[str], facts: Facts) -> tuple[Node, ...]:
-    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own."""
-    gpus: dict[str, int] = {}
-    cpus: dict[str, float] = {}
-    memory: dict[str, float] = {}
-    for row in jobs:
-        if row.state not in _HOLDING or port_id(row) not in ours:
-            continue
-        for node, count in held_gpus(row).items():
-            gpus[node] = gpus.get(node, 0) + count
-        if row.state in _HOLDING:
-            for node in row.nodes:
-                cpus[node] = cpus.get(node, 0.0) + row.num_cpus / len(row.nodes)
-                memory[node] = memory.get(node, 0.0) + (row.alloc_memory or 0) / len(row.nodes)
-    nodes = []
-    for at in rows:
-        if not at.gpu_types:
-            continue
-        kind = max(at.gpu_types, key=lambda name: at.gpu_types[name])
-        total = at.gpu_types[kind]
-        nodes.append(
-            Node(
-                name=at.name,
-                gpu_type=kind,
-                gpus=total,
-                rack=facts.racks.get(at.name),
-                health=health(at.state),
-                foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
-                cpus=at.cpus_idle + cpus.get(at.name, 0.0),
-                memory=int(at.memory - at.memory_used + memory.get(at.name, 0.0)) if facts.memory_counts else None,
-            )
-        )
-    return tuple(nodes)
-
-
-def health(state: str) -> Health:
-    """sinfo's words and marks: `mixed`, `idle*`, `drained$`, `idle+maintenance+reserved`, `down+not_responding`."""
-    if _GONE.search(state):
-        return Health.DOWN
-    return Health.DRAIN if _OUT.search(state) or "$" in state else Health.UP

@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,10 +25,11 @@ from typing import Any
 
 from horae.elastic.checkpoints import newest_mark
 from horae.elastic.stores import Store
-from horae.port import CheckpointMark, FixConfiguration
+from horae.port import CheckpointMark, FixConfiguration, PortError
 from slurm_plugin.transport import Files
 
 _EVENTS_LIMIT = 1 << 20
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Spool:
 
     def beat(self, now_s: float, partitions: tuple[str, ...]) -> None:
         text = f"time {int(now_s)}\nhold {','.join(partitions)}\nhost {socket.gethostname()}\n"
-        self._write(self.path("heartbeat"), text.encode())
+        self._write(self.path("heartbeat"), text.encode(), durable=False)
 
     def silence(self) -> None:
         """No heartbeat: the Lua module stops holding at once."""
@@ -140,6 +143,24 @@ class Spool:
             raise _unwritable(folder, error) from error
         self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
         self._write(f"{folder}/epoch", f"{epoch}\n".encode())
+
+    def grant_all(self, grants: Sequence[tuple[str, int, int, int]]) -> dict[str, PortError]:
+        """`grant` of each (job, uid, epoch, restarts), side by side: a disk makes many small files durable in hardly
+        more time than one. What failed, by job."""
+
+        def one(grant: tuple[str, int, int, int]) -> PortError | None:
+            try:
+                self.grant(*grant)
+            except PortError as error:
+                return error
+            return None
+
+        if len(grants) < 2:
+            found = [one(grant) for grant in grants]
+        else:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                found = list(pool.map(one, grants))
+        return {grant[0]: error for grant, error in zip(grants, found, strict=True) if error is not None}
 
     def ask_to_stop(self, job: str, epoch: int, grace_s: float, now_s: float, stay: bool = False) -> None:
         """The stop file: polled by the supervisor and the SDK. `stay`: do not end the batch job, we requeue it."""
@@ -193,14 +214,14 @@ class Spool:
     def _ask(self, job: str, what: str, data: bytes) -> None:
         if self._files.stat(self.folder(job)) is not None:
             with suppress(FixConfiguration):  # the signal goes out all the same
-                self._write(f"{self.folder(job)}/{what}", data)
+                self._write(f"{self.folder(job)}/{what}", data, durable=False)
 
     def reason(self, job: str, text: str) -> None:
         try:
             self._files.mkdir(self.path("reasons"))
         except OSError as error:
             raise _unwritable(self.path("reasons"), error) from error
-        self._write(self.path("reasons", job), (text.strip() + "\n").encode())
+        self._write(self.path("reasons", job), (text.strip() + "\n").encode(), durable=False)
 
     def forget(self, job: str) -> None:
         for path in (self.path("reasons", job), f"{self.folder(job)}/epoch", f"{self.folder(job)}/stop"):
@@ -211,9 +232,10 @@ class Spool:
         path = f"{self.folder(job)}/output.log"
         return path if self._files.stat(path) is not None else None
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """`durable` False: what is written again soon, or asked again, and is not worth waiting for the disk."""
         try:
-            self._files.replace(path, data)
+            self._files.replace(path, data, durable=durable)
         except OSError as error:
             raise _unwritable(path, error) from error
 

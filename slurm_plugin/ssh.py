@@ -109,7 +109,7 @@ class SftpFiles:
 
         return self._transport.with_sftp(do)
 
-    def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
+    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
         temporary = posixpath.join(posixpath.dirname(path), f".horae-{secrets.token_hex(6)}")
 
         def do(sftp: paramiko.SFTPClient) -> None:

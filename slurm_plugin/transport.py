@@ -57,8 +57,8 @@ class Files(Protocol):
         """Of a folder; empty when it is missing."""
         ...
 
-    def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Atomically and durably."""
+    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
+        """Atomically; with `durable` it is on the disk when this returns."""
         ...
 
     def mkdir(self, path: str, mode: int = 0o755) -> None: ...
@@ -116,19 +116,22 @@ class LocalFiles:
         folder = Path(path)
         return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
-    def replace(self, path: str, data: bytes, mode: int = 0o644) -> None:
+    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
         folder = Path(path).parent
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".horae-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.chmod(temporary, mode)  # noqa: PTH101
             Path(temporary).replace(path)
         except OSError:
             Path(temporary).unlink(missing_ok=True)
             raise
+        if not durable:
+            return
         directory = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(directory)

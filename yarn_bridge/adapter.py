@@ -1,7 +1,8 @@
 """The cluster port on YARN: three reads a round, whatever the number of jobs that rest or run.
 
-A job is one YARN service of its owner, made at its first grant. The nodes, the running services and one listing of
-the job folders in HDFS tell what changed; only jobs on the move are looked at one by one. What a job needs next is
+A job is one YARN service of its owner, made at its first grant, or slices of GPUs (`runtimes.py`). The nodes, our
+running applications and one listing of the job folders in HDFS tell what changed; only jobs on the move are looked at
+one by one. What a job needs next is
 decided in `steps.py` from its record and what was read, written down, and then done; so a kill anywhere is healed
 by the next round. All of that happens in `observe`, and only while this arbiter's claim stands.
 """
@@ -25,18 +26,21 @@ from horae.port import (
     TryLater,
 )  # fmt: skip
 from horae.spec import JobSpec
-from policy.model import Allocation, Gpus, Health, Limits, Node, Pinning
+from policy.model import Allocation, Gpus, Limits, Node, Pinning
 from yarn_bridge import shapes
+from yarn_bridge.grants import check_grant
 from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient
 from yarn_bridge.jobfiles import JobFiles, Seen
-from yarn_bridge.memory import Phase, Record
+from yarn_bridge.memory import SLICES, Phase, Record
 from yarn_bridge.options import Options
 from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.rollcall import RollCall
+from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
 from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, is_worn, next_step, suspicious
 from yarn_bridge.token_life import TokenLife
@@ -44,8 +48,6 @@ from yarn_bridge.token_life import TokenLife
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
-#: a start that finds its GPUs not free yet
-_SOON_S = 0.5
 
 
 class YarnCluster:
@@ -62,16 +64,17 @@ class YarnCluster:
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
+        self._rollcall = RollCall()
         self._known_gpus: dict[str, Gpus] = {}
         self._reasons: dict[JobId, str] = {}
-        self._exact = False
+        self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
         self._lock = threading.RLock()
 
     @property
     def services(self) -> Services:
-        return self._hands.services
+        return self._hands.by_service.services
 
     # --- looking ---
 
@@ -79,31 +82,35 @@ class YarnCluster:
         info = self.manager.info()
         with self._lock:
             self._read_nodes()
-            pinned = self._exact
-        notes = () if pinned else ("workers cannot be pinned to nodes here: the cluster chooses where they run",)
+            choice = self._hands.chooser.choice(self._named)
+        pinned, notes = choice.pinned, [f"jobs run as {choice.runtime}: {choice.why}"]
+        if not pinned:
+            notes.append("workers cannot be pinned to nodes here: the cluster chooses where they run")
         return Capabilities(
             cluster=f"yarn {info.version}",
             limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
             reshape_in_place=True,
             order_lever=None,
-            log_live=True,
-            notes=notes,
+            notes=tuple(notes),
         )
 
     def observe(self) -> Observation:
         with self._lock:
             reports = self._read_nodes()
-            running = self.manager.apps(kinds=("yarn-service",), states=_ALIVE)
-            apps = {(each.user, each.name): each for each in running}
+            self._rollcall.check(reports, self._nodes, self._clock())
+            apps = self._hands.look(self.manager.apps(kinds=self._hands.kinds, states=_ALIVE))
             notes = self._refresh()
             ours = self._token is not None and self._claim[1] == self._token
             lost = lost_nodes(reports, self._nodes)
             for seen in self._jobs.values():
-                if ours and not seen.record.released:
+                record = seen.record
+                if ours and not record.released:
                     try:
-                        self._advance(seen, apps.get((seen.record.owner, seen.record.service)), lost)
+                        self._advance(seen, apps.get((record.runtime, record.owner, record.service)), lost)
                     except PortError as error:
-                        notes.append(f"{seen.record.job}: {error.text}")
+                        notes.append(f"{record.job}: {error.text}")
+            if ours:
+                notes += self._hands.end_strays([*self._jobs, *self._bad])
             mine = [seen for seen in self._jobs.values() if not seen.record.released]
             self._nodes = nodes_of(reports, [seen.record for seen in mine], self._known_gpus, self._options)
             jobs = tuple(observed(seen.record, seen.spec, self._nodes) for seen in mine)
@@ -233,10 +240,8 @@ class YarnCluster:
         for each in reports:
             if each.gpus and each.state == "RUNNING":
                 self._known_gpus[each.host] = each.gpus
-        up = [each for each in reports if each.gpus and each.state == "RUNNING"]
-        if up:
-            named = all(each.attributes.get(shapes.HOST_ATTRIBUTE) == each.host for each in up)
-            self._exact = named and self.manager.quirks().pin_by_attribute
+        if any(each.gpus and each.state == "RUNNING" for each in reports):
+            self._named = named_nodes(reports)
         return reports
 
     def _refresh(self) -> list[str]:
@@ -298,7 +303,7 @@ class YarnCluster:
         if record.phase is Phase.CLEARING:
             return overdue or app is None or app.gpus == 0
         if record.phase is Phase.IDLE:
-            useless = record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED)
+            useless = record.outcome.ended or record.runtime == SLICES or is_worn(facts, RENEW_WHEN_MOVED)
             return app is not None and (app.gpus > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
@@ -312,23 +317,9 @@ class YarnCluster:
 
     def _check(self, allocation: Allocation, held: Mapping[str, int]) -> None:
         """Raises Never for what can never be, TryLater for GPUs that are not free. `held`: what it has already."""
-        if not allocation or any(gpus < 1 for gpus in allocation.values()):
-            raise Never("an allocation without GPUs cannot run anything")
         if not self._nodes:
             self.observe()
-        nodes = {node.name: node for node in self._nodes}
-        taken = self._held()
-        for name, gpus in allocation.items():
-            node = nodes.get(name)
-            if node is None:
-                raise Never(f"there is no node {name} with GPUs (there are {', '.join(nodes)})")
-            if gpus > node.gpus:
-                raise Never(f"node {name} has {node.gpus} GPUs; {gpus} cannot be granted there")
-            if node.health is not Health.UP:
-                raise TryLater(f"node {name} is {node.health}", retry_after_s=5.0)
-            free = node.gpus - node.foreign - taken.get(name, 0) + held.get(name, 0)
-            if gpus > free:
-                raise TryLater(f"node {name} has {free} GPUs free; {gpus} were granted", retry_after_s=_SOON_S)
+        check_grant(allocation, held, self._nodes, self._held())
 
     def _held(self) -> dict[str, int]:
         taken: dict[str, int] = {}
@@ -342,10 +333,11 @@ class YarnCluster:
 
     def _grant(self, seen: Seen, allocation: Allocation, epoch: int) -> None:
         shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
-        record = seen.record
+        choice = self._hands.chooser.choice(self._named)
+        record = self._under(seen, choice.runtime)
         components = record.components
         if not components or not shapes.covers(components, allocation):
-            components = self._components()
+            components = self._components(choice.pinned)
         granted = record.into(
             Phase.FORMING,
             self._clock(),
@@ -370,8 +362,17 @@ class YarnCluster:
             self._put(seen, replace(record, since_s=self._clock(), blocked=blocked))
             raise
 
-    def _components(self) -> tuple[tuple[str, str], ...]:
-        return shapes.components_for([node.name for node in self._nodes], self._exact)
+    def _under(self, seen: Seen, runtime: str) -> Record:
+        """The record under this runtime; what the job keeps under another one is given back first."""
+        record = seen.record
+        if record.runtime != runtime:
+            if record.granted and not self._hands.end(record):
+                raise TryLater(f"{record.job}: what it had as {record.runtime} is still ending")
+            self._put(seen, replace(record, runtime=runtime, components=()))
+        return seen.record
+
+    def _components(self, pinned: bool) -> tuple[tuple[str, str], ...]:
+        return shapes.components_for([node.name for node in self._nodes], pinned)
 
     def _ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
         now_s = self._clock()
@@ -389,7 +390,8 @@ class YarnCluster:
         step = next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
         record = step.record
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
-            record = replace(record, components=self._components())  # a node that came later: a new service
+            # a node that came later: a new service
+            record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
         if record is not seen.record:
             if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
                 newest = self.files.newest(spec, record.owner)

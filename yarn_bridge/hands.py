@@ -1,20 +1,22 @@
-"""Carrying out what `steps.py` asks for. Each action may be taken twice."""
+"""Carrying out what `steps.py` asks for, by the runtime that a job was granted under. An action may be taken twice."""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping
 
-from horae.port import PortError, TryLater
+from horae.port import JobId, PortError
 from horae.spec import JobSpec
 from yarn_bridge import shapes
-from yarn_bridge.http import KERBEROS
 from yarn_bridge.jobfiles import JobFiles
-from yarn_bridge.memory import Record
+from yarn_bridge.memory import SERVICES, SLICES, Record
 from yarn_bridge.options import Options
-from yarn_bridge.records import Service
-from yarn_bridge.refusals import Exists, Gone
+from yarn_bridge.records import App, Service
+from yarn_bridge.refusals import Gone
 from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services, keytab_of, no_keytab
+from yarn_bridge.runtimes import Chooser, Runtime
+from yarn_bridge.service_runtime import KIND, ServiceRuntime
+from yarn_bridge.slice_shapes import SLICE_KIND
+from yarn_bridge.slices import SliceRuntime
 from yarn_bridge.steps import Action, Verb
 
 #: of what YARN says, for people
@@ -22,26 +24,41 @@ _LONGEST = 300
 
 
 class Hands:
-    def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
-        self._options, self._manager, self._files = options, manager, files
-        self._services: Services | None = None
-        self._sdk = ""
+    #: application types of ours
+    kinds = (KIND, SLICE_KIND)
 
-    @property
-    def services(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._manager.http, self._manager.quirks())
-        return self._services
+    def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
+        self._manager, self._files = manager, files
+        self.chooser = Chooser(options, manager)
+        self.by_service = ServiceRuntime(options, manager, files)
+        self.by_slices = SliceRuntime(options, manager, files)
+        self._runtimes: Mapping[str, Runtime] = {SERVICES: self.by_service, SLICES: self.by_slices}
+
+    def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
+        """This round's applications of ours by (runtime, owner, service); a job's slices as one."""
+        listed = list(running)
+        found = {(SERVICES, each.user, each.name): each for each in listed if each.kind == KIND}
+        for (owner, service), app in self.by_slices.look(listed).items():
+            found[SLICES, owner, service] = app
+        return found
+
+    def end_strays(self, jobs: Iterable[JobId]) -> list[str]:
+        """End what the last look showed of no job; one sentence for each. `jobs`: all that have a folder."""
+        notes = []
+        for stray in self.by_slices.strays({shapes.service_name(job) for job in jobs}):
+            try:
+                self.by_slices.end_stray(stray)
+                notes.append(f"{stray.app.id} ({stray.app.name}) is of no job and was ended")
+            except PortError as error:
+                notes.append(f"{stray.app.id} ({stray.app.name}) is of no job and cannot be ended: {error.text}")
+        return notes
 
     def read(self, record: Record) -> Service | None:
-        """The job's service. Half a definition, as a creation leaves it that broke off, is unreadable: it goes."""
-        try:
-            return self.services.get(record.service, record.owner)
-        except TryLater as error:
-            if "end-of-input" not in error.text:
-                raise
-            self._files.forget_definition(record)
-            return None
+        return self._runtimes[record.runtime].read(record)
+
+    def end(self, record: Record) -> bool:
+        """Everything that it has goes; False while YARN still ends it."""
+        return self._runtimes[record.runtime].end(record)
 
     def last_words(self, application: str) -> str:
         """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
@@ -54,59 +71,16 @@ class Hands:
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.
 
-        `application`: of the job's service, as last seen alive.
+        `application`: of the job, as last seen alive.
         """
+        runtime = self._runtimes[record.runtime]
         if action.verb is Verb.GATE:
             self._files.write_gate(record)
         elif action.verb is Verb.SWEEP:
             self._files.sweep(record)
         elif action.verb is Verb.DESTROY:
-            self._end(record, application)
+            runtime.end(record, application)
         elif action.verb is Verb.FLEX:
-            self.services.flex(record.service, record.owner, action.counts)
+            runtime.flex(record, spec, dict(action.counts))
         else:
-            self._make(record, spec)
-
-    def _end(self, record: Record, application: str = "") -> bool:
-        """Kill its application, then forget its definition: destroying a running service waits for its orderly end.
-
-        False while the application is still being killed.
-        """
-        try:
-            service = self.read(record)
-        except PortError:  # its application master does not answer, say: it goes all the same
-            if application:
-                self._manager.kill(application, "ended by Horae", record.owner)
-            raise
-        if service is None:
-            return True
-        if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):
-            return False
-        self.services.destroy(record.service, record.owner)
-        return True
-
-    def _make(self, record: Record, spec: JobSpec) -> None:
-        """A new service in the record's shape, in place of one that has ended or has other components."""
-        if not self._sdk:
-            self._sdk = self._files.carry(*shapes.sdk())
-        if not self._end(record):
-            raise TryLater(f"{record.job}: its former service is still ending")
-        body = shapes.service_spec(record, spec, self._options, self._files.folder(record.job), self._sdk)
-        if self._options.auth == KERBEROS:
-            self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
-        try:
-            self.services.create(body, record.owner)
-        except Exists as error:
-            raise TryLater(error.text) from None
-
-    def _check_keytab(self, record: Record, said: str) -> None:
-        """YARN takes a service whose keytab is missing, runs its workers, and can then never be asked about it."""
-        place = urlsplit(said or keytab_of(record.owner))
-        if place.scheme != "hdfs":
-            return  # on the nodes, where nobody can look from here
-        found = self._files.look(record.owner, place.path)
-        if found is None:
-            raise no_keytab(f"{record.job}: there is no keytab {place.path} of {record.owner} in HDFS", record.owner)
-        if found.permission.lstrip("0")[-2:] != "00":
-            text = f"{record.job}: others can read the keytab {place.path} (its mode is {found.permission})"
-            raise no_keytab(text, record.owner)
+            runtime.make(record, spec)

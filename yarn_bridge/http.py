@@ -7,7 +7,8 @@ Cookies are refused: under simple authentication a daemon believes its cookie be
 for bob would run as alice; and cookies do not know ports, while daemons on one host sign them differently.
 
 High availability. Servers are tried in their order from the one that answered last; a standby's redirect is followed
-once and remembered. Only a request that certainly did not reach a daemon, or a reading one, is sent again.
+once and remembered, to a configured server only: no other is told who asks. Only a request that certainly did not
+reach a daemon, or a reading one, is sent again.
 """
 
 from __future__ import annotations
@@ -182,15 +183,25 @@ class HttpClient:
         """One server; a redirect to its active twin followed; one more try with a new ticket where it was the fault."""
         answer = self._send(base + path, request)
         if answer.status == 307 and answer.headers.get("Location"):
-            target = urlsplit(answer.headers["Location"])
-            moved = f"{target.scheme}://{target.netloc}"
-            answer = self._send(moved + path, request)
-            if answer.status < 400 and moved in self._urls:
-                self._preferred = self._urls.index(moved)
+            at = self._configured(answer.headers["Location"])
+            if at is None:
+                raise _Away(
+                    f"{_host(base)} is in standby and names {_host(answer.headers['Location'])}, which the "
+                    "configuration does not: it was not asked"
+                )
+            answer = self._send(self._urls[at] + path, request)
+            if answer.status < 400:
+                self._preferred = at
         if not request.anonymous and _stale_ticket(answer) and isinstance(self._session.auth, Spnego):
             self._session.auth.renew()
             answer = self._send(base + path, request)
         return answer
+
+    def _configured(self, location: str) -> int | None:
+        """Which of our servers a redirect means."""
+        known = [_server(url) for url in self._urls]
+        target = _server(location)
+        return known.index(target) if target in known else None
 
     def _send(self, url: str, request: _Request) -> Answer:
         try:
@@ -321,6 +332,16 @@ def _tls(url: str, error: Exception) -> PortError:
         f"{_host(url)}: its certificate is not trusted ({type(error).__name__})",
         "give the file of the certificate authority (`ca`), and the host's name as in the certificate",
     )
+
+
+def _server(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port, however they are written; nothing known for what is no address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme, parts.hostname or "", port
+    except ValueError:
+        return "", "", None
 
 
 def _host(url: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.checkpoints import newest_mark
 from horae.elastic.stores import FolderStore, Store
 from horae.local import specfile
-from horae.port import JobId, LogChunk
+from horae.port import JobId, LogChunk, TryLater
 from horae.spec import JobSpec
 from yarn_bridge.hdfs import Hdfs, Status
 from yarn_bridge.memory import CLAIM, FENCE, GATE, LAUNCH, RECORD, SPEC, Phase, Record, Worker, decode, encode
@@ -66,6 +67,22 @@ class JobFiles:
         if found is None or found.length != len(data):
             self._hdfs.write(path, data)
         return path
+
+    def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
+        """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        launch = own.read(f"{folder}/{LAUNCH}")
+        if launch is None:
+            raise TryLater(f"{folder} lacks {LAUNCH}")
+        name, data = make(launch)
+        path = f"{folder}/{name}"
+        found = own.status(path)
+        if found is None or found.length != len(data):
+            own.write(path, data)
+            found = own.status(path)
+        if found is None:
+            raise TryLater(f"{path} was written and is not there")
+        return path, found
 
     # --- records ---
 

@@ -22,6 +22,8 @@ from typing import Any
 from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
 
 CLAIM = "claim"
+#: how a job gets its containers (`runtimes.py`)
+SERVICES, SLICES = "services", "slices"
 RECORD, SPEC, LAUNCH, GATE, FENCE = "record.json", "spec.json", "launch.sh", "gate", "epoch"
 
 
@@ -67,6 +69,7 @@ class Record:
     checkpoint: tuple[int, float, float] | None = None  #: epoch, step, time
     blocked: tuple[str, str] | None = None
     released: bool = False
+    runtime: str = SERVICES  #: of the newest grant
 
     @property
     def gpus(self) -> int:

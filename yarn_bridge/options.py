@@ -10,8 +10,11 @@ from typing import Any
 from horae.options import typed_options
 from policy.model import BadInput
 from yarn_bridge.http import KERBEROS, SIMPLE, Access
+from yarn_bridge.memory import SERVICES, SLICES
 
 AUTHS = (SIMPLE, KERBEROS)
+AUTO = "auto"
+RUNTIMES = (SERVICES, SLICES, AUTO)
 _USER = re.compile(r"[a-z_][a-z0-9_.-]*\$?")
 
 
@@ -36,6 +39,9 @@ class Options:
     cpus: int = 1
     kind_attribute: str = "nm.yarn.io/gpukind"  #: node attribute that names the GPU type
     kind: str = "gpu"  #: GPU type of nodes without that attribute
+    runtime: str = AUTO  #: services, slices, or what the cluster offers
+    framework: str = ""  #: in HDFS, Hadoop's jars for slices; default: yarn.service.framework.path, else the nodes' own
+    slice_memory_mib: int = 512  #: of a slice's application master
     gang_s: float = 120.0  #: a gang that does not stand by then is given back
     timeout_s: float = 35.0
     token_life_s: float = 0.0  #: of HDFS delegation tokens; 0: under Kerberos as the NameNode says, else for ever
@@ -69,8 +75,19 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
                 raise BadInput("is not a web address", where=where, field=key, value=url, remedy=f"as in {example}")
     if found.auth not in AUTHS:
         raise BadInput("is not known", where=where, field="auth", value=found.auth, remedy=f"one of {', '.join(AUTHS)}")
+    if found.runtime not in RUNTIMES:
+        raise BadInput(
+            "is not known", where=where, field="runtime", value=found.runtime, remedy=f"one of {', '.join(RUNTIMES)}"
+        )
+    if found.runtime == SLICES and found.auth == KERBEROS:
+        raise BadInput(
+            "cannot be had under Kerberos", where=where, field="runtime", value=SLICES,
+            remedy="services: a distributed shell is not given its owner's tokens for HDFS",
+        )  # fmt: skip
     if not _USER.fullmatch(found.user):
         raise BadInput("is not a user's name", where=where, field="user", value=found.user)
-    if found.folder and not re.fullmatch(r"(/[\w.=-]+)+", found.folder):
-        raise BadInput("is not an absolute path in HDFS", where=where, field="folder", value=found.folder)
+    for key in ("folder", "framework"):
+        path = getattr(found, key)
+        if path and not re.fullmatch(r"(/[\w.=-]+)+", path):
+            raise BadInput("is not an absolute path in HDFS", where=where, field=key, value=path)
     return found

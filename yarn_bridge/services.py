@@ -53,7 +53,8 @@ class Services:
     def api_version(self) -> str | None:
         """None where the ResourceManager does not offer the API."""
         answer = self.http.ask("GET", "/app/v1/services/version")
-        if answer.status == 404:
+        # Switched off, 3.3 and 3.4 still have the web application, without anything in it.
+        if answer.status == 404 or (answer.status >= 500 and "any root resource classes" in str(answer.data)):
             return None
         return str(answer.get("asking for the Services API", "hadoop_version") or "")
 

@@ -70,13 +70,19 @@ def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> boo
     return ANYWHERE in known or set(allocation) <= set(known)
 
 
-def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, sdk: str) -> dict[str, Any]:
-    """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there."""
+def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
+    """(virtual cores, MiB) of a worker's container."""
     memory = max(64, -(-spec.memory_per_gpu // (1 << 20))) if spec.memory_per_gpu else options.memory_mib
     cpus = max(1, round(spec.cpus_per_gpu)) if spec.cpus_per_gpu else options.cpus
+    return int(cpus), int(memory)
+
+
+def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, sdk: str) -> dict[str, Any]:
+    """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there."""
+    cpus, memory_mib = worker_size(spec, options)
     resource = {
-        "cpus": int(cpus),
-        "memory": str(int(memory)),
+        "cpus": cpus,
+        "memory": str(memory_mib),
         "additional": {GPU: {"value": 1, "unit": ""}},
     }
     wanted = counts(record.components, dict(record.allocation))

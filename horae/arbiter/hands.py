@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.profiles import Measurement, Profiles
 from horae.journal.events import Verb
-from horae.port import Capabilities, ClusterPort, JobId, Observation, PortError
+from horae.port import Batching, Capabilities, ClusterPort, JobId, Observation, PortError
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
 
@@ -50,6 +50,9 @@ class SetReason:
     job: JobId
     text: str
 
+
+#: Starts or stops given to the port at once: the time that a round's actions may take is looked at in between.
+AT_ONCE = 64
 
 Op = Do | Claim | Beat | SetOrder | SetReason
 
@@ -89,20 +92,51 @@ class Hands:
         return Look(observation, capabilities, measured)
 
     def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
-        """Each in turn; what does not fit into `budget_s` is not tried."""
+        """In turn, starts or stops that follow each other together where the port can; what does not fit into
+        `budget_s` is not tried."""
         until = self._monotonic() + budget_s
         done: list[Done] = []
-        for op in ops:
+        for some in self._grouped(ops):
             if done and self._monotonic() > until:
-                done.append(Done(op, tried=False))
-                continue
-            try:
-                self._perform(op)
-            except PortError as error:
-                done.append(Done(op, error))
+                done += [Done(op, tried=False) for op in some]
+            elif len(some) > 1:
+                done += self._together(some)
             else:
-                done.append(Done(op))
+                done += [self._alone(some[0])]
         return tuple(done)
+
+    def _grouped(self, ops: Sequence[Op]) -> list[list[Op]]:
+        """Single calls, and runs of starts or stops for a port that takes them at once. The order stays."""
+        groups: list[list[Op]] = []
+        last: Verb | None = None
+        for op in ops:
+            verb = op.verb if isinstance(op, Do) and op.verb in (Verb.START, Verb.STOP) else None
+            alike = verb is not None and verb is last and isinstance(self._port, Batching)
+            if alike and len(groups[-1]) < AT_ONCE:
+                groups[-1].append(op)
+            else:
+                groups.append([op])
+            last = verb
+        return groups
+
+    def _together(self, ops: Sequence[Op]) -> list[Done]:
+        port, asked = self._port, [op for op in ops if isinstance(op, Do)]
+        assert isinstance(port, Batching)
+        try:
+            if asked[0].verb is Verb.START:
+                failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
+            else:
+                failed = port.stop_many([(op.job, op.grace_s) for op in asked])
+        except PortError as error:
+            failed = {op.job: error for op in asked}
+        return [Done(op, failed.get(op.job)) for op in asked]
+
+    def _alone(self, op: Op) -> Done:
+        try:
+            self._perform(op)
+        except PortError as error:
+            return Done(op, error)
+        return Done(op)
 
     def _perform(self, op: Op) -> None:
         port = self._port

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from policy.model import BadInput, Bytes, GpuRange, Gpus, NodeName, Seconds
+from policy.model import BadInput, GpuRange, Gpus, NodeName, Seconds
 
 _SLURM_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
 _UNIT_TIME = re.compile(r"(?P<n>\d+(?:\.\d+)?)(?P<u>s|m|h|d)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SIZE = re.compile(r"(?P<n>\d+(?:\.\d+)?)\s*(?P<u>[KMGTP]?)i?B?", re.IGNORECASE)
-_SCALE = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def duration(seconds: Seconds | None) -> str:
@@ -42,14 +40,6 @@ def parse_duration(text: str, field: str = "duration") -> Seconds:
     else:  # [hours:]minutes:seconds
         hours, minutes, seconds = (*([0] * (3 - len(parts))), *parts)
     return float(int(match["d"] or 0) * 86400 + hours * 3600 + minutes * 60 + seconds)
-
-
-def parse_size(text: str, field: str = "size") -> Bytes:
-    """`1024`, `64G`, `1.5TiB`: bytes, powers of 1024 as Slurm counts."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise BadInput("not a size", field=field, value=text, remedy="write bytes, or a number with K, M, G or T")
-    return int(float(match["n"]) * 1024 ** _SCALE[match["u"].upper()])
 
 
 def parse_gpus(text: str, field: str = "--gpus") -> GpuRange:

@@ -76,7 +76,6 @@ class World:
         self.tenant_limits: dict[str, Gpus] = {}
         self.blocks: dict[JobId, Blocked] = {}  #: starts of these jobs are taken and do not run
         self.claim: str | None = None
-        self.heartbeat_s: Seconds | None = None
         self.order: tuple[JobId, ...] = ()
         self.refusals: list[str] = []
         self.violations: list[str] = []

@@ -76,12 +76,15 @@ def own(folder: Path) -> None:
 
 
 def reap_orphans(folders: re.Pattern[bytes]) -> None:
-    """SIGKILL to every process that names, as the pattern's first group, a lab's folder whose owner is gone."""
+    """SIGKILL to every process that names, as the pattern's first group, a lab's folder that is gone or whose owner is.
+
+    A folder in which nobody said that he owns it is no lab's, and left alone.
+    """
     for pid in everybody():
         with suppress(OSError, ValueError):
             found = folders.search(words_of(pid))
-            if found is None:
+            if found is None or pid == os.getpid():
                 continue
-            owner = Path(os.fsdecode(found.group(1))) / _OWNER
-            if not owner.exists() or gone(int(owner.read_text())):
+            folder = Path(os.fsdecode(found.group(1)))
+            if not folder.exists() or gone(int((folder / _OWNER).read_text())):
                 kill(pid)

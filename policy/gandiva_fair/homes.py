@@ -57,7 +57,7 @@ class Site:
         heapq.heappush(heap, (self.load_per_gpu(node), self.order[node], node))
 
     def load_per_gpu(self, node: NodeName) -> float:
-        """Eq. 2."""
+        """Eq. 2: the tickets of the jobs that live there (Eq. 1, by the GPUs they request there) over its GPUs."""
         return self.load[node] / self.gpus[node]
 
     def stands(self, home: Mapping[NodeName, Gpus]) -> bool:

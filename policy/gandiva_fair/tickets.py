@@ -37,8 +37,3 @@ def fair_shares(tickets: Mapping[str, float], demand: Mapping[str, float], gpus:
 def tickets_per_gpu(tickets: Mapping[str, float], requested: Mapping[str, int]) -> dict[str, float]:
     """Eq. 1: a tenant's tickets over the GPUs that all its jobs request; 0 for a tenant without jobs."""
     return {t: tickets[t] / requested[t] if requested.get(t) else 0.0 for t in tickets}
-
-
-def ticket_load_per_gpu(jobs: Mapping[str, tuple[str, int]], per_gpu: Mapping[str, float], gpus: int) -> float:
-    """Eq. 2 for one node of `gpus` GPUs: `jobs` maps a job there to (tenant, GPUs it requests on this node)."""
-    return sum(size * per_gpu[tenant] for tenant, size in jobs.values()) / gpus

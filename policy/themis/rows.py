@@ -109,10 +109,6 @@ class Rows:
         self._extra = offered_gpus if valuation.most is None else max(min(valuation.most - held, offered_gpus), 0)
         self.exact = True
 
-    def base_rho(self) -> float:
-        """rho on what is under lease alone; inf: nothing runs on it."""
-        return self._value.rho(canonical(self._base)) if self._base else inf
-
     def all(self, null_rho: float) -> tuple[Row, ...]:
         """The undominated rows that are better than `null_rho`."""
         left = [t for phase in self._value.phases for t in phase if t.iterations > 0]

@@ -6,11 +6,12 @@ preferred client first and the next one for what it cannot do. The command line 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from horae.port import TryLater
+from horae.port import PortError, TryLater
+from slurm_plugin.errors import ControllerAway
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
 
@@ -69,13 +70,38 @@ class Client(Protocol):
         """In order; the first that fails ends it and is the error."""
         ...
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None: ...
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """Writes that have nothing to do with each other, with what each is for; what became of each. Raises
+        ClientAway when this client is away, with none of them sent."""
+        ...
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        """A signal to the batch shells of jobs; whom it could not be sent to. Who is gone already is no error."""
+        ...
 
     def cancel(self, ids: Sequence[str], doing: str) -> None: ...
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]: ...
 
     def close(self) -> None: ...
+
+
+def one_by_one(writes: Sequence[tuple[Write, str]], do: Callable[[Write, str], None]) -> list[PortError | None]:
+    """`Client.write_each` for a client that says them one after the other. Once it, or slurmctld, is away the rest
+    is not tried."""
+    errors: list[PortError | None] = []
+    for write, doing in writes:
+        try:
+            do(write, doing)
+        except (ClientAway, CannotSay, ControllerAway) as error:
+            if not errors:
+                raise
+            return [*errors, *[error] * (len(writes) - len(errors))]
+        except PortError as error:
+            errors.append(error)
+        else:
+            errors.append(None)
+    return errors
 
 
 class Kept:

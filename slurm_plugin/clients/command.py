@@ -1,20 +1,13 @@
-"""The command line: squeue and sinfo for the round's one read, one open scontrol for all writes.
-
-scontrol reads commands from its input and answers each in 2-3 ms (a process of its own costs 10-16 ms); a
-`show hostnames MARK` after each command, which needs no controller, tells where its answer ends. scontrol is started
-anew after any fault and every few minutes, so that it follows slurm.conf.
-"""
+"""The command line: squeue and sinfo for the round's one read, one open scontrol (`scontrol.py`) for all writes."""
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
-from horae.port import FixConfiguration, PortError, TryLater
+from horae.port import PortError, TryLater
 from slurm_plugin.clients.base import Operation
 from slurm_plugin.clients.command_reading import (
     JOB_FIELDS,
@@ -31,12 +24,14 @@ from slurm_plugin.clients.command_reading import (
     splits_of,
 )  # fmt: skip
 from slurm_plugin.clients.pace import Pace, site_limit
-from slurm_plugin.errors import Gone, port_error
+from slurm_plugin.clients.scontrol import Scontrol
+from slurm_plugin.errors import ControllerAway, Gone, port_error
 from slurm_plugin.records import Facts, JobRow, NodeRow, fold, number
-from slurm_plugin.transport import Conversation, Transport
+from slurm_plugin.transport import Transport
 from slurm_plugin.writes import Write
 
-_SCONTROL_AGE_S = 300.0
+#: writes said to scontrol, and jobs named to scancel, before answers are waited for
+_TOGETHER = 32
 _TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
@@ -48,10 +43,7 @@ class CommandClient:
     def __init__(self, transport: Transport, path: str = "", timeout_s: float = 30.0, pace: Pace | None = None) -> None:
         self._transport, self._path, self._timeout_s = transport, path, timeout_s
         self._pace = pace or Pace()
-        self._scontrol: Conversation | None = None
-        self._opened_s = 0.0
-        self._marks = 0
-        self._lock = threading.Lock()
+        self._scontrol = Scontrol(transport, path + "scontrol", timeout_s)
         self._parsed: dict[str, JobRow] = {}
         self._splits: dict[tuple[str, int], tuple[tuple[str, int], ...]] = {}
 
@@ -144,22 +136,44 @@ class CommandClient:
         for write in writes:
             self.ask(scontrol(write), doing)
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
-        """A signal to the batch shell.
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """Many commands said before their answers are waited for. The first goes alone: it shows whether slurmctld
+        answers; while it is away no more are said."""
+        errors: list[PortError | None] = []
+        for some in (writes[:1], *(writes[at : at + _TOGETHER] for at in range(1, len(writes), _TOGETHER))):
+            self._pace.spend(_COST["scontrol"] * len(some))
+            answers = self._scontrol.ask_each([scontrol(write) for write, _ in some])
+            errors += [_error(answer, doing) for answer, (_, doing) in zip(answers, some, strict=True)]
+            away = next((error for error in errors if isinstance(error, ControllerAway)), None)
+            if away is not None:
+                if len(errors) == 1:
+                    raise away
+                return [*errors, *[away] * (len(writes) - len(errors))]
+        return errors
 
-        With pending siblings in an array scancel delivers it, hangs, and signals whatever runs under that number
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        """Tasks of arrays one by one, all others by one command."""
+        plain = [each for each in ids if "_" not in each]
+        groups = [plain[at : at + _TOGETHER] for at in range(0, len(plain), _TOGETHER)]
+        errors: dict[str, PortError] = {}
+        for group in (*groups, *([each] for each in ids if "_" in each)):
+            errors |= self._signal(group, name, doing)
+        return errors
+
+    def _signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        """With pending siblings in an array scancel delivers it, hangs, and signals whatever runs under that number
         later. So it is ended where it runs: killing what it was started through (sudo, ssh, docker) would not end it.
         """
-        self._pace.spend(_COST["scancel"])
-        argv = ["timeout", "-k", "1", "3", self._path + "scancel", "-b", "-s", name, slurm_id]
+        self._pace.spend(_COST["scancel"] * len(ids))
+        limit_s = 3 + len(ids) // 8  # it signals ten at a time
+        argv = ["timeout", "-k", "1", str(limit_s), self._path + "scancel", "-b", "-s", name, *ids]
         try:
-            done = self._transport.run(argv, timeout_s=8.0)
+            done = self._transport.run(argv, timeout_s=limit_s + 5.0)
         except TryLater:
-            return  # delivered, and repeated by the caller while nothing happens
-        if done.rc not in (0, *_TIMED_OUT):
-            error = port_error(done.err, doing)
-            if not isinstance(error, Gone):  # it ended meanwhile: the next observation tells
-                raise error
+            return {}  # delivered, and repeated by the caller while nothing happens
+        if done.rc in (0, *_TIMED_OUT):
+            return {}
+        return _refusals(done.err, ids, doing)
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self._pace.spend(_COST["scancel"] * len(ids))
@@ -169,17 +183,14 @@ class CommandClient:
 
     def ask(self, line: str, doing: str = "") -> str:
         """One scontrol command; its output. Raises the PortError of what it says on its error output."""
-        if any(char in line for char in "\n\r\0"):
-            raise FixConfiguration(f"a line break in a scontrol command: {line!r}", "report this as a bug")
-        with self._lock:
-            out, err = self._converse(line)
+        self._pace.spend(_COST["scontrol"])
+        out, err = self._scontrol.ask(line)
         if err.strip():
             raise port_error(err, doing or f"scontrol {line}")
         return out
 
     def close(self) -> None:
-        with self._lock:
-            self._hang_up()
+        self._scontrol.close()
 
     # --- how ---
 
@@ -201,36 +212,24 @@ class CommandClient:
             raise port_error(done.err, f"reading the cluster with {command}")
         return done.out
 
-    def _converse(self, line: str) -> tuple[str, str]:
-        now = time.monotonic()
-        if self._scontrol is not None and now - self._opened_s > _SCONTROL_AGE_S:
-            self._hang_up()
-        if self._scontrol is None:
-            self._scontrol, self._opened_s = self._transport.open([self._path + "scontrol"]), now
-        self._marks += 1
-        self._pace.spend(_COST["scontrol"])
-        mark = f"horaemark{self._marks}"
-        end = re.compile(rf"^{mark}\r?$", re.MULTILINE)
-        out, err, deadline = "", "", now + self._timeout_s
-        try:
-            self._scontrol.send(f"{line}\nshow hostnames {mark}\n")
-            while not (found := end.search(out)):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TryLater(f"scontrol gave no answer for {self._timeout_s:.0f} s", retry_after_s=5.0)
-                more_out, more_err = self._scontrol.receive(left)
-                out, err = out + more_out, err + more_err
-            with suppress(TryLater):  # what it wrote to its error output before the mark is in the pipe by now
-                err += self._scontrol.receive(0.0)[1]
-        except PortError:
-            self._hang_up()
-            raise
-        return _unprompted(out[: found.start()], line), err
 
-    def _hang_up(self) -> None:
-        if self._scontrol is not None:
-            self._scontrol.close()
-            self._scontrol = None
+def _error(answer: str | TryLater, doing: str) -> PortError | None:
+    if isinstance(answer, TryLater):
+        return TryLater(f"{doing}: {answer.text}", answer.retry_after_s)
+    return port_error(answer, doing) if answer.strip() else None
+
+
+def _refusals(text: str, ids: Sequence[str], doing: str) -> dict[str, PortError]:
+    """What scancel said about each job. A line that names none of them is about all; who is gone is no refusal: the
+    next observation tells."""
+    errors: dict[str, PortError] = {}
+    lines = text.splitlines() or [""]
+    for line in lines:
+        named = set(re.findall(r"\d+(?:_\d+)?", line)).intersection(ids)
+        error = port_error(line, doing)
+        if not isinstance(error, Gone):
+            errors |= dict.fromkeys(named or ids, error)
+    return errors
 
 
 def scontrol(write: Write) -> str:
@@ -255,9 +254,3 @@ def scontrol(write: Write) -> str:
         if value is not None:
             words.append(f"{name}={value}")
     return f"{write.verb} {' '.join(words)}"
-
-
-def _unprompted(text: str, line: str) -> str:
-    """scontrol's output without its prompts and the echo of what it was told."""
-    kept = (row.replace("scontrol: ", "", 1) if row.startswith("scontrol: ") else row for row in text.splitlines())
-    return "\n".join(row for row in kept if row not in {line, ""} and not row.startswith("show hostnames horaemark"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from horae.port import FixConfiguration, PortError
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation, one_by_one
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import task_numbers
 from slurm_plugin.errors import Gone, port_error
@@ -109,12 +109,26 @@ class PyslurmClient:
 
     def write(self, writes: Sequence[Write], doing: str) -> None:
         for write in writes:
-            self._ask(doing, 1, op="write", job=int(write.job), verb=write.verb.value)
+            self._write(write, doing)
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
-        if not slurm_id.isdigit():
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        return one_by_one(writes, self._write)
+
+    def _write(self, write: Write, doing: str) -> None:
+        self._ask(doing, 1, op="write", job=int(write.job), verb=write.verb.value)
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        if not all(each.isdigit() for each in ids):
             raise CannotSay("pyslurm signals no task of an array by its name")
-        self._ask(doing, 1, op="signal", job=int(slurm_id), signal=name)
+        errors: dict[str, PortError] = {}
+        for each in ids:
+            try:
+                self._ask(doing, 1, op="signal", job=int(each), signal=name)
+            except ClientAway:
+                raise
+            except PortError as error:
+                errors[each] = error
+        return errors
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         if not all(each.isdigit() for each in ids):

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
+import structlog
 
-from horae.port import FixConfiguration, TryLater
+from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation, one_by_one
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.tokens import NoToken, Tokens
@@ -27,9 +28,12 @@ from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Verb, Write
 
+log = structlog.get_logger("horae.slurm")
+
 _AUTHENTICATION = 1007  #: ESLURM "Protocol authentication error": a token that ended, or is of another key
 _UNSPECIFIED = -1  #: what v0.0.38 says instead
 _COST = {"/nodes/": 2}  #: requests to slurmctld behind one of ours, as sdiag counts them
+_WARNINGS = 100  #: different ones that are told
 _ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already completing or completed
 _NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
 
@@ -55,7 +59,7 @@ class RestClient:
         self._served = ""  #: Slurm's own version, as it says
         self._lock = threading.Lock()
         self._kept = Kept()
-        self.warnings: list[str] = []  #: of the last answer
+        self.warnings: list[str] = []  #: each once, as slurmrestd's answers said them
 
     # --- what it can ---
 
@@ -95,19 +99,26 @@ class RestClient:
 
     def write(self, writes: Sequence[Write], doing: str) -> None:
         for write in writes:
-            self._check(Operation(write.verb.value))
-            if write.verb is Verb.REQUEUE_HOLD:
-                self._ask("GET", f"/job/{write.job}/requeue?Hold", doing)
-            else:
-                self._ask("POST", f"/job/{write.job}", doing, body_of(write))
+            self._write(write, doing)
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        return one_by_one(writes, self._write)
+
+    def _write(self, write: Write, doing: str) -> None:
+        self._check(Operation(write.verb.value))
+        if write.verb is Verb.REQUEUE_HOLD:
+            self._ask("GET", f"/job/{write.job}/requeue?Hold", doing)
+        else:
+            self._ask("POST", f"/job/{write.job}", doing, body_of(write))
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
         self._check(Operation.SIGNAL)
-        self._end({"jobs": [slurm_id], "signal": name, "flags": ["BATCH_JOB"]}, doing)
+        return self._end(ids, {"signal": name, "flags": ["BATCH_JOB"]}, doing)
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self._check(Operation.CANCEL)
-        self._end({"jobs": list(ids)}, doing)
+        for error in self._end(ids, {}, doing).values():
+            raise error
 
     def close(self) -> None:
         self._http.close()
@@ -120,14 +131,18 @@ class RestClient:
         if why := self.lacks(operation):
             raise CannotSay(why)
 
-    def _end(self, body: Mapping[str, Any], doing: str) -> None:
+    def _end(self, ids: Sequence[str], how: Mapping[str, Any], doing: str) -> dict[str, PortError]:
         """Signals or ends many jobs by one request; each has its own status. Who is gone already is no error."""
-        answer = self._ask("DELETE", "/jobs/", doing, body)
+        answer = self._ask("DELETE", "/jobs/", doing, {"jobs": list(ids), **how})
+        errors: dict[str, PortError] = {}
         for status in answer.get("status") or ():
             error = status.get("error") or {}
             code = int(error.get("code") or 0)
             if code and code not in _ALREADY_GONE | _NOT_NOW:
-                raise port_error(str(error.get("message") or error.get("string") or ""), doing)
+                found = port_error(str(error.get("message") or error.get("string") or ""), doing)
+                named = {str(status.get(key)) for key in ("step_id", "job_id", "array_job_id")}.intersection(ids)
+                errors |= dict.fromkeys(named or ids, found)
+        return errors
 
     def _ask(self, method: str, path: str, doing: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         for attempt in (1, 2):
@@ -143,13 +158,21 @@ class RestClient:
             break
         if _refused(answer, parsed, version):
             raise ClientAway(f"{doing}: slurmrestd refuses our token ({answer.status_code})")
-        self.warnings = [str(each.get("description") or each) for each in parsed.get("warnings") or ()]
+        self._heed(parsed, path)
         errors = parsed.get("errors") or ()
         if errors:
             raise _error(errors, doing)
         if answer.status_code != 200:
             raise ClientAway(f"{doing}: slurmrestd answers {answer.status_code}", unknown=method != "GET")
         return parsed
+
+    def _heed(self, answer: Mapping[str, Any], path: str) -> None:
+        """Warnings of an answer go to the log, each once: rounds repeat them."""
+        for each in answer.get("warnings") or ():
+            text = str(each.get("description") or each) if isinstance(each, Mapping) else str(each)
+            if text not in self.warnings and len(self.warnings) < _WARNINGS:
+                self.warnings.append(text)
+                log.warning("slurmrestd warns", text=text, asked=path)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
         try:

@@ -37,6 +37,14 @@ class Choice:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Writes that belong together, in order: the first that fails ends it."""
+
+    writes: tuple[Write, ...]
+    doing: str  #: for people
+
+
 @dataclass(slots=True)
 class _Rest:
     until_s: float = 0.0
@@ -111,8 +119,36 @@ class Routes:
             batch = list(group)
             self._by(Operation(batch[0].verb.value), partial(_written, batch=batch, doing=doing), batch)
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
-        self._by(Operation.SIGNAL, lambda client: client.signal(slurm_id, name, doing))
+    def write_each(self, batches: Sequence[Batch]) -> list[PortError | None]:
+        """Each batch as `write` does it, and what became of each. Their first writes go together, then the second of
+        those whose first was done, and so on: as few conversations as the longest batch has writes."""
+        errors: list[PortError | None] = [None] * len(batches)
+        for step in range(max((len(batch.writes) for batch in batches), default=0)):
+            left = [at for at, batch in enumerate(batches) if errors[at] is None and step < len(batch.writes)]
+            ways: dict[tuple[str, ...], list[int]] = {}
+            for at in left:
+                write = batches[at].writes[step]
+                ways.setdefault((write.verb, *(client.name for client in self._able(write))), []).append(at)
+            for way in ways.values():
+                writes = [(batches[at].writes[step], batches[at].doing) for at in way]
+                for at, error in zip(way, self._together(writes), strict=True):
+                    errors[at] = error
+        return errors
+
+    def _together(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """Writes of one kind, that the same clients can do."""
+        plain = [write for write, _ in writes]
+        try:
+            errors = self._by(Operation(plain[0].verb.value), lambda client: client.write_each(writes), plain)
+        except PortError as error:
+            return [error] * len(writes)
+        if (away := next((error for error in errors if isinstance(error, ControllerAway)), None)) is not None:
+            self._pause(away)
+        return errors
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        """Whom it could not be sent to. Raises PortError when it could be sent to none."""
+        return self._by(Operation.SIGNAL, lambda client: client.signal(ids, name, doing))
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self._by(Operation.CANCEL, lambda client: client.cancel(ids, doing))

@@ -18,10 +18,12 @@ from horae.port import PortError
 from slurm_plugin import versions
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command_reading import settings_of
+from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.options import parse_options
 from slurm_plugin.reading import CHECKPOINTED
 from slurm_plugin.records import Facts
 
+_WARNED = "Horae goes on: what it needs was answered; see slurmrestd's own log"
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 
 
@@ -58,7 +60,11 @@ def _clients(cluster: SlurmCluster) -> list[Check]:
     found = []
     for client in cluster.client.clients:
         try:
-            found.append(Check(f"client {client.name}", OK, client.describe()))
+            text = client.describe()
+            if isinstance(client, RestClient):
+                client.nodes(())
+                found += [Check("slurmrestd warns", WARN, said, _WARNED) for said in client.warnings]
+            found.append(Check(f"client {client.name}", OK, text))
         except PortError as error:
             known = versions.RELEASES.get(cluster.facts().release)
             if client.name == "pyslurm" and known is not None and not known.pyslurm:

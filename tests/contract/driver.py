@@ -99,10 +99,7 @@ class Driver:
         return seen[-1]
 
     def wait_progress(self, job: JobId, steps: int = 2) -> None:
-        """Until its program has printed `steps` more steps than it has now. Needs a live log."""
-        if not self.port.capabilities().log_live:
-            self.wait(job, JobState.RUNNING)
-            return
+        """Until its program has printed `steps` more steps than it has now."""
         before = len(self.steps(job))
 
         def progressed() -> bool:

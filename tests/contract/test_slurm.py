@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import Never
+from horae.port import Batching, JobState, Never, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange
+from tests.contract.driver import Driver
 from tests.contract.suite import *  # noqa: F403
 from tests.real.slurm import (
     private_slurm,  # noqa: F401 - a fixture
@@ -74,3 +75,32 @@ def test_submission_is_the_users_own(harness: SlurmHarness) -> None:
         harness.port.submit("mine", spec)
     assert "sbatch" in raised.value.text
     assert harness.port.observe().jobs == ()
+
+
+def test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer(cluster: Driver) -> None:
+    port, jobs = cluster.port, [cluster.submit(f"many-{number}") for number in range(3)]
+    assert isinstance(port, Batching)
+
+    def start(epoch: int) -> None:
+        left = set(jobs)
+
+        def asked() -> bool:
+            failed = port.start_many([*((job, cluster.one(), epoch) for job in sorted(left)), ("77.none", {}, 1)])
+            assert isinstance(failed["77.none"], Never)
+            assert all(isinstance(failed[job], TryLater) for job in left & failed.keys())
+            left.intersection_update(failed)
+            return not left
+
+        cluster.until("all are asked for", asked)
+        for job in jobs:
+            cluster.wait(job, JobState.RUNNING)
+            cluster.wait_progress(job)
+
+    start(1)
+    assert port.start_many([(job, cluster.one(), 1) for job in jobs]) == {}
+    assert [len(cluster.starts(job)) for job in jobs] == [1, 1, 1]
+    assert set(port.stop_many([*((job, 30.0) for job in jobs), ("77.none", 30.0)])) == {"77.none"}
+    for job in jobs:
+        assert cluster.wait(job, JobState.STOPPED).checkpoint is not None
+    start(2)
+    assert [len(cluster.starts(job)) for job in jobs] == [2, 2, 2]

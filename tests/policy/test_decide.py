@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policy import answer, catalogue, instance
 from policy.contract import Context, Entry, Option
-from policy.decide import PolicyFailed, decide, propose, stand
+from policy.decide import PolicyFailed, decide, propose
 from policy.model import (
     BadInput,
     Code,
@@ -140,21 +140,6 @@ def test_a_policy_that_fails_says_how(monkeypatch: pytest.MonkeyPatch, policy: o
     entry = Entry("broken", "", "", "", "")
     with pytest.raises(PolicyFailed, match=says):
         propose(ONE, entry, {}, Context(Throughput(ONE.cluster)))
-
-
-def test_when_a_policy_failed_the_previous_allocation_stands() -> None:
-    x = job("x", 2, throughput={"v": {1: 1.0}}, allocation={"a": 2})
-    y, z = job("y", 1, allocation={"b": 1}), job("z", 1)
-    where = cluster("a v 4", "b v 4")
-    where = replace(where, nodes=(where.nodes[0], replace(where.nodes[1], health=Health.DOWN)))
-    s = world(where, x, y, z, state={"passes": [1.0]})
-    decision = stand(s, "broken", "raised KeyError")
-    assert decision.allocation == {"x": {"a": 2}, "y": {}, "z": {}}
-    assert decision.reasons["x"].code is Code.KEPT
-    assert decision.reasons["y"].code is Code.PREEMPTED
-    assert "broken failed (raised KeyError)" in decision.certificate.notes[0]
-    assert decision.state == {"passes": [1.0]}
-    assert decision.certificate.feasible
 
 
 @pytest.mark.parametrize("policy", GREEDY)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,11 @@ import pytest
 from horae.lab import LabRequest, default_folder, processes
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
-from policy.model import BadInput, GpuRange, Pinning
+from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
+from yarn_bridge.memory import SERVICES
 from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
@@ -33,21 +34,27 @@ _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
 
 
-def cluster_of(release: str, config: pytest.Config, folders: pytest.TempPathFactory) -> PrivateHadoop:
-    """The session's cluster of this release: every module has a fixture of its own, and they share it."""
+def cluster_of(
+    release: str, config: pytest.Config, folders: pytest.TempPathFactory, settings: Mapping[str, str] = EMPTY
+) -> PrivateHadoop:
+    """The session's cluster of this release: every module has a fixture of its own, and they share it.
+
+    `settings`: in yarn-site.xml; clusters with other ones are other clusters.
+    """
     made = config.stash.setdefault(_CLUSTERS, {})
-    if release not in made:
+    name = " ".join([release, *sorted(f"{key}={value}" for key, value in settings.items())])
+    if name not in made:
         processes.reap_orphans(_FOLDERS)
         lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
         config.add_cleanup(lab.down)
         try:
-            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release))
+            lab.up(LabRequest(name="test", nodes=len(NODES), gpus=NODES, release=release, options=settings))
         except BadInput as error:
             if os.environ.get("CI") == "true":
                 raise
             pytest.skip(f"no private Hadoop here: {error}")
-        made[release] = lab
-    return made[release]
+        made[name] = lab
+    return made[name]
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +67,18 @@ def hadoop_336(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFac
     return cluster_of("3.3.6", pytestconfig, tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def hadoop_bare(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> PrivateHadoop:
+    """Neither the Services API nor node attributes."""
+    settings = {"yarn.webapp.api-service.enable": "false", "yarn.nodemanager.node-attributes.provider": ""}
+    return cluster_of("3.4.2", pytestconfig, tmp_path_factory, settings)
+
+
 class YarnHarness:
     patience_s = 120.0
 
-    def __init__(self, lab: PrivateHadoop, shared: Path) -> None:
-        self.lab, self.shared = lab, shared
+    def __init__(self, lab: PrivateHadoop, shared: Path, runtime: str = SERVICES) -> None:
+        self.lab, self.shared, self.runtime = lab, shared, runtime
         self._mark = f"t{os.getpid()}-{next(_numbers)}"
         self._ports: list[YarnCluster] = []
         shutil.copy(_TRAINER, shared / "trainer.py")
@@ -77,7 +91,8 @@ class YarnHarness:
 
     @property
     def options(self) -> dict[str, object]:
-        return {**self.lab.facts(), "folder": f"/user/horae/{self._mark}"}
+        more = {"folder": f"/user/horae/{self._mark}", "runtime": self.runtime, "slice_memory_mib": 320}
+        return {**self.lab.facts(), **more}
 
     @property
     def facts(self) -> dict[str, str]:

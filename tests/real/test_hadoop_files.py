@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from horae.lab import LabRequest, default_folder
-from policy.model import BadInput
 from tests.real.hadoop import wait_for
 from tests.real.serving import HORAE
 from yarn_bridge.http import HttpClient
@@ -98,7 +97,16 @@ def test_a_queue_goes_into_the_schedulers_file_and_out_again(
     services.destroy("trial", owner)
     wait_for("nothing holds a GPU", lambda: sum(node.gpus_used for node in manager.nodes()) == 0)
 
+    # Out again: a queue that runs cannot be taken from the file, so it is stopped first and the file put back.
+    installed = file.read_text()
+    stopped = "yarn.scheduler.capacity.root.trial.state</name><value>STOPPED<"
+    file.write_text(installed.replace(stopped.replace("STOPPED", "RUNNING"), stopped))
+    assert stopped in file.read_text()
+    lab.admin("rmadmin", "-refreshQueues")
+    wait_for("the queue has stopped", lambda: queues(manager.scheduler()).find("root.trial").state == "STOPPED")
+    file.write_text(installed)
     horae("uninstall", "yarn", *record, "--yes")
     assert file.read_bytes() == before
-    with pytest.raises(BadInput, match="stopped state"):
-        lab.admin("rmadmin", "-refreshQueues")
+    lab.admin("rmadmin", "-refreshQueues")
+    assert "root.trial" not in {queue.path for queue in queues(manager.scheduler()).root.walk()}
+    assert queues(manager.scheduler()).find("root.default").weight == 20.0

@@ -72,11 +72,15 @@ def test_doctor_finds_the_lab_fit_for_horae(cluster: PrivateHadoop) -> None:
     passed = {check.name for check in found if check.verdict is Verdict.OK}
     assert {"Services API", "GPUs", "node attributes", "queue", "ZooKeeper", "WebHDFS",
             "HDFS /tmp", "framework", "restart of a NodeManager"} <= passed  # fmt: skip
+    (way,) = [check.text.partition(":")[0] for check in found if check.name == "runtime"]
     if cluster.release == "3.3.6":
+        assert way == "slices, on named nodes"
+        found = checks({**cluster.facts(), "runtime": "services"})
         (unpinned,) = [check for check in found if check.name == "named nodes"]
         assert unpinned.verdict is Verdict.WARN
         assert "3.4.0" in unpinned.remedy
     else:
+        assert way == "services, on named nodes"
         assert "placement handler" in passed
 
 

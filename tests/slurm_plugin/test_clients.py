@@ -12,17 +12,18 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Operation
+from slurm_plugin.clients.base import CannotSay, ClientAway, Operation, one_by_one
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.command_reading import splits_of
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.rest import RestClient, body_of
 from slurm_plugin.clients.rest_reading import exit_status, job_state, task_numbers
-from slurm_plugin.clients.routes import Routes
+from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.clients.tokens import FileTokens, ScontrolTokens
 from slurm_plugin.errors import ControllerAway, Gone
 from slurm_plugin.options import parse_options
@@ -51,6 +52,7 @@ class Scripted:
         self.said: list[str] = []
         self.tried = 0
         self.fails: PortError | None = None
+        self.refuses: dict[str, PortError] = {}
 
     def lacks(self, operation: Operation) -> str:
         return "" if operation in self._can else f"{self.name} has no {operation}"
@@ -81,8 +83,13 @@ class Scripted:
     def write(self, writes: Sequence[Write], doing: str) -> None:
         self._told(" ".join(map(str, writes)))
 
-    def signal(self, slurm_id: str, name: str, doing: str) -> None:
-        self._told(f"signal {slurm_id}")
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        self._told(" ".join(str(write) for write, _ in writes))
+        return [self.refuses.get(str(write)) for write, _ in writes]
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        self._told("signal " + " ".join(ids))
+        return {}
 
     def cancel(self, ids: Sequence[str], doing: str) -> None:
         self._told("cancel " + " ".join(ids))
@@ -151,6 +158,52 @@ def test_a_write_of_unknown_fate_is_not_sent_again(pair: tuple[Scripted, Scripte
     assert command.said == []
     routes.write([release("1")], "x")  # asked again by the next round, by the client that works
     assert command.said == ["release 1"]
+
+
+def test_batches_go_step_by_step_together_and_the_first_that_fails_ends_only_its_own(
+    pair: tuple[Scripted, Scripted, Routes],
+) -> None:
+    first, command, routes = pair
+    refused = Gone("no such job")
+    first.refuses["update 2"] = command.refuses["hold 5"] = refused
+    starts = [Batch((update(job, SHAPE), release(job)), f"starting {job}") for job in ("1", "2", "3", "4_1")]
+    answers = routes.write_each([*starts, Batch((hold("5"),), "fence"), Batch((hold("6"), release("6")), "x")])
+    assert answers == [None, refused, None, None, refused, None]
+    assert first.said == ["update 1 update 2 update 3", "release 1 release 3 release 6"]
+    assert command.said == ["update 4_1", "hold 5 hold 6", "release 4_1"]
+    assert routes.write_each([]) == []
+
+
+def test_batches_wait_together_while_slurmctld_is_away(pair: tuple[Scripted, Scripted, Routes], clock: Clock) -> None:
+    first, _, routes = pair
+    first.fails = ControllerAway("Socket timed out")
+    batches = [Batch((release(job),), job) for job in "123"]
+    assert [type(error) for error in routes.write_each(batches)] == [ControllerAway] * 3
+    tried = first.tried
+    assert [type(error) for error in routes.write_each(batches)] == [TryLater] * 3
+    assert first.tried == tried, "nobody was asked"
+    first.fails, first.refuses = None, {"release 2": ControllerAway("Socket timed out")}
+    clock.now_s += 5.0
+    assert [error is None for error in routes.write_each(batches)] == [True, False, True]
+    first.refuses = {}
+    assert isinstance(routes.write_each(batches)[0], TryLater), "one of them saw it away: a pause for all"
+
+
+def test_writes_one_by_one_stop_where_the_way_ends() -> None:
+    done: list[str] = []
+
+    def do(write: Write, doing: str) -> None:
+        if write.job in failing:
+            raise failing[write.job]
+        done.append(write.job)
+
+    writes = [(release(job), "x") for job in "1234"]
+    failing: dict[str, PortError] = {"2": Gone("2"), "3": ClientAway("away")}
+    assert one_by_one(writes, do) == [None, failing["2"], failing["3"], failing["3"]]
+    assert done == ["1"]
+    failing = {"1": ClientAway("away")}
+    with pytest.raises(ClientAway):
+        one_by_one(writes, do)
 
 
 def test_an_answer_that_one_cannot_give_is_asked_of_the_next(pair: tuple[Scripted, Scripted, Routes]) -> None:
@@ -400,12 +453,24 @@ def test_many_are_ended_by_one_request_and_each_has_its_own_answer() -> None:
 
     client = rest(serving("v0.0.45", then=answer))
     client.cancel(["1", "2", "3", "4"], "cancelling")
-    client.signal("1", "USR1", "stopping")
+    assert client.signal(["1", "2"], "USR1", "stopping") == {}
     assert asked[0] == ("DELETE", {"jobs": ["1", "2", "3", "4"]})
-    assert asked[1][1] == {"jobs": ["1"], "signal": "USR1", "flags": ["BATCH_JOB"]}
+    assert asked[1][1] == {"jobs": ["1", "2"], "signal": "USR1", "flags": ["BATCH_JOB"]}
     codes["1"] = 2002
+    assert set(client.signal(["1", "3"], "USR1", "stopping")) == {"1"}
     with pytest.raises(TryLater):
         client.cancel(["1"], "cancelling")
+
+
+def test_what_slurmrestd_warns_of_is_logged_once() -> None:
+    body = {"jobs": [], "errors": [], "warnings": [{"description": "unknown flag BLA", "source": "parser"}, "bare"]}
+    client = rest(serving("v0.0.45", then=lambda _: httpx.Response(200, json=body)))
+    with capture_logs() as logged:
+        client.jobs([])
+        client.jobs([])
+    assert [entry["text"] for entry in logged] == ["unknown flag BLA", "bare"]
+    assert {entry["log_level"] for entry in logged} == {"warning"}
+    assert client.warnings == ["unknown flag BLA", "bare"]
 
 
 def test_a_shape_in_the_words_of_each_client() -> None:

@@ -109,11 +109,19 @@ def test_nodes_are_left_to_others_where_slurm_does_not_count_gpus(tmp_path: Path
 
 def test_writes_are_calls_of_the_library(client: PyslurmClient, tmp_path: Path) -> None:
     client.write([hold("7"), release("7"), requeue_hold("8")], "x")
-    client.signal("7", "USR1", "x")
+    assert client.signal(["7", "8"], "USR1", "x") == {}
     client.cancel(["7", "404"], "cancelling")
-    assert said(tmp_path) == ["hold 7", "release 7", "requeue hold=True 8", "SIGUSR1 batch 7", "cancel 7", "cancel 404"]
+    assert said(tmp_path) == [
+        "hold 7",
+        "release 7",
+        "requeue hold=True 8",
+        "SIGUSR1 batch 7",
+        "SIGUSR1 batch 8",
+        "cancel 7",
+        "cancel 404",
+    ]
     assert not client.fits(release("4_2"))
-    for call in (lambda: client.signal("4_2", "USR1", "x"), lambda: client.cancel(["4_2"], "x")):
+    for call in (lambda: client.signal(["7", "4_2"], "USR1", "x"), lambda: client.cancel(["4_2"], "x")):
         with pytest.raises(CannotSay):
             call()
     assert client.lacks(Operation.UPDATE), update("7", Change(nodes=2))

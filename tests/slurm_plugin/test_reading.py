@@ -9,9 +9,10 @@ import pytest
 
 from horae.port import BlockKind, JobState
 from policy.model import Health
+from slurm_plugin.holdings import between_two_reads, health
 from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.reading import Judgement, awaited, between_two_reads, block_kind, health, is_awaited, judge, let_go
+from slurm_plugin.reading import Judgement, awaited, block_kind, is_awaited, judge, let_go
 from slurm_plugin.records import Facts, JobRow, NodeRow
 
 NOW = 1_000_000.0
@@ -201,8 +202,9 @@ def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus(
         return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
 
     granted, waits = {"7.abc": replace(GRANT, per_node=4)}, replace(ROW, priority=9, reason="None")
-    assert between_two_reads([waits], [node("n1", 4), node("n2", 4)], granted)
-    assert between_two_reads([waits], [node("n1", 1)], granted)
-    assert not between_two_reads([waits], [node("n1", 0), node("n2", 4)], granted)
-    assert not between_two_reads([waits], [node("n1", 4)], {})
-    assert not between_two_reads([replace(ROW, **RUNNING)], [node("n1", 4)], granted)
+    jobs = {"7.abc": waits}
+    assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
+    assert between_two_reads(jobs, [node("n1", 1)], granted)
+    assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {})
+    assert not between_two_reads({"7.abc": replace(ROW, **RUNNING)}, [node("n1", 4)], granted)

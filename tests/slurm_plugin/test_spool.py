@@ -78,4 +78,4 @@ def test_a_memory_that_cannot_be_written_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "memory").rmdir()
     with pytest.raises(FixConfiguration) as raised:
         memories.put(Memo("7.abc"))
-    assert "7.abc.json" in str(raised.value)
+    assert "memory/memos" in str(raised.value)

@@ -23,6 +23,7 @@ from yarn_bridge.options import parse_options
 from yarn_bridge.quirks import quirks_of
 from yarn_bridge.records import App, Component, Instance, NodeReport, Service
 from yarn_bridge.refusals import Gone
+from yarn_bridge.runtimes import Probes
 from yarn_bridge.steps import RENEWED
 
 OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
@@ -190,7 +191,8 @@ class Site:
         port.manager, port._hdfs = self.yarn, self.hdfs
         port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
-        port._hands._services = self.yarn
+        port._hands.chooser.probes = Probes("3.4.2", True, True, True)
+        port._hands.by_service._services = self.yarn
         port.claim("me")
         made: YarnCluster = port
         return made
@@ -417,6 +419,29 @@ def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: i
     seen = site.look()
     assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.STOPPED, 1, 7.0)
     assert len(site.yarn.services) == 1
+
+
+def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
+    """Started anew, it knows a node only when that has come back."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    site.yarn.hosts = ["n2"]
+    for _ in range(10):
+        site.now_s += 10.0
+        with pytest.raises(TryLater, match="does not know n1"):
+            site.port.observe()
+    site.yarn.hosts = ["n1", "n2"]
+    assert site.look().state is JobState.RUNNING
+    site.yarn.hosts = ["n2"]
+    with pytest.raises(TryLater):
+        site.port.observe()
+    site.now_s += 130.0
+    seen = site.port.observe()
+    assert ([node.name for node in seen.nodes], seen.jobs[0].native) == (["n2"], "clearing")
+    assert site.look().state is JobState.LOST
 
 
 def test_without_the_claim_nothing_is_done(site: Site) -> None:

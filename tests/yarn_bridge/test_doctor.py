@@ -132,9 +132,8 @@ def release(version: str) -> Callable[[Site], object]:
 
 AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("release", release("3.5.0"), Verdict.WARN, "never tried", "advise"),
-    ("named nodes", release("3.3.6"), Verdict.WARN, "cannot place workers on named nodes", "3.4.0"),
     ("Services API", lambda s: s.faults.update({"/app/v1/services/version": Reply(404, "<title>no</title>")}),
-     Verdict.FAIL, "off", "<name>yarn.webapp.api-service.enable</name><value>true</value>"),
+     Verdict.WARN, "off: jobs run as slices", "<name>yarn.webapp.api-service.enable</name><value>true</value>"),
     ("Services API", lambda s: s.faults.update({"no-such-service": Reply(500, {"diagnostics": "ConnectionLoss"})}),
      Verdict.FAIL, "ConnectionLoss", "ZooKeeper"),
     ("GPUs", no_gpus, Verdict.FAIL, "no GPU", "yarn.resource-types"),
@@ -179,6 +178,60 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("racks", lambda s: [node.update(rack="/default-rack") for node in s.nodes["nodes"]["node"]], Verdict.WARN,
      "/default-rack", "net.topology.script.file.name"),
 ]  # fmt: skip
+
+
+def handler_off(site: Site) -> None:
+    site.conf["yarn.resourcemanager.placement-constraints.handler"] = "disabled"
+
+
+OFF = Reply(500, {"message": "The ResourceConfig instance does not contain any root resource classes."})
+
+
+@pytest.mark.parametrize(
+    ("ail", "more", "told"),
+    [
+        ((), {}, "services, on named nodes: the Services API is on"),
+        ((no_attributes,), {}, "services, YARN chooses the nodes: the Services API is on; with no node attributes"),
+        ((handler_off,), {}, "services, YARN chooses the nodes: the Services API is on; with no placement by constr"),
+        ((release("3.3.6"),), {}, "slices, on named nodes: services of Hadoop 3.3.6 cannot ask for named nodes"),
+        ((release("3.3.6"), no_attributes), {}, "services, YARN chooses the nodes: the Services API is on"),
+        ((lambda s: s.faults.update({"/services/version": OFF}),), {}, "slices, on named nodes: the Services API is"),
+        ((lambda s: s.faults.update({"/services/version": OFF}), no_attributes), {}, "slices, YARN chooses the nodes"),
+        ((), {"runtime": "slices"}, "slices, on named nodes: the configuration says so"),
+        ((release("3.3.6"),), {"runtime": "services"}, "services, YARN chooses the nodes: the configuration says so"),
+    ],
+)  # fmt: skip
+def test_which_way_jobs_run_and_why(
+    site: Site, ail: tuple[Callable[[Site], object], ...], more: dict[str, object], told: str
+) -> None:
+    for each in ail:
+        each(site)
+    (found,) = [check for check in site.examine(**more) if check.name == "runtime"]
+    assert (found.verdict, found.text[: len(told)]) == (Verdict.OK, told)
+
+
+def test_services_that_are_wanted_must_be_on(site: Site) -> None:
+    site.faults["/services/version"] = OFF
+    found = [check for check in site.examine(runtime="services") if check.name == "Services API"]
+    assert [check.verdict for check in found] == [Verdict.FAIL]
+
+
+def test_services_that_cannot_go_to_named_nodes_are_told_of_the_other_way(site: Site) -> None:
+    release("3.3.6")(site)
+    (found,) = [check for check in site.examine(runtime="services") if check.name == "named nodes"]
+    assert (found.verdict, "runtime: slices" in found.remedy) == (Verdict.WARN, True)
+
+
+def test_slices_need_hadoops_jars(site: Site) -> None:
+    def framework(**more: object) -> Check:
+        return next(check for check in site.examine(runtime="slices", **more) if check.name == "framework")
+
+    assert framework().verdict is Verdict.OK
+    site.conf.pop("yarn.service.framework.path")
+    assert (framework().verdict, "installed on the nodes" in framework().text) == (Verdict.WARN, True)
+    site.world.files["/apps/hadoop.tar.gz"] = b"jars"
+    assert framework(framework="/apps/hadoop.tar.gz").verdict is Verdict.OK
+    assert framework(framework="/apps/none.tar.gz").verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(

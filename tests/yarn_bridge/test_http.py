@@ -97,6 +97,26 @@ def test_a_standbys_redirect_is_followed_and_remembered(stack: ExitStack) -> Non
     assert http.url == active.url
 
 
+@pytest.mark.parametrize("settings", [{}, {"doas": True}, {"auth": TOKEN, "token": "secret"}])
+def test_a_redirect_to_a_server_that_is_not_ours_is_not_followed(stack: ExitStack, settings: dict[str, object]) -> None:
+    """Whoever can answer for a standby would else be sent the owner's name, ticket or token, and the request."""
+    other = serve(stack, lambda asked: Reply(body={"who": "other"}))
+    standby = serve(stack, lambda asked: Reply(307, None, {"Location": f"{other.url}{asked.path}"}))
+    with pytest.raises(TryLater, match=r"names 127\.0\.0\.1:[0-9]+, which the configuration does not"):
+        client(standby, **settings).ask("POST", "/ws/v1/cluster/apps", owner="alice", json={"a": 1})
+    active = serve(stack, lambda asked: Reply(body={"who": "active"}))
+    answer = client(standby, active, **settings).ask("GET", "/x", owner="alice")
+    assert answer.get("x", "who") == "active", "the other configured servers are still tried"
+    assert other.asked == []
+
+
+@pytest.mark.parametrize("location", ["", "http://127.0.0.1:99999/x", "/ws/v1/cluster", "ftp://127.0.0.1/x"])
+def test_a_redirect_to_nowhere_is_a_standby(stack: ExitStack, location: str) -> None:
+    standby = serve(stack, lambda asked: Reply(307, None, {"Location": location}))
+    with pytest.raises(TryLater, match="is in standby"):
+        client(standby).ask("GET", "/x")
+
+
 def test_the_next_server_is_tried_when_one_is_away_or_knows_no_active_one(stack: ExitStack) -> None:
     lost = serve(stack, lambda asked: Reply(200, "Can not find any active RM. Will retry in next 3 seconds"))
     active = serve(stack, lambda asked: Reply(body={"who": "active"}))

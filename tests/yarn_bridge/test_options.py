@@ -35,6 +35,9 @@ def test_defaults_are_those_of_a_plain_site() -> None:
         ("gang_s", -1),
         ("doas", "yes"),
         ("env", ["A=1"]),
+        ("runtime", "docker"),
+        ("framework", "hdfs://nn/fw.tar.gz"),
+        ("slice_memory_mib", 0),
         ("colour", "red"),
     ],
 )
@@ -43,6 +46,13 @@ def test_what_is_wrong_is_named(field: str, value: Any) -> None:
         connect({**GOOD, field: value})
     assert raised.value.field == field
     assert raised.value.where == "cluster.yarn"
+
+
+def test_slices_are_not_to_be_had_under_kerberos() -> None:
+    assert parse_options({**GOOD, "runtime": "slices"}).runtime == "slices"
+    with pytest.raises(BadInput, match="Kerberos") as raised:
+        parse_options({**GOOD, "runtime": "slices", "auth": "kerberos"})
+    assert raised.value.field == "runtime"
 
 
 def test_what_is_missing_is_named_with_an_example() -> None:

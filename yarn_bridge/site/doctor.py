@@ -19,17 +19,18 @@ from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
+from yarn_bridge.http import KERBEROS, HttpClient
+from yarn_bridge.memory import SERVICES
 from yarn_bridge.options import Options, parse_options
 from yarn_bridge.queues import CAPACITY, queues
 from yarn_bridge.records import NodeReport, many
 from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.runtimes import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.services import Services
 from yarn_bridge.settings import Settings, settings_of
 from yarn_bridge.site import security, storage
 from yarn_bridge.site.xml import remedy
 
-_HANDLER = "yarn.resourcemanager.placement-constraints.handler"
 _PROVIDER = "yarn.nodemanager.node-attributes.provider"
 _HOST = "nm.yarn.io/host"
 #: clocks further apart than this break Kerberos and make ages wrong
@@ -58,14 +59,20 @@ def examine(options: Options) -> Iterator[Check]:
             yield warn("settings", conf.why, "let Horae's user read /conf, or check the list in the site guide by hand")
         services = Services(manager.http, manager.quirks())
         yield from _guarded("Services API", lambda: _services(services, conf, options))
+        try:
+            choice = choose(options, probe(manager, conf, options), named_nodes(manager.nodes()))
+        except PortError as error:
+            yield fail("runtime", error.text, "the adapter cannot tell how to run jobs: see the ResourceManager's log")
+            return
+        yield _runtime(choice)
         yield from _guarded("GPUs", lambda: _gpus(manager, conf, options))
-        yield from _guarded("placement", lambda: _placement(manager, conf, options))
+        yield from _guarded("placement", lambda: _placement(manager, conf, options, choice))
         yield from _guarded("queue", lambda: _queue(manager, conf, options))
         yield from _guarded("signals", lambda: _signal(manager))
         yield from _recovery(info.store, conf, nodes, options)
         yield from _zookeeper(conf)
         names = settings_of(namenode, "the NameNode")
-        yield from _guarded("WebHDFS", lambda: storage.checks(hdfs, conf, options))
+        yield from _guarded("WebHDFS", lambda: storage.checks(hdfs, conf, options, choice.runtime))
         yield from _guarded("acting for owners", lambda: security.proxy_user(options, conf, names))
         yield from security.tokens(options, conf, names)
     finally:
@@ -122,7 +129,10 @@ def _services(services: Services, conf: Settings, options: Options) -> Iterator[
     mend = remedy("yarn-site.xml of the ResourceManager", {"yarn.webapp.api-service.enable": "true"})
     version = services.api_version()
     if version is None:
-        yield fail("Services API", "off: elastic jobs need it", mend)
+        if options.runtime == SERVICES or options.auth == KERBEROS:
+            yield fail("Services API", "off: elastic jobs need it", mend)
+        else:
+            yield warn("Services API", "off: jobs run as slices, with an application master a node of each job", mend)
         return
     yield ok("Services API", f"on, Hadoop {version.split()[0]}")
     answer = services.http.ask("DELETE", "/app/v1/services/horae-doctor-no-such-service", owner=options.user)
@@ -134,6 +144,13 @@ def _services(services: Services, conf: Settings, options: Options) -> Iterator[
         yield warn("application master", f"gets {heap} MB: too little", remedy(
             "yarn-site.xml of the ResourceManager", {"yarn.service.am-resource.memory": "512"}
         ))  # fmt: skip
+
+
+def _runtime(choice: Choice) -> Check:
+    """Which way is used, and why."""
+    where = "on named nodes" if choice.pinned else "YARN chooses the nodes"
+    text = f"{choice.runtime}, {where}: {choice.why}"
+    return ok("runtime", text)
 
 
 def _gpus(manager: ResourceManager, conf: Settings, options: Options) -> Iterator[Check]:
@@ -161,14 +178,14 @@ def _gpus(manager: ResourceManager, conf: Settings, options: Options) -> Iterato
         yield ok("resource calculator", text) if good else fail("resource calculator", f"{text}: no GPUs", mend)
 
 
-def _placement(manager: ResourceManager, conf: Settings, options: Options) -> Iterator[Check]:
+def _placement(manager: ResourceManager, conf: Settings, options: Options, choice: Choice) -> Iterator[Check]:
     gpu_nodes = [node for node in manager.nodes() if node.state == "RUNNING" and node.gpus]
-    handler = conf.get(_HANDLER)
-    mend = remedy("yarn-site.xml of the ResourceManager", {_HANDLER: "scheduler"})
-    if not manager.quirks().pin_by_attribute:
+    handler = conf.get(HANDLER)
+    mend = remedy("yarn-site.xml of the ResourceManager", {HANDLER: "scheduler"})
+    if choice.runtime == SERVICES and not manager.quirks().pin_by_attribute:
         yield warn(
-            "named nodes", "this release cannot place workers on named nodes: Horae decides how many GPUs, YARN where",
-            "Hadoop 3.4.0 or newer",
+            "named nodes", "this release's services cannot go to named nodes: Horae decides how many GPUs, YARN where",
+            "Hadoop 3.4.0 or newer, or `runtime: slices` where the nodes tell their names",
         )  # fmt: skip
     elif conf.why or handler == "scheduler":
         yield ok("placement handler", handler or "not known")

@@ -15,6 +15,7 @@ from yarn_bridge.token_life import DEFAULT_S, SETTING, told
 
 PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
 PLAIN_FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"
+_DAY_S = 86_400.0
 
 
 def credentials(options: Options) -> Iterator[Check]:
@@ -86,13 +87,19 @@ def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]
     """Under Kerberos a service cannot grow once its HDFS token is over, keytab or not."""
     if options.auth != KERBEROS:
         return
-    days = (options.token_life_s or told(names)) / 86_400
-    text = f"{days:.1f} days: every {days * RENEW_AT:.1f} days a job that runs is stopped at a checkpoint for a new one"
+    life_s = options.token_life_s or told(names)
+    text = (
+        f"{_span(life_s)}: a job that runs on is stopped at a checkpoint for a new one after {_span(life_s * RENEW_AT)}"
+    )
     if names.why and not options.token_life_s:
         yield warn("token lifetime", f"{text}; the NameNode does not tell: {names.why}", "set `token_life_s`")
-    elif days < 1:
+    elif life_s < _DAY_S:
         yield warn(
             "token lifetime", text, remedy("hdfs-site.xml of the NameNode", {SETTING: f"{DEFAULT_S * 1000:.0f}"})
         )
     else:
         yield ok("token lifetime", text)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / _DAY_S:.1f} days" if seconds >= _DAY_S else f"{seconds / 3600:.1f} hours"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.memory import SLICES
 from yarn_bridge.options import Options
 from yarn_bridge.settings import Settings
 
@@ -17,8 +18,8 @@ _PROBE = b"written and deleted by horae doctor\n"
 _ROOM = 0.1
 
 
-def checks(hdfs: Hdfs, conf: Settings, options: Options) -> Iterator[Check]:
-    """Raises PortError where HDFS cannot be asked at all."""
+def checks(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> Iterator[Check]:
+    """`runtime`: how jobs run here. Raises PortError where HDFS cannot be asked at all."""
     user = options.user
     home = hdfs.status(f"/user/{user}")
     make = f"hdfs dfs -mkdir -p /user/{user}; hdfs dfs -chown {user} /user/{user}"
@@ -49,7 +50,7 @@ def checks(hdfs: Hdfs, conf: Settings, options: Options) -> Iterator[Check]:
     else:
         yield ok("HDFS /tmp", "1777")
     yield from _quota(mine, f"/user/{user}")
-    yield from _framework(hdfs, conf)
+    yield from _framework(hdfs, conf, options, runtime)
 
 
 def _quota(hdfs: Hdfs, home: str) -> Iterator[Check]:
@@ -67,11 +68,19 @@ def _quota(hdfs: Hdfs, home: str) -> Iterator[Check]:
         )
 
 
-def _framework(hdfs: Hdfs, conf: Settings) -> Iterator[Check]:
-    """The application masters' classes, else uploaded again at each start (some 80 MB, half a minute)."""
-    path = conf.get("yarn.service.framework.path")
+def _framework(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> Iterator[Check]:
+    """The application masters' classes. Services upload them again at each start (some 80 MB, half a minute) where
+    they are not in HDFS; slices then need them installed on the nodes."""
+    own = options.framework if runtime == SLICES else ""
+    path = own or conf.get("yarn.service.framework.path")
     mend = "yarn app -enableFastLaunch, and yarn.service.framework.path in the ResourceManager's yarn-site.xml"
-    if conf.why:
+    if conf.why and not own:
+        return
+    if not path and runtime == SLICES:
+        yield warn(
+            "framework", "is not in HDFS: slices run with the Hadoop that is installed on the nodes, which cannot be "
+            "seen from here", f"{mend}; or the option `framework`",
+        )  # fmt: skip
         return
     if not path:
         yield warn("framework", "is not in HDFS: every job's start uploads it again", mend)

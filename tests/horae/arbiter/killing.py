@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -67,7 +68,18 @@ class MortalPort:
         self._port, self._boundaries = port, boundaries
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
+        value = getattr(self._port, name)
+        return partial(self._around_many, name, value) if name in ("start_many", "stop_many") else value
+
+    def _around_many(self, name: str, call: Callable[..., Any], asked: Sequence[tuple[Any, ...]]) -> Any:
+        what = name.removesuffix("_many")
+        names = [f"{what} {job}" + (f" epoch {rest[-1]}" if what == "start" else "") for job, *rest in asked]
+        for each in names:
+            self._boundaries.at(f"before {each}")
+        found = call(asked)
+        for each in names:
+            self._boundaries.at(f"after {each}")
+        return found
 
     def _around(self, what: str, call: Callable[..., None], *values: Any) -> None:
         self._boundaries.at(f"before {what}")

@@ -52,13 +52,6 @@ def test_a_wrong_duration_names_field_value_and_remedy(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("0", 0), ("1024", 1024), ("64G", 64 << 30), ("1.5TiB", 3 << 39), ("10 mb", 10 << 20)]
-)
-def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
-    assert forms.parse_size(text) == size
-
-
-@pytest.mark.parametrize(
     ("text", "gpus"),
     [
         ("4", GpuRange(4, 4, 4)),

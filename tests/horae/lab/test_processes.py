@@ -52,17 +52,20 @@ def test_who_does_not_heed_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_labs_whose_owner_is_gone_are_reaped_and_others_live(tmp_path: Path) -> None:
     pattern = re.compile(b"(" + re.escape(os.fsencode(tmp_path)) + rb"/lab\d)/")
-    for name in ("lab1", "lab2", "lab3"):
-        (tmp_path / name).mkdir()
-    owned, orphan, ownerless = (daemon(tmp_path / name) for name in ("lab1", "lab2", "lab3"))
-    processes.own(tmp_path / "lab1")
+    folders = [tmp_path / f"lab{number}" for number in range(4)]
+    for folder in folders:
+        folder.mkdir()
+    owned, orphan, homeless, stranger = (daemon(folder) for folder in folders)
+    processes.own(folders[0])
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    (tmp_path / "lab2/owner").write_text(str(gone.pid))
+    (folders[1] / "owner").write_text(str(gone.pid))
+    folders[2].rmdir()
     processes.reap_orphans(pattern)
-    for process in (orphan, ownerless):
+    for process in (orphan, homeless):
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    assert owned.poll() is None
-    owned.kill()
-    owned.communicate()
+    for process in (owned, stranger):
+        assert process.poll() is None
+        process.kill()
+        process.communicate()

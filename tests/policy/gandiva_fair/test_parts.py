@@ -14,7 +14,7 @@ from policy.gandiva_fair.homes import Site
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import _Nodes, parts
 from policy.gandiva_fair.stride import Entry, advance, gang_stride, join, split_stride, stride
-from policy.gandiva_fair.tickets import fair_shares, ticket_load_per_gpu, tickets_per_gpu
+from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import price_of, trade, undone
 from tests.policy import worlds
 
@@ -162,7 +162,11 @@ def test_fair_shares_are_capped_proportional_and_divide_everything(
 def test_ticket_load_of_a_node() -> None:
     per_gpu = tickets_per_gpu({"a": 100.0, "b": 100.0}, {"a": 2, "b": 4})
     assert per_gpu == {"a": 50.0, "b": 25.0}
-    assert ticket_load_per_gpu({"j1": ("a", 1), "j2": ("b", 4)}, per_gpu, 4) == (50.0 + 100.0) / 4
+    site = Site.of(worlds.world(worlds.cluster("n1 v 4")))
+    for name, tenant, size in (("j1", "a", 1), ("gone", "a", 2), ("j2", "b", 4)):
+        site.settle(worlds.job(name, size), {"n1": size}, per_gpu[tenant])
+    site.leave(worlds.job("gone", 2), per_gpu["a"])
+    assert site.load_per_gpu("n1") == (50.0 + 100.0) / 4
 
 
 shapes = st.lists(st.tuples(st.sampled_from(["k", "v"]), st.integers(1, 4)), min_size=1, max_size=7)

@@ -1,0 +1,156 @@
+"""The last look at Slurm: its rows, what they mean to the arbiter, and what is due about them. Writes nothing there.
+
+A job that waits and reads as it did is not judged again (the bulk of a long queue); what supervisors say of their
+jobs is read at once when a job stops, and now and then while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from horae.port import JobId, JobState, ObservedJob, PortError
+from policy.model import Node
+from slurm_plugin import history, holdings, reading
+from slurm_plugin.clients.routes import Routes
+from slurm_plugin.errors import Gone
+from slurm_plugin.memory import Memo, Memories
+from slurm_plugin.options import Options
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.spool import Account, Spool
+
+ACCOUNT_AGE_S = 5.0
+_FACTS_AGE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A job as it was last seen."""
+
+    row: JobRow
+    seen: ObservedJob
+    memo: Memo
+
+
+@dataclass(slots=True)
+class Look:
+    now_s: float
+    nodes: tuple[Node, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    due: list[tuple[JobRow, reading.Step]] = field(default_factory=list)
+    #: jobs whose supervisors stay after the checkpoint until they are requeued
+    staying: list[tuple[JobRow, Memo]] = field(default_factory=list)
+
+
+class Sight:
+    def __init__(self, options: Options, client: Routes, spool: Spool, memories: Memories) -> None:
+        self._options, self._client, self._spool, self._memories = options, client, spool, memories
+        self.rows: dict[JobId, JobRow] = {}
+        self.jobs: dict[JobId, ObservedJob] = {}
+        self.node_gpus: dict[str, int] = {}
+        self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
+        self._facts: Facts | None = None
+        self._facts_s = 0.0
+        self._verdicts: dict[JobId, tuple[JobRow, reading.Judgement]] = {}
+        self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
+
+    def facts(self) -> Facts:
+        if self._facts is None or time.monotonic() - self._facts_s > _FACTS_AGE_S:
+            self._facts, self._facts_s = self._client.facts(), time.monotonic()
+            if self._facts.requests is not None:
+                self._client.pace.bound(*self._facts.requests)
+        return self._facts
+
+    def now_s(self) -> float:
+        """Slurm's time, with which its stamps are compared: ours may be hours away where we come in by SSH or REST."""
+        return time.time() + (self._facts.ahead_s if self._facts else 0.0)
+
+    def holds_exit_code(self) -> bool:
+        """Whether Slurm itself holds a job that left with 86; as long as that is not known, it is taken to."""
+        return self._facts is None or reading.CHECKPOINTED in self._facts.exit_hold
+
+    def known(self, job: JobId) -> Known | None:
+        if job not in self.jobs or job not in self.rows:
+            return None
+        return Known(self.rows[job], self.jobs[job], self._memories.get(job))
+
+    def must_know(self, job: JobId) -> Known:
+        """Raises Gone."""
+        known = self.known(job)
+        if known is None:
+            raise Gone(f"Slurm has no job {job} in the managed partitions")
+        return known
+
+    def look(self) -> Look:
+        """One read of jobs and one of nodes. Raises PortError."""
+        facts = self.facts()
+        rows, node_rows = self._read()
+        granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
+        if granted and holdings.between_two_reads(rows, node_rows, granted):
+            rows, node_rows = self._read()
+        look = Look(self.now_s())
+        self.rows = rows
+        self.awaited = reading.awaited(tuple(rows.values()))
+        self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
+        jobs: dict[JobId, ObservedJob] = {}
+        for job, row in self.rows.items():
+            verdict = self._judged(job, row, facts, look.now_s)
+            if verdict.note:
+                look.notes.append(verdict.note)
+            if verdict.job is not None:
+                jobs[job] = self._marked(verdict.job, row, look.now_s)
+                if verdict.memo.grants or verdict.memo.stop or verdict.steps:
+                    self._memories.put(verdict.memo)
+                else:
+                    self._memories.keep(verdict.memo)
+            look.due += [(row, step) for step in verdict.steps]
+            if verdict.memo.stop is not None and verdict.memo.stop.stay:
+                look.staying.append((row, verdict.memo))
+        ask = self._client.ended if facts.accounting else None
+        try:
+            gone = history.vanished(self._memories, frozenset(self.rows), ask, look.now_s, self._spool.forget)
+            jobs |= {job.id: job for job in gone}
+        except PortError as error:
+            look.notes.append(error.text)
+        ours = frozenset(jobs)
+        if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
+            node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
+        self.node_gpus = {node.name: node.gpus for node in look.nodes}
+        self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
+        return look
+
+    def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
+        rows = self._client.jobs(self._options.partitions)
+        return {reading.port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
+
+    def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> reading.Judgement:
+        memo = self._memories.get(job)
+        last = self._verdicts.get(job)
+        if last is not None and last[0] is row and last[1].memo is memo:
+            return last[1]
+        verdict = reading.judge(row, memo, facts, self._options, now_s)
+        waits = (
+            verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
+        )
+        if waits:
+            self._verdicts[job] = (row, verdict)
+        else:
+            self._verdicts.pop(job, None)
+        return verdict
+
+    def _marked(self, job: ObservedJob, row: JobRow, now_s: float) -> ObservedJob:
+        """With what the job's supervisor says."""
+        if job.state in {JobState.QUEUED, JobState.STARTING} and job.epoch == 0:
+            return job
+        key = (job.state, job.epoch)
+        kept = self._accounts.get(job.id)
+        if kept is None or kept[0] != key or (job.state.holds and now_s - kept[1] > ACCOUNT_AGE_S):
+            account = self._spool.account(job.id, row.uid)
+            if job.state is JobState.LOST and (newest := self._spool.newest_checkpoint(job.id, row.uid)):
+                account = replace(account, checkpoint=newest)
+            kept = (key, now_s, account)
+            self._accounts[job.id] = kept
+        account = kept[2]
+        code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
+        return replace(job, checkpoint=account.checkpoint, exit_code=code)

@@ -1,0 +1,57 @@
+"""What the user of a job asked for, from its row, the module's tag and the user's `horae:` word. Pure."""
+
+from __future__ import annotations
+
+from horae.spec import JobSpec
+from policy.model import GpuRange, Gpus
+from slurm_plugin.comment import Tag, UserWord, parse_word
+from slurm_plugin.memory import Memo
+from slurm_plugin.options import Options
+from slurm_plugin.records import JobRow
+
+
+def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
+    """GPUs that it asked for in all; None for a job without GPUs."""
+    if tag and tag.gpus:
+        return tag.gpus
+    if row.gpus_total:
+        return row.gpus_total
+    return row.gpus_per_node * max(row.num_nodes, 1) if row.gpus_per_node else None
+
+
+def specification(row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options) -> JobSpec:
+    """What the user asked for. Raises BadInput for a `horae:` word that cannot be read."""
+    return _specification(row, tag, gpus, memo, options, parse_word(row.comment, f"job {row.id}, --comment"))
+
+
+def rigid(row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options) -> JobSpec:
+    """The same job without its `horae:` word."""
+    return _specification(row, tag, gpus, memo, options, None)
+
+
+def _specification(
+    row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options, user: UserWord | None
+) -> JobSpec:
+    tenant = {"account": row.account, "qos": row.qos}.get(options.tenants) or row.user
+    nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
+    memory = tag.memory * nodes // gpus if tag and tag.memory else None
+    cpus = (tag.cpus if tag and tag.cpus else None) or (row.num_cpus if tag is None else None)
+    return JobSpec(
+        name=row.name,
+        command=(row.command,) if row.command else (),
+        gpus=user.range(gpus) if user else GpuRange(gpus, gpus, gpus),
+        owner=row.user,
+        tenant=tenant,
+        app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
+        cwd=row.cwd,
+        elastic=user is not None,
+        checkpoint=(user.checkpoint or row.cwd) if user else None,
+        gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
+        cpus_per_gpu=cpus / gpus if cpus else None,
+        memory_per_gpu=memory,
+        model=user.key if user else None,
+        iterations=user.iterations if user else None,
+        grace_s=(user.grace_s if user and user.grace_s else 60.0),
+        time_limit_s=memo.limit_s,
+        extra={"slurm_job": row.id, "partition": row.partition},
+    )

@@ -1,0 +1,80 @@
+"""Acting for owners by `doAs` where nobody has tickets: the proxy-user filter on simple authentication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horae.doctor import Verdict
+from horae.lab import LabRequest, default_folder
+from horae.port import FixConfiguration, JobState
+from tests.contract.driver import Driver
+from tests.contract.harness import Behaviour
+from tests.real.hadoop import YarnHarness
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.lab import settings
+from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.site import checks
+from yarn_bridge.site.security import PROXY_FILTER
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
+
+
+class ActingHarness(YarnHarness):
+    @property
+    def options(self) -> dict[str, object]:
+        return {**super().options, "doas": True}
+
+
+@pytest.fixture
+def harness(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[ActingHarness]:
+    core = settings._core
+
+    def with_filter(site: settings.Site) -> dict[str, str]:
+        return core(site) | {
+            "hadoop.http.filter.initializers": PROXY_FILTER,
+            "hadoop.proxyuser.horae.hosts": "*",
+            "hadoop.proxyuser.horae.users": "horae,alice",
+        }
+
+    lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopdoas-"), default_folder() / "hadoop")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "_core", with_filter)
+        try:
+            lab.up(LabRequest(name="doas", nodes=2, gpus=(("v100", 2), ("v100", 2))))
+            lab._hdfs("PUT", "/user/alice", "MKDIRS", permission="755").raise_for_status()
+            lab._hdfs("PUT", "/user/alice", "SETOWNER", owner="alice").raise_for_status()
+            yield ActingHarness(lab, tmp_path)
+        finally:
+            lab.down()
+
+
+def test_a_job_is_its_owners_and_nobody_elses(harness: ActingHarness) -> None:
+    cluster, port = Driver(harness), harness.port
+    assert isinstance(port, YarnCluster)
+    spec = harness.spec("hers", Behaviour.TRAINS)
+    checkpoint = harness.facts["webhdfs"].replace("http:", "webhdfs:") + "/user/alice/checkpoints"
+    port.submit("hers", replace(spec, owner="alice", checkpoint=checkpoint))
+    with pytest.raises(FixConfiguration, match=r"not allowed to impersonate bob.*hadoop.proxyuser"):
+        port.submit("his", replace(spec, owner="bob"))
+    cluster.wait("hers", JobState.QUEUED)
+    cluster.start("hers", cluster.one())
+    cluster.wait("hers", JobState.RUNNING)
+    cluster.wait_progress("hers", 15)
+    (app,) = port.manager.apps(states=("RUNNING",))
+    assert app.user == "alice"
+    port.reshape("hers", cluster.spread(1), 2)
+    cluster.until("it grows", lambda: cluster.job("hers").epoch == 2)
+    cluster.wait("hers", JobState.RUNNING)
+    cluster.wait_progress("hers", 2)
+    port.checkpoint_and_stop("hers", 30.0)
+    assert cluster.wait("hers", JobState.STOPPED).exit_code == 86
+    port.cancel("hers")
+    cluster.wait("hers", JobState.CANCELLED)
+    found = {check.name: check for check in checks(harness.options)}
+    assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
+    assert found["acting for owners: NameNode"].verdict is Verdict.OK
+    assert "acting for owners" not in found, "the ResourceManager heeds doAs"

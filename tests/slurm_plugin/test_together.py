@@ -1,0 +1,205 @@
+"""Many starts and stops of one call: what is on the disk before anything is asked, and whose error is whose."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horae.port import Batching, FixConfiguration, JobState, Never, PortError, TryLater
+from slurm_plugin import starts
+from slurm_plugin.adapter import SlurmCluster
+from slurm_plugin.clients.pace import Pace
+from slurm_plugin.clients.routes import Routes
+from slurm_plugin.errors import Gone
+from slurm_plugin.memory import Memories
+from slurm_plugin.options import Options
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.starts import RESTART_GAP_S
+from slurm_plugin.transport import LocalTransport
+from slurm_plugin.writes import Write
+from tests.slurm_plugin.test_clients import Scripted
+from tests.slurm_plugin.test_reading import FACTS, ROW
+
+ME = os.getuid()
+
+
+class Slurm(Scripted):
+    """A small model of slurmctld: jobs by name `j1`, `j2`, ...; `said` is what it was asked, in order."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__("command")
+        self.rows = {
+            str(number): replace(ROW, id=str(number), slurm_id=number, admin_comment=f"horae=j{number},gpus=1", uid=ME)
+            for number in range(1, jobs + 1)
+        }
+        self.before: Callable[[str], None] = lambda what: None
+
+    def facts(self) -> Facts:
+        return FACTS
+
+    def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
+        return list(self.rows.values())
+
+    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
+        return [NodeRow(f"n{at}", {"v100": 4}, 0, "idle", 16, 16, 1 << 36, 0) for at in range(1, 5)]
+
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        self.before("write")
+        return super().write_each(writes)
+
+    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
+        self.before("signal")
+        return super().signal(ids, name, doing)
+
+    def run(self, *numbers: str) -> None:
+        for number in numbers:
+            self.rows[number] = replace(
+                self.rows[number], state="RUNNING", reason=None, nodes=("n1",), start_s=time.time() - 60
+            )
+
+
+class Site:
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self.folder, self.slurm = folder, Slurm(jobs)
+        options = Options(partitions=("dl",), spool=str(folder / "spool"), state=str(folder / "memory"))
+        self.port = SlurmCluster(options, LocalTransport(), Routes([self.slurm], Pace()))
+        self.port.claim("me")
+        self.jobs = [job.id for job in self.port.observe().jobs]
+
+    def start(self, epoch: int, node: str = "n1") -> Mapping[str, PortError]:
+        return self.port.start_many([(job, {node: 1}, epoch) for job in self.jobs])
+
+    def fences(self) -> list[str]:
+        return [(self.folder / "spool/jobs" / job / "epoch").read_text().strip() for job in self.jobs]
+
+    def running(self) -> None:
+        """All were started and run."""
+        assert not self.start(1)
+        self.slurm.run(*self.slurm.rows)
+        self.port.observe()
+        self.slurm.said.clear()
+
+    def memo(self, job: str) -> dict[str, object]:
+        lines = (self.folder / "memory/memos").read_text().splitlines()
+        return [memo for line in lines if (memo := json.loads(line))["job"] == job][-1]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, 3)
+
+
+def test_fence_and_memo_are_there_before_anything_is_written(site: Site) -> None:
+    met: list[tuple[list[str], object]] = []
+    site.slurm.before = lambda what: met.append((site.fences(), site.memo(site.jobs[-1])["grants"]))
+    assert isinstance(site.port, Batching)
+    assert site.start(1) == {}
+    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    fences, grants = met[0]
+    assert fences == ["1", "1", "1"]
+    assert grants
+
+
+def test_asking_twice_is_asking_once(site: Site) -> None:
+    site.start(1)
+    site.slurm.rows = {number: replace(row, priority=5) for number, row in site.slurm.rows.items()}
+    site.port.observe()
+    said = list(site.slurm.said)
+    assert site.start(1) == {}
+    assert site.slurm.said == said
+
+
+def test_an_error_of_one_start_is_no_others(site: Site) -> None:
+    site.slurm.refuses = {"update 2": TryLater("busy")}
+    folder = site.folder / "spool/jobs" / site.jobs[2]
+    folder.mkdir(parents=True)
+    (folder / "epoch").mkdir()  # its fence cannot be written
+    found = site.port.start_many([*((job, {"n1": 1}, 1) for job in site.jobs), ("99.none", {"n1": 1}, 1)])
+    assert {job: type(error) for job, error in found.items()} == {
+        site.jobs[1]: TryLater, site.jobs[2]: FixConfiguration, "99.none": Gone,
+    }  # fmt: skip
+    assert site.slurm.said[-2:] == ["update 1 update 2", "release 1"], "never released in another shape"
+
+
+def test_a_memory_that_cannot_be_written_starts_and_stops_nothing(site: Site) -> None:
+    site.running()
+    (site.folder / "memory/memos").unlink()
+    (site.folder / "memory").rmdir()
+    found = site.port.stop_many([(job, 30.0) for job in site.jobs])
+    assert {type(error) for error in found.values()} == {FixConfiguration}
+    assert len(found) == 3
+    assert site.slurm.said == []
+
+
+def test_stops_are_one_signal_and_are_on_the_disk_before_it(site: Site) -> None:
+    site.running()
+    met: list[bool] = []
+    site.slurm.before = lambda what: met.append(
+        all((site.folder / "spool/jobs" / job / "stop").exists() and site.memo(job)["stop"] for job in site.jobs)
+    )
+    assert site.port.stop_many([(job, 30.0) for job in site.jobs]) == {}
+    assert site.slurm.said == ["signal 1 2 3"]
+    assert met == [True]
+    assert site.port.stop_many([(job, 30.0) for job in site.jobs]) == {}
+    assert site.slurm.said == ["signal 1 2 3"], "asked already"
+
+
+def left(site: Site) -> float:
+    """All were asked to leave and have left; when that was seen."""
+    site.running()
+    site.port.stop_many([(job, 30.0) for job in site.jobs])
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(
+            row, state="SPECIAL_EXIT", nodes=(), priority=0, restarts=1, exit_status=86 << 8, reason="JobHeldUser"
+        )
+    look = site.port.observe()
+    assert {job.state for job in look.jobs} == {JobState.STOPPED}
+    site.slurm.said.clear()
+    return look.now_s
+
+
+def test_those_that_left_together_start_together_once_the_second_is_over(site: Site) -> None:
+    left_s, times = left(site), list[float]()
+    site.slurm.before = lambda what: times.append(time.time())
+    assert site.start(2) == {}
+    deadline = time.monotonic() + 60
+    while len(times) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    site.port.close()
+    assert site.slurm.said[:2] == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    assert times[0] >= left_s + RESTART_GAP_S
+
+
+def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(site)
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 3600.0)
+    first, second, third = site.jobs
+    assert site.port.start_many([(first, {"n1": 1}, 2), (second, {"n1": 1}, 2), (third, {"n2": 1}, 2)]) == {}
+    assert site.slurm.said == ["update 3", "release 3"]
+    assert [site.port._starts.waits(job) for job in site.jobs] == [True, True, False]
+    site.port.observe()
+    assert site.port.stop_many([(first, 30.0)]) == {}
+    assert [site.port._starts.waits(job) for job in site.jobs] == [False, True, False]
+    assert site.port.start_many([(second, {"n2": 1}, 3)]) == {}
+    assert not site.port._starts.waits(second), "the newer one went at once, the older one is not made"
+    assert site.slurm.said[-2:] == ["update 2", "release 2"]
+
+
+def test_an_unknown_job_is_an_error_of_its_own(site: Site) -> None:
+    site.running()
+    found = site.port.stop_many([("99.none", 5.0), (site.jobs[0], 5.0)])
+    assert {job: isinstance(error, Never) for job, error in found.items()} == {"99.none": True}
+    assert site.slurm.said == ["signal 1"]
+
+
+def test_memos_are_read_again(site: Site) -> None:
+    site.running()
+    assert len(Memories(site.folder / "memory").all()) == 3
