@@ -138,6 +138,8 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
     counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
     if main is not None:
         beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
+        if not beside:  # a bar of an epoch that was announced, and its values behind it
+            beside = [s for s in counted if s.bar and s.last_epoch is not None]
         return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
     told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
     others = [s for s in training if s.kind == "epoch"]

@@ -115,7 +115,8 @@ def _loss_curve(
     run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
 ) -> Curve | None:
     positions = _axis_of(run, points)
-    curve = curve_of((positions(p), p.rank, value(p)) for p in points)
+    # of the states of a bar at one position the last one counts, as of a rank's lines
+    curve = curve_of((positions(p), -1 if p.from_bar and p.rank is None else p.rank, value(p)) for p in points)
     if not curve:
         return None
     kind = _most_common([p.losses[0].kind for p in points])

@@ -14,6 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,11 +73,14 @@ _NOT_LOGS = frozenset(
 )
 
 
+NO_MATCH = "no such file or folder, and no file matches it as a pattern"
+
+
 class NoSuchLog(FileNotFoundError):
     """A file, folder or pattern that names nothing."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(2, "no such file or folder, and no file matches it as a pattern", name)
+    def __init__(self, name: str, why: str = NO_MATCH) -> None:
+        super().__init__(2, why, name)
 
 
 def find(names: Iterable[str]) -> list[str]:
@@ -91,14 +95,18 @@ def find(names: Iterable[str]) -> list[str]:
             found.append(name)
         elif path.is_dir():
             inside = (p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path))
-            found.extend(str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS)
+            logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
+            if not logs:
+                raise NoSuchLog(name, "the folder holds no log")
+            found.extend(logs)
+        elif path.exists():
+            found.append(name)  # a pipe or a device
         else:
             matches = sorted(glob.iglob(name, recursive=True))  # noqa: PTH207 - the pattern may be absolute
-            if not matches and not path.exists():
-                raise NoSuchLog(name)
-            found.extend(m for m in matches if Path(m).is_file())
+            matches = [m for m in matches if Path(m).is_file()]
             if not matches:
-                found.append(name)  # a pipe or a device
+                raise NoSuchLog(name, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
+            found.extend(matches)
     return list(dict.fromkeys(found))
 
 
@@ -109,22 +117,24 @@ def _hidden(path: Path, below: Path) -> bool:
 def read(name: str, book: RuleBook, progress: Callable[[int], None] | None = None) -> tuple[LogReader, list[str]]:
     """Read a whole log, unpacking it by its first bytes. `progress` is told the bytes of the file read since before.
 
-    Returns the reader and what there is to say about the file. Raises OSError where it cannot be opened or read.
+    Returns the reader and what there is to say about the file. Raises OSError where it cannot be opened; where reading
+    fails later, what was read until then counts.
     """
     reader = LogReader(book)
     notes: list[str] = []
-    if name == STDIN:
-        _feed(reader, sys.stdin.buffer, sys.stdin.buffer, progress, notes)
-        return reader, notes
-    with open(name, "rb") as raw:
-        head = raw.read(6)
-        raw.seek(0) if raw.seekable() else None
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as raw:
+        try:
+            head = raw.peek(6) if hasattr(raw, "peek") else b""
+        except OSError as error:
+            notes.append(_stopped(error))
+            return reader, notes
         packing = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), "")
-        if not raw.seekable():
-            reader.feed(head)
-            packing = ""
         _feed(reader, _unpacked(raw, packing), raw, progress, notes)
     return reader, notes
+
+
+def _stopped(error: OSError) -> str:
+    return f"reading stopped ({error.strerror or error}); what was read until then counts"
 
 
 def _feed(
@@ -136,6 +146,9 @@ def _feed(
             piece = text.read1(PIECE) if hasattr(text, "read1") else text.read(PIECE)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             notes.append(f"the packed file ends in the middle or is damaged ({error}); what could be unpacked was read")
+            return
+        except OSError as error:
+            notes.append(_stopped(error))
             return
         if not piece:
             return

@@ -16,12 +16,13 @@ from profiler.pairs import Mark, scan
 from profiler.plan import Field, Plan
 from profiler.points import LossKind
 from profiler.tokens import DEC, DUR, INT
-from profiler.words import TIME_UNITS, Meaning, side_of, words_of
+from profiler.words import NOT_STEPS, TIME_UNITS, Meaning, side_of, words_of
 
-#: A line with none of these says nothing to the generic reader: the cheap test before anything else.
+#: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
+#: a line without its digits (top1 is "top").
 TRIGGERS = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top1", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
+    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
 ENCODED_TRIGGERS = tuple((t, t.encode()) for t in TRIGGERS)
 _VALUES = {
@@ -36,6 +37,8 @@ _EPOCH_HEAD = re.compile(
     rf"(?:epoch|ep)\b[\s#:.=\[(no]*[{INT}{DEC}]",
     re.IGNORECASE,
 )
+#: The line that ends an epoch may tell how many steps there were.
+_EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]{0,80}\b(?:finished|completed?|done|ended)\b")
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
@@ -55,10 +58,12 @@ def assemble(
         return None
     body = canonical[start:]
     bar = _BAR.search(body) is not None
-    _name_counters(marks, body, bar)
+    name_counters(marks, body, bar)
     fields = [f for m in marks for f in fields_of(m, bar)]
     opening = _opening(marks, canonical, start)
     side = side_of(opening) or _side_of_values(marks)
+    if not bar and _EPOCH_DONE.search(body):
+        fields = [replace(f, what="epoch_time") if f.what in _TIMES else f for f in fields]
     if _COMMAND.match(body):
         fields = [f for f in fields if f.what in _SETUP]
         side = ""
@@ -94,7 +99,7 @@ def _opening(marks: list[Mark], canonical: str, start: int) -> str:
     return canonical[start : marks[0].at]
 
 
-def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
+def name_counters(marks: list[Mark], body: str, bar: bool) -> None:
     """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
     mend(marks)
     named = {m.what for m in marks if m.meaning is not None}
@@ -123,7 +128,7 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
         return
     if "iteration" in named or bar:
         return
-    if not named & {"epoch", "epochs"} and "loss" in named and (told := _foreign(marks)) is not None:
+    if "epochs" not in named and "loss" in named and (told := _foreign(marks)) is not None:
         told.what = "iteration"
         return
     values = named & _VALUES
@@ -141,8 +146,20 @@ def _name_counters(marks: list[Mark], body: str, bar: bool) -> None:
 
 def mend(marks: list[Mark]) -> None:
     """What a key alone does not tell: `Epochs 1/3` counts; `Batch 0.91 (1.21)` is a time; beside BT, DT is of data."""
-    batch_time = any(m.key.lower() == "bt" for m in marks)
+    keys = {m.key.lower() for m in marks}
+    batch_time = "bt" in keys
+    costs_time = bool(keys & {"reader_cost", "data_cost", "read_cost"})
+    parts = any(m.what == "part" for m in marks) and not any(m.what == "loss" for m in marks)
     for m in marks:
+        if m.total is not None and _BOTH.fullmatch(m.key):
+            m.what, m.meaning = "epoch", Meaning("epoch")
+            m.total.what, m.total.meaning = "iteration", Meaning("iteration")
+            m.total = None
+    for m in marks:
+        if costs_time and m.key.lower() == "batch_cost":
+            m.what, m.meaning = "step_time", Meaning("step_time")
+        elif parts and m.what == "" and m.key.lower() == "total" and m.kind == DEC:
+            m.what, m.meaning = "loss", Meaning("loss")
         if m.what in ("epochs", "iterations") and m.total is not None and m.meaning is not None:
             m.what = m.what[:-1]
             m.meaning = replace(m.meaning, what=m.what)
@@ -155,11 +172,18 @@ def mend(marks: list[Mark]) -> None:
 
 
 _WORD = re.compile(r"[^\W\d_]+")
+#: "epoch/iter: 3/257" is two counters, not one and its total.
+_BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
 
 
 def _foreign(marks: list[Mark]) -> Mark | None:
     """The one counter of a line, with a total, whose word is of no language that the lexicon knows."""
-    found = [m for m in marks if m.what == "" and m.total is not None and m.kind == INT and _WORD.fullmatch(m.key)]
+    found = [
+        m
+        for m in marks
+        if m.what == "" and m.total is not None and m.kind == INT and _WORD.fullmatch(m.key)
+        if m.key.lower() not in NOT_STEPS
+    ]
     return found[0] if len(found) == 1 else None
 
 
@@ -225,6 +249,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         kind=_loss_kind(m),
         unit=meaning.unit if meaning else "",
         of_rank=bool(meaning and meaning.of_rank),
+        inverse=bool(meaning and meaning.inverse),
         constant=source.constant,
         more=m.more,
     )
@@ -259,6 +284,7 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
     }
     counted = "iteration" in what
     epoch = next((m for m in marks if m.what == "epoch"), None)
+    steering = epoch is not None and "lr" in what  # only training prints its learning rate beside both counters
     fractional = epoch is not None and epoch.kind == DEC
     values = what & _VALUES
     if side == "validation" and (values or bar):
@@ -269,11 +295,13 @@ def _kind(marks: list[Mark], fields: list[Field], side: str, body: str, bar: boo
         return "validation"
     if bar and counted and what & {"step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"}:
         return "train"
-    if counted and (values or what & {"window_time"} or (what & {"elapsed"} and side != "validation")):
+    if counted and (
+        steering or values or what & {"window_time", "epoch_time"} or (what & {"elapsed"} and side != "validation")
+    ):
         return "train"
     if fractional and what & {"loss", "part", "accuracy"}:
         return "train"
-    if epoch is not None and (values or what & _TIMES):
+    if epoch is not None and (values or (what & _TIMES and side != "validation")):
         return "epoch"
     if counted and not bar and what <= _COUNTERS and _is_header(body):
         return "train" if epoch is not None else "context"  # the values follow on lines of their own

@@ -47,6 +47,7 @@ LONE = 2.0  #: a sample this much above the level, and rare, is a pause and not 
 RARE = 0.1  #: at most this share of samples is left out as pauses
 COARSE = 0.05  #: a time whose last digit is more than this share of it is coarse
 TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
+FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +269,11 @@ def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
         return []
     known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
     tick = _tick([t for _, t, _ in known])
+    return _joined(run, known, TICKS * tick) or _joined(run, known, FEWEST_TICKS * tick)
+
+
+def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float) -> list[Sample]:
+    """Intervals of at least so many seconds."""
     samples: list[Sample] = []
     start: tuple[float, float, Point] | None = None
     for now in known:
@@ -275,7 +281,7 @@ def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
             start = now
             continue
         steps, seconds = now[0] - start[0], now[1] - start[1]
-        if steps > 0 and seconds > 0 and seconds >= TICKS * tick:
+        if steps > 0 and seconds > 0 and seconds >= least:
             samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
             start = now
     return samples

@@ -29,6 +29,14 @@ _NAMED_BEHIND = re.compile(
 _MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
 #: Words that show that a number is told in a sentence, not printed beside its name.
 _PROSE = re.compile(r"(?i)\b(?:the|was|were|we|our|with|trained|over|than|from|on)\b")
+#: "loss of 8 batches: 0.26": the number counts what the loss is of.
+_OF_MANY = re.compile(r"\s+(?:batch|minibatch|step|iteration|sample|image|example|sentence|token|frame)(?:e?s)\s*:")
+#: "Avg Loss: D[0.1] G[0.2]", "loss: {'a': 0.1, 'b': 0.2}": the numbers under a heading are parts of a loss.
+_HEADING = re.compile(
+    r"(?i)\bloss(?:es)?[\"']?\s*+(?:[:=]\s*+[\[{(]?|[\[{(])\s*+[\"']?[a-z][\w./-]{0,24}[\"']?\s*+[:=\[(]?\s*+$"
+)
+#: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
+_METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
 
@@ -90,6 +98,8 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
     items = _items(canonical, start)
     marks: list[Mark] = []
     end = start
+    metric: str | None = None  # the name of the line's metric, once it was looked for
+    headed = False  # the numbers are parts of the loss that a heading named
     pending = ""  # words before a counter, for the value after it: "loss at step 5: 2.3"
     promised = ""  # words of prose before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
     for n, (at, length, token, text) in enumerate(items):
@@ -114,15 +124,24 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
         if previous is not None and adjacent and _place(mark, previous, left, bare, right, canonical):
             marks.append(mark)
             continue
-        mark.separated = left.rstrip(" \"'[(").endswith((":", "="))
-        key = key_of(left)
+        mark.separated = left.rstrip(" \"'[(").endswith((":", "=")) or bare in ("is", "was", "are")
+        key = "" if bare in ("is", "was", "are") else key_of(left)
         if not key and mark.separated and pending:
             key, pending = pending, ""
+        if key.lower() == "value":
+            if metric is None:
+                named = _METRIC.search(canonical, start)
+                metric = named.group(1) if named else key
+            key = metric
         _name(mark, key, left, words, right[used:])
-        if mark.what in _MEASURES and not mark.separated and _PROSE.search(key):
+        if mark.what == "" and mark.kind == DEC and (headed or _HEADING.search(left)) and not excluded(key):
+            headed, mark.what, mark.meaning = True, "part", Meaning("part")
+        else:
+            headed = False
+        if mark.what in _MEASURES and not mark.separated and (_PROSE.search(key) or _OF_MANY.match(right, used)):
             promised, mark.what, mark.meaning = key, "", None
-        elif mark.what == "" and mark.separated and promised:
-            _name(mark, f"{promised} {key}", left, words)
+        elif promised and mark.separated and ((many := _OF_MANY.match(f" {key}:")) or mark.what == ""):
+            _name(mark, promised if many else f"{promised} {key}", left, words)
             promised = ""
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
@@ -214,6 +233,8 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         found = words.get(key.lower().rsplit(None, 1)[-1])
     if found is None:
         found = _meaning(key, mark)
+    if found is None and key and mark.separated:
+        found = words.get("*")
     if found is not None and found.what in ("iteration", "epoch", "iterations", "epochs"):
         if mark.unit == "%":
             found = Meaning("skip")

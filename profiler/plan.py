@@ -15,6 +15,7 @@ from typing import Any
 from profiler.clock import Clock
 from profiler.points import Kind, LossKind, Point, Scope, Throughput, Unit, Value
 from profiler.tokens import DUR, duration, matcher, number
+from profiler.words import side_of
 
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
@@ -109,14 +110,14 @@ class Plan:
 
     def _shorten(self) -> None:
         """Work out whether lines of this shape can be taken the short way (`Series.goes_on`)."""
-        f = self.iteration
+        f = self.epoch if self.kind == "epoch" and self.iteration is None else self.iteration
         simple = f is not None and f.token >= 0 and f.scale == 1.0 and not (f.negative or f.more or f.over or f.error)
         blocked = {"window_time", "iterations_per_epoch", "world"} & {x.what for x in self.fields}
         if (
             f is None
             or not simple
             or blocked
-            or self.kind != "train"
+            or self.kind != ("train" if f is self.iteration else "epoch")
             or (self.loss is not None and self.loss.token < 0)
         ):
             return
@@ -124,7 +125,7 @@ class Plan:
         self.at_iteration = self.slots[f.token]
         names, slots = [], []
         for x in self.fields:
-            if x.what in ("epoch", "epochs", "iterations"):
+            if x is not f and x.what in ("epoch", "epochs", "iterations"):
                 if x.token < 0:
                     self.short = False
                     return
@@ -166,6 +167,12 @@ class Plan:
         if f.error:
             return 1.0 - value if value <= 1 else 100.0 - value
         return value
+
+    @property
+    def may_be_held_out(self) -> bool:
+        """Whether a line tells an accuracy and nothing that only training has."""
+        told = [f for f in self.fields if f.what != "skip"]
+        return bool(told) and all(f.what == "accuracy" and side_of(f.name) != "train" for f in told)
 
     @property
     def is_point(self) -> bool:

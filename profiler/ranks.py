@@ -8,7 +8,7 @@ Works on canonical text, so it runs once a line shape. `strip` walks over what l
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler import clock
 from profiler.tokens import DEC, DUR, INT, PRIVATE
@@ -48,6 +48,7 @@ _LEVELS = (
     re.compile(rf"(?:\w+\.)+\w+(?::[\w<>]+)?:{_N}\s+-\s+"),
     re.compile(rf"(?:[A-Za-z_]\w*)(?:\.\w+)*\s+-\s+(?={_LEVEL}\b)"),
     re.compile(rf"{_N}\s+(?=[\w./-]+\.(?:py|cc|cpp|h|go):{_N}\])"),
+    re.compile(rf"@[\w./-]+\.py:{_N}\]\s*"),
     re.compile(rf"[a-z]\w*\s+[\w./-]+\.py:{_N}\]\s*"),
     re.compile(r"(?:[a-z_]\w*\.)+[a-z_]\w*\s+-\s+"),
     re.compile(r"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev)\])[A-Za-z_]+\]\s+"),
@@ -81,8 +82,16 @@ def _token(canonical: str, at: int) -> int:
     return sum(canonical.count(c, 0, at) for c in PRIVATE)
 
 
-def strip(canonical: str, numbers: list[str]) -> Prefix:
-    """Where the text of a line begins, and what stands before it."""
+def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
+    """Where the text of a line begins, and what stands before it. `behind`: where the line itself begins, when
+    a program printed it behind something else."""
+    if behind:
+        before = _token(canonical, behind)
+        own = strip(canonical[behind:], numbers[before:])
+        shifted = None if own.clock is None else replace(own.clock, tokens=tuple(t + before for t in own.clock.tokens))
+        return replace(
+            own, start=own.start + behind, clock=shifted, rank=None if own.rank is None else own.rank + before
+        )
     at = 0
     stamp: clock.Clock | None = None
     rank: int | None = None

@@ -95,11 +95,17 @@ class LogReader:
         quick: re.Pattern[str] | None = None  # the shape of the line before
         quick_plan: Plan | None = None
         strip = False  # that shape is one without its bar
+        before: tuple[re.Pattern[str], Plan | None] | None = None  # the shape before that: lines often take turns
         for number, raw, redrawn in states:
             if quick is not None:
                 if strip:
                     raw = without_bar(raw)  # noqa: PLW2901
-                m = quick.fullmatch(raw.decode("utf-8", "replace"))
+                line = raw.decode("utf-8", "replace")
+                m = quick.fullmatch(line)
+                if m is None and before is not None and not strip:
+                    m = before[0].fullmatch(line)
+                    if m is not None:
+                        (quick, quick_plan), before = before, (quick, quick_plan)
                 if m is not None:
                     if quick_plan is not None:
                         take(quick_plan, m.groups(), number, redrawn)
@@ -115,6 +121,7 @@ class LogReader:
                 row = self._row(number, text, redrawn)
                 if row is not None:
                     quick, quick_plan = row
+                    before = None
                     strip = bare_line is not raw or strip
                     continue
             if shape is None:
@@ -125,6 +132,8 @@ class LogReader:
                     if plan is not None:
                         take(plan, m.groups(), number, redrawn)
                     if self.table is None:
+                        if quick is not None:
+                            before = None if strip else (quick, quick_plan)
                         quick, quick_plan, strip = regex, plan, bare_line is not raw or strip
                         if strip and (drawn := shapes.with_bar(regex)) is not None:
                             quick, strip = drawn, False
@@ -132,7 +141,7 @@ class LogReader:
             else:
                 self._slow(shape, text, number, redrawn)
                 if self.table is not None:
-                    quick = None
+                    quick = before = None
 
     def _slow(self, shape: Shape, text: str, number: int, redrawn: bool) -> None:
         """A line whose shape has no expression yet."""

@@ -74,8 +74,10 @@ class Rule:
     def full_name(self) -> str:
         return f"{self.format}/{self.name}"
 
-    def plan(self, canonical: str, start: int) -> Plan | None:
-        """The plan for a line of this canonical text; None when the rule does not read it."""
+    def plan(self, line: str, start: int, end: int | None = None) -> Plan | None:
+        """The plan for a line of this canonical text, of which only `[start:end]` is the rule's; None when the rule
+        does not read it."""
+        canonical = line[:end]
         if any(w in canonical for w in self.without):
             return None
         fields: list[Field] = []
@@ -111,6 +113,7 @@ class Rule:
                 plan = generic.assemble(canonical, start, self.full_name, self.words)
                 if plan is None or plan.kind == "loose":
                     return None
+                plan.canonical = line
                 return self._finish(plan)
             have = {f.what for f in fields}
             marks = scan(canonical, at, self.words)
@@ -118,7 +121,7 @@ class Rule:
             more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
             fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
-        plan = Plan(self.full_name, self.kind, canonical, tuple(fields), clock=clock, rank=rank)
+        plan = Plan(self.full_name, self.kind, line, tuple(fields), clock=clock, rank=rank)
         return self._finish(plan)
 
     def _finish(self, plan: Plan) -> Plan:

@@ -15,10 +15,11 @@ A rule file:
           - line: 'it=10/400 L=2.31 lr=1e-3 dt=12.5ms'
             gives: {iteration: 10, iterations: 400, loss: 2.31, step_time: 0.0125}
 
-A pattern is a regular expression in which `{field}` or `{field:type}` stands for a number (types: int, num, dur,
-any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line and
-sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
-line as key-value pairs with `words: {key: field}` before the lexicon of `words.py`.
+A pattern is a regular expression in which `{field}` or `{field:type}` stands for a number (types: int, dec, num,
+dur, any) and `{to:text}` skips to a text; numbers elsewhere are written `{:num}`. It is searched anywhere in the line
+and sees every number as one unit, so it must not spell digits except inside words. `pairs: true` reads the rest of the
+line as key-value pairs with `words: {key: field}` before the lexicon of `words.py`; the key "*" stands for every key
+that neither knows.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NAN = r"[nN][aA][nN]|[iI]nf(?:inity)?|INF"
 _TYPES = {
     "int": INT,
+    "dec": rf"[-+]?(?:{DEC}|{_NAN})",
     "num": rf"[-+]?(?:[{INT}{DEC}]|{_NAN})",
     "dur": rf"(?:{INT} days?,? )?{DUR}|{INT}-{DUR}",
     "list": rf"{INT}(?:,\s?{INT})*",

@@ -15,13 +15,17 @@ from profiler import generic, ranks
 from profiler.plan import Plan
 from profiler.rule import BadRules, Example, Rule
 from profiler.rulefile import load_text
-from profiler.tokens import INT, PRIVATE, tokenise, without_bar
+from profiler.tokens import DUR, INT, PRIVATE, tokenise, without_bar
 
 _DIGITS = b"0123456789"
 #: Texts of which a rule's literals hold one: a line without them needs no look at those rules. Rare ones first.
 _GATES = (":::ML", "poch", "%|", "oss", "tep", "ccuracy", "/s", "/it", "orld", "ORLD", "atch", "ter", ": ", "= ", "=")
-#: A line that a program printed while its bar stood there.
-_BEHIND_BAR = re.compile(r"%\|[^\[\]|]*\|?[^\[\]|]*\[[^\[\]]*\](?=[A-Za-z])")
+#: A line that a program printed while its bar stood there. A line is read once: a bar that tells its rate counts, and
+#: a stamped line behind it does not.
+_BEHIND_BAR = re.compile(
+    rf"%\|[^\[\]|]*+\|?[^\[\]|]*+\[(?:[^\[\]]*\](?=[A-Za-z]|\s?\[{INT},{INT}\]<)"
+    rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
+)
 _TOLD = ("train", "epoch", "validation")
 #: How a line begins that may carry a rank's tag.
 _TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
@@ -107,11 +111,12 @@ class RuleBook:
         if prefix is None and (behind is not None or (self.generic and generic_too and numbers)):
             prefix = ranks.strip(canonical, numbers)
         if behind is not None and prefix is not None:
-            plan = generic.assemble(canonical, behind.end(), "generic/pairs") if self.generic else None
+            own = ranks.strip(canonical, numbers, behind.end())
+            plan = generic.assemble(canonical, own.start, "generic/pairs") if self.generic else None
             if plan is not None and not plan.bar and plan.kind in _TOLD:
-                return _placed(plan, prefix, text)
+                return _placed(plan, prefix if prefix.clock is not None else own, text)
             for rule in candidates:
-                plan = rule.plan(canonical, prefix.start) if rule.late else None
+                plan = rule.plan(canonical, prefix.start, behind.end()) if rule.late else None
                 if plan is not None:
                     return None if rule.kind == "ignore" else _placed(plan, prefix, text)
         if not (self.generic and generic_too) or not numbers or prefix is None:

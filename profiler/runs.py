@@ -26,7 +26,14 @@ class Runs(Boundaries):
             s = self.hot.get(plan.series)
             if s is not None and plan.steady_names == s.plan.steady_names:
                 time_s = self._time(plan, groups) if plan.undated else None
-                if s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
+                if plan.kind == "epoch":
+                    if s.next_epoch(plan, groups, line, self.order, time_s, self.limit):
+                        self.order += 1
+                        run = self.open
+                        run.last_line = run.header_line = line
+                        run.context = (s.last_epoch or 0.0, run.context[1] if run.context else None)
+                        return
+                elif s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
                     self.order += 1
                     run = self.open
                     run.last_line = run.position_line = line
@@ -171,6 +178,8 @@ class Runs(Boundaries):
                 total = plan.value(f, groups)
                 if total != series.total:
                     series.total_changes += series.total is not None
+                    if plan.bar and epoch is None and loss is None:
+                        series.first_iteration = iteration  # another bar than the one before
                     series.total = total
             elif f.what == "iterations_per_epoch":
                 run.facts.numbers[f.what] = plan.value(f, groups)
@@ -222,6 +231,19 @@ class Runs(Boundaries):
             lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
             row.epoch_s = lasted if lasted > 0 else None
         self._advance(run, series, row, groups, plan, epoch, row.iteration)
+        self.hot.pop(plan.series, None)
+        if (
+            plan.short
+            and series.plan.short
+            and kind == plan.kind == "epoch"
+            and series.top is not None
+            and series.top == (epoch, None)
+            and (plan.loss is None or series.nan_line is None)
+            and series.has_loss == (plan.loss is not None)
+            and not run.header_rule
+        ):
+            self.hot[plan.series] = series
+            series.steady = plan.steady_of(groups)
 
     def _validation(
         self, run: Open, series: Series, row: Row, plan: Plan, groups: Sequence[str], own: float | None
@@ -284,9 +306,15 @@ class Runs(Boundaries):
     def _loose(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """A value without a counter belongs to the counter or the epoch announced before it."""
         run = self.open
+        if plan.may_be_held_out and any(
+            s.kind == "validation" and s.last_line == run.last_line for s in run.series.values()
+        ):
+            self._summary(plan, groups, line, redrawn, "validation")  # what follows the loss of an evaluation
+            return
         header = self._header_pending()
-        if header is not None or (run.context is not None and run.header_line >= run.position_line):
-            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy") for f in plan.fields):
+        counted = run.announced is not None and run.announced[2] > (header[2] if header else run.header_line)
+        if not counted and (header is not None or (run.context is not None and run.header_line >= run.position_line)):
+            if plan.loss is not None or any(f.what in ("epoch_time", "accuracy", "throughput") for f in plan.fields):
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
         epoch, iteration, at = run.announced or (*run.position, run.position_line)

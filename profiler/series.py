@@ -22,7 +22,7 @@ SAME = 1024  #: rows kept of the newest position (every rank prints it)
 
 Position = tuple[float | None, float | None]
 #: The newest line as it came, not yet a row: plan, groups, line, redrawn, iteration, order, time.
-Pending = tuple[Plan, Sequence[str], int, bool, float, int, float | None]
+Pending = tuple[Plan, Sequence[str], int, bool, float | None, int, float | None]
 
 
 class Series:
@@ -143,7 +143,7 @@ class Series:
             self.ordinal += 1
             key = (self.last_epoch if self.last_epoch is not None else self.passes, iteration)
             self.recent.append(key)
-            if self.top is None or _beyond(key, self.top):
+            if self.top is None or key[0] == self.top[0] or _beyond(key, self.top):
                 self.top = key
             if plan.loss is not None:
                 self.loss_positions = self.ordinal + 1
@@ -152,6 +152,29 @@ class Series:
         self.pending = (plan, groups, line, redrawn, iteration, order, time_s)
         self.interval = step
         self.last_iteration = iteration
+        self.count += 1
+        self.last_line = line
+        return True
+
+    def next_epoch(
+        self, plan: Plan, groups: Sequence[str], line: int, order: int, time_s: float | None, limit: int
+    ) -> bool:
+        """The same for the summary of the epoch after the last one."""
+        try:
+            epoch = float(groups[plan.at_iteration])
+        except ValueError:
+            return False
+        if self.last_epoch is None or epoch <= self.last_epoch or plan.steady_of(groups) != self.steady:
+            return False
+        self.ordinal += 1
+        self.top = (epoch, None)
+        self.recent.append(self.top)
+        self.last_epoch = epoch
+        if plan.loss is not None:
+            self.loss_positions = self.ordinal + 1
+        self.pending = (plan, groups, line, False, None, order, time_s)
+        if self.ordinal % self.stride == 0:
+            self._keep(self._row(self.pending), limit)
         self.count += 1
         self.last_line = line
         return True
@@ -177,7 +200,8 @@ class Series:
             row.redrawn = False
             if self.ordinal % self.stride == 0:
                 self._keep(row)
-        self.positions_of_rank[row.rank] = (self.last_epoch, row.iteration)
+        if row.iteration is not None:
+            self.positions_of_rank[row.rank] = (self.last_epoch, row.iteration)
 
     def _row(self, pending: Pending) -> Row:
         plan, groups, line, redrawn, iteration, order, time_s = pending
@@ -287,7 +311,9 @@ class Series:
             return "epoch"
         if self.runs_on:
             return "run"
-        return "epoch" if self.last_epoch is not None and self.total is not None else "run"
+        if self.last_epoch is None or not float(self.last_epoch).is_integer():
+            return "run"  # a part of an epoch is told beside it
+        return "epoch" if self.total is not None else "run"
 
     def time_is(self) -> str:
         """What the ambiguous word time meant here: elapsed when it only grows, the step's when it counts by ones."""

@@ -60,7 +60,8 @@ class Shapes:
         self._triggers: tuple[str, ...] = generic.TRIGGERS
         self._heads = True
         self._narrowed = False
-        self._drawn: dict[re.Pattern[str], re.Pattern[str] | None] = {}
+        #: by the text of the expression: an expression itself is hashed anew, all of it, each time it is asked for
+        self._drawn: dict[str, re.Pattern[str] | None] = {}
         self._block: bytes | None = None
         self._new = 0  #: new shapes in this block
 
@@ -136,11 +137,11 @@ class Shapes:
     def with_bar(self, regex: re.Pattern[str]) -> re.Pattern[str] | None:
         """The expression for the same lines with their bar still in them (see `without_bar`); None where it is
         not known where the bar stood."""
-        if regex not in self._drawn:
+        if regex.pattern not in self._drawn:
             if len(self._drawn) >= _COMPILED:
                 self._drawn.clear()
-            self._drawn[regex] = with_bar(regex)
-        return self._drawn[regex]
+            self._drawn[regex.pattern] = with_bar(regex)
+        return self._drawn[regex.pattern]
 
     def _compile(self, shape: Shape, canonical: str, plan: Plan | None) -> None:
         if plan is None and (shape.fails or shape.heads):

@@ -46,6 +46,7 @@ class Meaning:
     unit: str = ""  #: of a throughput
     of_rank: bool = False
     validation: bool = False
+    inverse: bool = False  #: seconds for one sample: the rate is 1 / number
 
 
 TIME_UNITS = {
@@ -82,6 +83,8 @@ _ITERATION = _set("iteration")
 _NOT_INDEX = _set("not_index")
 _MAXIMUM = _set("maximum")
 _INDEX_SUFFIX = _set("index_suffix")
+NOT_STEPS = _set("not_steps")
+COLUMNS_OF_PARTS = _set("columns_of_parts")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _IN_UNIT = re.compile(r"[ _]in[ _]([A-Za-zµμ]+)$")
@@ -112,6 +115,9 @@ def rate_of(unit: str) -> Meaning | None:
         return Meaning("step_time", scale=TIME_UNITS[over])
     if over.startswith(("time", "timing")) and over.rpartition("_")[2] in TIME_UNITS and under in STEP_NOUNS:
         return Meaning("step_time", scale=TIME_UNITS[over.rpartition("_")[2]])  # timing_s/step
+    if over in TIME_UNITS and (noun := under.removeprefix("k")) in SAMPLE_NOUNS and not third:
+        thousand = 1000.0 if noun != under else 1.0
+        return Meaning("throughput", unit=SAMPLE_NOUNS[noun], scale=TIME_UNITS[over] / thousand, inverse=True)
     if over in TIME_UNITS and under in _EPOCH:
         return Meaning("epoch_time", scale=TIME_UNITS[over])
     if under in TIME_UNITS and TIME_UNITS[under] > 0:
@@ -204,6 +210,8 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
         return _time(plain, (present - {"cost"}) | {"time"}, unit)
     if present & _LOSS or last.endswith("loss") or plain[0].endswith("loss"):
         return _loss(key, plain, present, averaged)
+    if len(plain) == 2 and plain[0] == "err" and plain[1] in ("g", "d"):
+        return Meaning("part", name=key)  # of a GAN's generator and discriminator
     if present & _ACCURACY:
         return None if last in ("5", "10", "best", "target") or "best" in present else Meaning("accuracy", name=key)
     if {"batch", "size"} <= present or "batchsize" in present or "bsz" in present:
@@ -212,6 +220,8 @@ def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
         return Meaning("accumulation") if present & {"steps", "step", "gradient"} else None
     if present & _TIME or last in TIME_UNITS:
         return _time(plain, present, unit)
+    if "/" in key and key.split("/", 1)[0].strip().lower() in SAMPLE_NOUNS.keys() - {"data"}:
+        return None  # words/batch is a size, no counter
     return _index(plain, present) or _size(plain, present)
 
 
@@ -220,7 +230,7 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     if set(plain[after + 1 :]) & _NOT_LOSS or present & _NOT_ANY_LOSS:
         return None
     kind = LossKind.RUNNING if averaged else None
-    rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"}
+    rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
     part = bool(rest) and not (present & _TOTAL)
     if present & {"nll"} and not present & {"loss", "losses", "train"}:
@@ -259,7 +269,8 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
     last = plain[-1]
     if last in _INDEX_SUFFIX and len(plain) > 1:
         last = plain[-2]
-    total = present & _MAXIMUM and (plain[-1].endswith("s") or present & {"max", "maximum", "total", "num"})
+    counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
+    total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
     if last in _EPOCH:
         if present & {
             "per",

@@ -17,6 +17,7 @@ from horae.cli.screen import Cell, Column
 from policy.model import BadInput
 from profiler import files
 from profiler.points import RunSummary
+from profiler.reader import LogReader
 from profiler.report import explain as explain_line
 from profiler.report import report, summaries
 from profiler.rules import BadRules, RuleBook
@@ -87,8 +88,13 @@ def profile(
         return
     answers, reports = [], []
     for name in names:
-        with _progress(name) as advance:
-            reader, notes = files.read(name, book, advance)
+        try:
+            with _progress(name) as advance:
+                reader, notes = files.read(name, book, advance)
+        except OSError as error:
+            if len(names) == 1:
+                raise
+            reader, notes = LogReader(book), [f"it cannot be read: {error.strerror or error}"]
         runs = summaries(reader, target)
         answers.append((name, runs))
         reports.append(_told(report(name, reader, runs, notes, points=points), told))
@@ -235,6 +241,9 @@ def _follow(
     """Look again every few seconds until interrupted; a log that is gone is waited for."""
     if files.STDIN in names:
         raise exits.Failure(exits.USAGE, "--follow needs files", "pipe into `horae profile -` without --follow")
+    for name in names:
+        if not Path(name).is_file():
+            raise exits.Failure(exits.USAGE, f"--follow needs files, and {name} is none", "read it without --follow")
     tails = [files.Tail(name, book) for name in names]
     view = _json_view(told, points) if as_json else _table_view()
     with view as show:
@@ -249,6 +258,12 @@ def _poll(tail: files.Tail) -> bool:
     try:
         return tail.poll() > 0
     except FileNotFoundError:
+        return False
+    except OSError as error:  # a file server that is away for a while
+        why = f"it could not be read for a time: {error.strerror or error}"
+        if why not in tail.notes:
+            tail.notes.append(why)
+            screen.note(f"{tail.path}: {why}")
         return False
 
 

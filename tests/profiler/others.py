@@ -18,10 +18,11 @@ import yaml
 from tests.profiler.score import Tally, matches
 
 OTHERS = Path(__file__).with_name("others.yaml")
+PASTED = Path(__file__).with_name("pasted.yaml")
 
 
-def labelled() -> list[dict[str, Any]]:
-    loaded: list[dict[str, Any]] = yaml.safe_load(OTHERS.read_text(encoding="utf-8"))
+def labelled(path: Path = OTHERS) -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return loaded
 
 
@@ -81,9 +82,10 @@ def main() -> int:
     parser.add_argument("--generic", action="store_true", help="no rules at all")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--pasted", action="store_true", help="those of pasted.yaml")
     options = parser.parse_args()
     total, whole, wrong = Tally(), 0, {}
-    entries = [e for e in labelled() if options.only in e["name"]]
+    entries = [e for e in labelled(PASTED if options.pasted else OTHERS) if options.only in e["name"]]
     found = tallies(entries, lambda log: read(log, generic=options.generic))
     for entry in entries:
         tally = found[entry["name"]]

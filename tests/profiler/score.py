@@ -262,17 +262,18 @@ def markdown(by_mode: Mapping[str, Mapping[str, tuple[Tally, str]]]) -> str:
 
 def others() -> list[str]:
     """The excerpts of other programs: how they were read the first time, and now."""
-    from tests.profiler.others import labelled, read, tallies
+    from tests.profiler.others import PASTED, labelled, read, tallies
 
-    entries = labelled()
+    entries = [*labelled(), *labelled(PASTED)]
     lines = [
         "",
         "## Other programs",
         "",
-        "Excerpts in the form that other programs print (`tests/profiler/others.yaml`), written and labelled by hand",
-        "before the profiler read them. The first reading is what to expect of a log that nobody has seen; after it",
-        "the forms that were missed were added, so the last two rows are no forecast. The second set is small and was",
-        "chosen to be odd. Excerpts are written from knowledge of what these programs print, not copied from runs.",
+        "The first two sets (`tests/profiler/others.yaml`) are excerpts in the form that other programs print, written",
+        "from knowledge of them. The third and fourth (`tests/profiler/pasted.yaml`) are lines that people pasted into",
+        "public threads of projects, with the source of each. All were labelled by hand before the profiler read them.",
+        "The first reading is what to expect of a log that nobody has seen; after it the forms that were missed were",
+        "added, so the last two rows are no forecast. The second and the fourth set were chosen to be odd.",
         "",
         "| reading | wholly right | fields right |",
         "|---|---|---|",
@@ -281,7 +282,7 @@ def others() -> list[str]:
         share_ = row["right"] / row["told"]
         whole = f"{row['whole']} of {row['excerpts']}"
         lines.append(f"| {row['set']} set, first reading | {whole} | {row['right']}/{row['told']} = {share_:.3f} |")
-    for name, generic in (("both, now", False), ("both, generic reader alone", True)):
+    for name, generic in (("all, now", False), ("all, generic reader alone", True)):
         found = tallies(entries, lambda log, only=generic: read(log, generic=only))
         right, told, part = share({k: (t, "") for k, t in found.items()})
         whole = f"{sum(not t.wrong for t in found.values())} of {len(found)}"

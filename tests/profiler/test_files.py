@@ -65,6 +65,33 @@ def test_names(tmp_path: Path) -> None:
     assert files.find([f"{root}/one.log", f"{root}/*.log", "-"]) == [f"{root}/one.log", "-"]
     with pytest.raises(files.NoSuchLog):
         files.find([f"{root}/none-*"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "astray").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(files.NoSuchLog, match="holds no log"):
+        files.find([f"{root}/empty"])
+    with pytest.raises(files.NoSuchLog, match="leads nowhere"):
+        files.find([f"{root}/astray"])
+    assert files.find(["/dev/null"]) == ["/dev/null"]
+
+
+def test_reading_stops() -> None:
+    """A file server that fails in the middle ends the reading, not the program."""
+    reader, notes = files.read("/proc/self/mem", BOOK)  # the page at 0 is never there
+    assert reader.runs() == []
+    assert len(notes) == 1
+    assert "reading stopped" in notes[0]
+
+
+def test_packed_pipe() -> None:
+    """What comes through a pipe is unpacked too."""
+    out, into = os.pipe()
+    with open(into, "wb") as f:
+        f.write(gzip.compress(LOG))
+    try:
+        reader, notes = files.read(f"/dev/fd/{out}", BOOK)
+    finally:
+        os.close(out)
+    assert (reader.bytes, notes) == (len(LOG), [])
 
 
 def test_growing(tmp_path: Path) -> None:
