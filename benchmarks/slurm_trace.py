@@ -19,17 +19,15 @@ more GPUs than it asked for; 1 is fair).
 from __future__ import annotations
 
 import argparse
-import csv
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from _record import record
+from _trace import Job, Run, told, trace
 
 from horae.arbiter.service import Arbiter
 from horae.config import Config
@@ -38,7 +36,6 @@ from slurm_plugin.adapter import connect
 from slurm_plugin.lab.private import PrivateSlurm
 
 ROOT = Path(__file__).parents[1]
-TRACE = Path(__file__).parent / "data" / "philly_6c71a0.csv"
 NODES, GPUS_A_NODE = 8, 4
 TOTAL = NODES * GPUS_A_NODE
 POLL_S = 0.5
@@ -62,34 +59,6 @@ sleep "$(awk -v w="$work" -v g="$gpus" -v e="$2" 'BEGIN { print w / g ^ e }')" &
 sleeping=$!
 wait "$sleeping"
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """As the log has it, in compressed time."""
-
-    submit_s: float
-    duration_s: float  #: on the GPUs that it asked for
-    gpus: int
-
-
-@dataclass(slots=True)
-class Run:
-    """What became of a job, in seconds since the first submission."""
-
-    submit_s: float
-    end_s: float | None = None
-    starts: int = 0
-
-
-def trace(compress: float, count: int) -> list[Job]:
-    with TRACE.open() as file:
-        rows = list(csv.DictReader(file))
-    jobs = [
-        Job(float(r["submit_s"]) / compress, float(r["duration_s"]) / compress, min(int(r["gpus"]), TOTAL))
-        for r in rows
-    ]
-    return jobs[: count or None]
 
 
 class Side:
@@ -154,41 +123,7 @@ class Side:
                         raise RuntimeError(f"job {name} ended {state}")
                     run.end_s = end_s - began_s if end_s else now_s
             time.sleep(POLL_S)
-        return told(list(runs.values()), held, self._scaling)
-
-
-def told(runs: Sequence[tuple[Job, Run]], held: float, scaling: float) -> dict[str, Any]:
-    """The figures of one side. `held`: GPU-seconds that its jobs held."""
-    times = [run.end_s - run.submit_s for _, run in runs if run.end_s is not None]
-    ends = [run.end_s for _, run in runs if run.end_s is not None]
-    span_s = max(ends) - min(run.submit_s for _, run in runs)
-    rhos = [rho(job, run, runs, scaling) for job, run in runs]
-    useful = sum(job.duration_s * job.gpus for job, _ in runs)
-    return {
-        "jct_mean_s": statistics.mean(times),
-        "jct_median_s": statistics.median(times),
-        "jct_p95_s": sorted(times)[int(0.95 * (len(times) - 1))],
-        "makespan_s": span_s,
-        "utilisation": held / (TOTAL * span_s),
-        "work_a_gpu": useful / (TOTAL * span_s),
-        "rho_max": max(rhos),
-        "rho_median": statistics.median(rhos),
-        "restarts": sum(run.starts for _, run in runs),
-    }
-
-
-def rho(job: Job, run: Run, runs: Sequence[tuple[Job, Run]], scaling: float) -> float:
-    """Themis' ratio: its completion time over its time alone on its share of the GPUs."""
-    assert run.end_s is not None
-    life_s = run.end_s - run.submit_s
-    beside = sum(
-        max(min(run.end_s, other.end_s) - max(run.submit_s, other.submit_s), 0.0)
-        for _, other in runs
-        if other.end_s is not None
-    )
-    share = TOTAL / max(beside / life_s, 1.0)
-    alone_s = job.duration_s * float((job.gpus / min(share, job.gpus)) ** scaling)
-    return life_s / alone_s
+        return told(list(runs.values()), held, self._scaling, TOTAL)
 
 
 def arbiter(lab: PrivateSlurm, policy: str) -> Arbiter:
@@ -204,7 +139,7 @@ def arbiter(lab: PrivateSlurm, policy: str) -> Arbiter:
 
 
 def measured(lab: PrivateSlurm, options: argparse.Namespace) -> dict[str, Any]:
-    jobs = trace(options.compress, options.jobs)
+    jobs = trace(options.compress, options.jobs, TOTAL)
     work = sum(job.duration_s * job.gpus for job in jobs)
     limit_s = 60.0 + 5.0 * (jobs[-1].submit_s + work / TOTAL)
     result: dict[str, Any] = {

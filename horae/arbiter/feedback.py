@@ -30,8 +30,9 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
         told[record.id] = block["since_s"]
         if block["kind"] == BlockKind.LIMIT:
             cap = block.get("cap")
-            if cap is None:
-                cap = sum(
+            if cap is None:  # the cluster does not tell the number: half of what was granted is tried next, then less
+                tried = record.grant.allocation if record.grant is not None else record.target or {}
+                cap = sum(tried.values()) // 2 + sum(
                     sum(r.allocation.values())
                     for r in ledger.live(record.pool)
                     if r.tenant == record.tenant and r.id != record.id

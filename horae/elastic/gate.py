@@ -33,6 +33,8 @@ from .protocol import State
 from .shape import Place, free_ports, rank_environment
 
 _POLL_S = 0.5
+#: A worker that has just come, or come back, is waited for: it looks more often for a while.
+_SOON_S, _SOON_FOR_S = 0.15, 20.0
 
 
 class Opening:
@@ -117,6 +119,7 @@ class Gate:
     def wait(self, after: int) -> Optional[Opening]:
         """The next opening to us with an epoch above `after`; None when the gate is closed for good."""
         said = -1
+        soon_until = time.monotonic() + _SOON_FOR_S
         while True:
             value = self.read()
             if value.get("state") == "closed":
@@ -133,7 +136,7 @@ class Gate:
                     if epoch != said:
                         said = epoch
                         self._say(str(error))
-            time.sleep(_POLL_S)
+            time.sleep(_SOON_S if time.monotonic() < soon_until else _POLL_S)
 
     def all_done(self, opening: Opening) -> "Callable[[], bool]":
         """To be asked when this member's ranks have finished: whether those of all others have too."""

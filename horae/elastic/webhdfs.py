@@ -358,8 +358,8 @@ def register() -> None:
 def _connect(address: str) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S)
-    return http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
+    return http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
 
 
 def _token() -> str:

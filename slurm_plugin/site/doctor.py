@@ -129,10 +129,10 @@ def _settings(facts: Facts, settings: Mapping[str, str], partitions: tuple[str, 
                 "RPC rate limit", WARN, "on: Horae asks no faster than it allows", "exempt Horae: run it as SlurmUser"
             )
         )
-    if settings.get("TRESBillingWeights") or "GrpTRESMins" in settings.get("AccountingStorageEnforce", ""):
-        found.append(
-            Check("billing", WARN, "Slurm freezes a job's billing at its first allocation", "bill by gres/gpu seconds")
-        )
+    enforced = {"limits", "safe"} & set(settings.get("AccountingStorageEnforce", "").split(","))
+    if enforced or (facts.multifactor and settings.get("PriorityWeightFairShare", "0") != "0"):
+        text = "Slurm freezes a job's billing at its first allocation; fair share and limits may count it"
+        found.append(Check("billing", WARN, text, "count gres/gpu seconds: AccountingStorageTRES=gres/gpu"))
     return found
 
 

@@ -60,7 +60,7 @@ class Pair:
         if java is None:
             pytest.skip("Hadoop needs Java")
         conf = self.folder / "etc" / ("rm1" if name == "zookeeper" else name)
-        words = [java, "-Xmx300m", *settings.JVM, "-cp", f"{conf}:{self.libraries}/*", private._CLASSES[_ROLES[name]]]
+        words = [java, "-Xmx300m", *settings.JVM, "-cp", f"{conf}:{self.libraries}/*", settings.CLASSES[_ROLES[name]]]
         if name == "zookeeper":
             words.append(str(conf / "zoo.cfg"))
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""Jobs confined by cgroups (24.11), with a prolog before each start: what was granted is all that a job can use."""
+"""The site-like lane (24.11): jobs confined by cgroups, a prolog before each start, limits, fair share, preemption."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from horae.arbiter.service import Arbiter
+from horae.config import Config
 from horae.port import BlockKind, JobState
+from slurm_plugin import connect
+from slurm_plugin.site.doctor import checks
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, wait_for  # noqa: F401 - a fixture
 from tests.real.slurm_harness import SlurmHarness
@@ -135,3 +139,75 @@ def test_a_job_that_takes_more_memory_than_it_has_fails_alone(site: Driver) -> N
     assert "OUT_OF_MEMORY" in seen.native
     assert site.job(beside).state is JobState.RUNNING
     wait_for("its GPU is free", lambda: site.node("n1").foreign == 0)
+
+
+def test_a_job_that_slurm_will_preempt_checkpoints_within_the_time_it_is_given(site: Driver) -> None:
+    """GraceTime: Slurm sends nothing at its beginning, and throws the exit code away; we ask as soon as it shows."""
+    cluster = clusters(site)
+    job = trains(site, "preempted")
+    site.start(job, {"n1": 4})
+    site.wait(job, JobState.RUNNING)
+    site.wait_progress(job)
+    cluster.run("scontrol", "update", "PartitionName=dl", "GraceTime=600")
+    urgent = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=urgent", "--gres=gpu:2", "-wn1", "--time=9")
+    try:
+        seen = site.wait(job, JobState.STOPPED)  # long before its grace is over: nobody but us asked it
+        assert seen.checkpoint is not None
+        assert "Priority=0" in job_shown(site, job), "it would start again by itself in its old shape"
+        at = max(site.steps(job))
+        assert seen.checkpoint.step == at, "it did not checkpoint"
+        wait_for("what preempts it starts", lambda: "JobState=RUNNING" in job_shown(site, urgent), 90)
+        site.start(job, {"n2": 1}, 2)
+        site.wait(job, JobState.RUNNING)
+        site.wait_progress(job)
+        steps = site.steps(job)
+        assert steps == sorted(set(steps)), "a step was done twice"
+    finally:
+        cluster.run("scancel", urgent)
+        cluster.run("scontrol", "update", "PartitionName=dl", "GraceTime=0")
+
+
+def test_no_nonce_comes_twice_however_often_the_script_is_read(site: Driver) -> None:
+    """Random numbers begin anew with each reading in 24.11; identity must not."""
+    jobs = []
+    for _ in range(3):
+        jobs.append(submit(site))
+        clusters(site).run("scontrol", "reconfigure")
+    assert len({job.partition(".")[2] for job in jobs}) == 3
+    site.until("nodes are back", lambda: all(node.health.value == "up" for node in site.observe().nodes))
+
+
+def test_the_doctor_names_what_fair_share_and_limits_count_wrongly(site: Driver) -> None:
+    found = {check.name: check for check in checks({**clusters(site).options("dl")})}
+    assert [check for check in found.values() if check.verdict.value == "fail"] == []
+    assert "first allocation" in found["billing"].text
+
+
+def test_a_job_over_its_limit_is_tried_with_less_until_it_runs(site: Driver, tmp_path: Path) -> None:
+    """The whole arbiter: the limit's number is nowhere told, and others get what the limited job may not have."""
+    cluster = clusters(site)
+    options = {**cluster.options("dl"), "state": str(tmp_path / "whole"), "tenants": "qos"}
+    config = Config.model_validate({
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": "n[1-2]"}],
+        "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+        "rounds": {"decide_s": 120.0},
+    })  # fmt: skip
+    limited = submit(site, "--qos=two")
+    arbiter = Arbiter(config, connect(options))
+    arbiter.start()
+    try:
+
+        def gpus(job: str) -> int:
+            shown = job_shown(site, job)
+            if "JobState=RUNNING" not in shown:
+                return 0
+            return int(re.search(r"gres/gpu=(\d+)", shown.partition("AllocTRES=")[2])[1])  # type: ignore[index]
+
+        wait_for("it runs within its limit", lambda: gpus(limited) in {1, 2}, 240)
+        other = submit(site)
+        wait_for("the other gets the rest", lambda: gpus(other) >= 4, 240)
+        assert gpus(limited) in {1, 2}
+    finally:
+        arbiter.stop()

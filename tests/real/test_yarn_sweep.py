@@ -20,7 +20,7 @@ from tests.real.hadoop import (
     hadoop_342,  # noqa: F401 - a fixture
     wait_for,
 )
-from tests.real.test_yarn_arbiter import HORAE, arbiter
+from tests.real.serving import HORAE, arbiter
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 
@@ -73,6 +73,7 @@ def test_a_hyperband_sweep_under_themis(harness: YarnHarness, tmp_path: Path) ->
             assert done.returncode == 0, done.stderr
             numbers = json.loads(done.stdout)["jobs"]
             client = Client(socket)
+            wait_for("losses are read while trials train", lambda: losses(client), 240)
             wait_for("no trial is left", lambda: not client.status()["jobs"], 600)
         except AssertionError as error:
             told = (tmp_path / "serve.log").read_text(errors="replace")[-3000:]
@@ -80,6 +81,11 @@ def test_a_hyperband_sweep_under_themis(harness: YarnHarness, tmp_path: Path) ->
         judge_sweep(client, numbers)
         judge_work(client, harness)
     nothing_is_left(harness)
+
+
+def losses(client: Client) -> list[float]:
+    """Of living trials: what the profiler made of their output, which lies in HDFS while they run."""
+    return [job["loss"] for job in client.status()["jobs"] if job["loss"] is not None]
 
 
 def judge_sweep(client: Client, numbers: list[str]) -> None:
@@ -110,6 +116,9 @@ def judge_work(client: Client, harness: YarnHarness) -> None:
         trained = sum((end - start.step) * STEP_S * start.world for start, end in zip(starts, ends, strict=False))
         assert sum(job["attained"].values()) >= trained, job["name"]
         assert job["allocation"] == {}
+        if steps:  # what was read of it is what is still there, now that its containers are gone
+            assert job["step"] <= steps[-1], job["name"]
+            assert b"".join(client.log(job["id"])) == harness.log(job["id"])
     given = sum(sum(job["attained"].values()) for job in jobs)
     (tenant,) = client.status()["tenants"]
     assert tenant["gpu_s"] == pytest.approx(given)

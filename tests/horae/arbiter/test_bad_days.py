@@ -150,6 +150,19 @@ def test_a_sites_limit_becomes_the_tenants_cap(tmp_path: Path) -> None:
     assert site.core.ledger.pools["main"].caps == {} or site.job(job).ended
 
 
+def test_a_limit_whose_number_is_not_told_is_found_by_trying_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Slurm: 4 GPUs are refused, then 2 are, and 1 runs."""
+    monkeypatch.setattr("horae.fake.world.Blocked", lambda kind, text, _cap=None: Blocked(kind, text))
+    site = Site(tmp_path, policy=obeying_caps)
+    site.world.tenant_limits["ann"] = 1
+    (job,) = site.desk.submit([spec("greedy", (1, 8), steps=100)], ANN)
+    record = site.until(job, JobState.RUNNING, patience_s=120)
+    assert sum(record.allocation.values()) == 1
+    assert site.core.ledger.pools["main"].caps["ann"].cap == 1
+
+
 def obeying_caps(snapshot: Snapshot, *asked: Any) -> Decision:
     caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
     (job,) = snapshot.jobs or (None,)
