@@ -157,19 +157,19 @@ class ByHand:
         self.session.trust_env = False  # nobody's proxies, and no look at ~/.netrc for each request
 
     def ask(self, method: str, path: str, **settings: Any) -> requests.Response:
-        answer = self.session.request(method, f"{self.rm}{path}", params={"user.name": USER}, timeout=60, **settings)
+        answer = self.session.request(method, f"{self.rm}{path}", params={"user.name": USER}, timeout=180, **settings)
         answer.raise_for_status()
         return answer
 
     def hdfs(self, method: str, path: str, operation: str, data: bytes | None = None, **options: str) -> Any:
         """Its JSON; None where there is no such path."""
         query = {"op": operation, "user.name": USER, **({"noredirect": "true"} if data is not None else {}), **options}
-        answer = self.session.request(method, f"{self.webhdfs}/webhdfs/v1{path}", params=query, timeout=60)
+        answer = self.session.request(method, f"{self.webhdfs}/webhdfs/v1{path}", params=query, timeout=180)
         if answer.status_code == 404:
             return None
         answer.raise_for_status()
         if data is not None:
-            answer = self.session.put(answer.json()["Location"], data=data, timeout=60)
+            answer = self.session.put(answer.json()["Location"], data=data, timeout=180)
             answer.raise_for_status()
         return answer.json() if answer.content.startswith(b"{") else {}
 

@@ -23,7 +23,10 @@ Name = Annotated[str, typer.Option("--name", help="several labs of one kind live
 Release = Annotated[str, typer.Option("--release", help="of the cluster's software; empty: the lab's own default")]
 Nodes = Annotated[int, typer.Option("--nodes", min=1, max=64)]
 Gpus = Annotated[str, typer.Option("--gpus", help="kinds of node, dealt out over the nodes: v100:4,k80:4")]
-Engine = Annotated[str, typer.Option("--engine", help="docker, or process: plain processes of yours")]
+Engine = Annotated[
+    str,
+    typer.Option("--engine", help="docker; process: plain processes of yours; empty: docker where an engine answers"),
+]
 Folder = Annotated[Path | None, typer.Option("--folder", help="where it keeps its files")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable")]
 
@@ -46,7 +49,7 @@ def up(
     release: Release = "",
     nodes: Nodes = 8,
     gpus: Gpus = "v100:4,k80:4",
-    engine: Engine = "docker",
+    engine: Engine = "",
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -74,7 +77,7 @@ def demo(
     release: Release = "",
     nodes: Nodes = 8,
     gpus: Gpus = "v100:4,k80:4",
-    engine: Engine = "docker",
+    engine: Engine = "",
     folder: Folder = None,
 ) -> None:
     """Real elastic training jobs on the lab, grown, moved and shrunk."""
@@ -97,7 +100,7 @@ def _request(
     release: str = "",
     nodes: int = 8,
     gpus: str = "v100:4,k80:4",
-    engine: str = "docker",
+    engine: str = "",
     folder: Path | None = None,
 ) -> LabRequest:
     return LabRequest(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -27,7 +28,7 @@ class LabRequest:
     release: str = ""  #: empty: the lab's own default
     nodes: int = 4
     gpus: tuple[tuple[GpuType, Gpus], ...] = (("v100", 4), ("k80", 4))
-    engine: str = "docker"  #: or "process": private plain processes, where the lab can
+    engine: str = ""  #: "docker", or "process": plain processes of the caller; empty: the lab's choice
     folder: Path = Path()
     options: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
@@ -83,6 +84,11 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadInput(f"'{name}' is not a name for a lab", where="--name", value=name, remedy="a-z, 0-9 and -")
     return name
+
+
+def say(text: str) -> None:
+    """How a lab tells people what takes its time."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def default_folder() -> Path:

@@ -57,6 +57,15 @@ def engine(say: Say) -> Any:
     raise BadInput(f"dockerd does not start: {refusal}", remedy=f"read {log}")
 
 
+def answers() -> bool:
+    """Whether a Docker engine answers this user now; nothing is started."""
+    try:
+        _answering()
+    except DockerException:
+        return False
+    return True
+
+
 def _answering() -> Any:
     client = docker.from_env(timeout=120)
     client.ping()

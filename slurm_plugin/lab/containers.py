@@ -1,8 +1,7 @@
 """The mini-cluster of containers, by docker-py: db, dbd, ctl, rest and a container a node, on its own network.
 
-Nothing needs --privileged. Names are `horae-LAB-ROLE`; everything carries the lab's label. The lab's folder on the
-host holds /etc/slurm (`etc`) and /shared (`shared`); the controller runs sshd for the accounts alice, bob and
-horae (Operator), which is how the adapter reaches it from the host.
+The lab's folder on the host holds /etc/slurm (`etc`) and /shared (`shared`); the controller runs sshd for the
+accounts alice, bob and horae (Operator), which is how the adapter reaches it from the host.
 """
 
 from __future__ import annotations
@@ -11,33 +10,23 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from docker.errors import NotFound
 from docker.types import Mount
 
 from horae.lab import LabRequest, LabState, containers, engine
+from horae.lab.docked import DockedLab
 from policy.model import BadInput
 from slurm_plugin.lab import settings
 
 SPOOL = "/shared/horae/spool"
 HORAE_UID, SLURM_UID = 2003, 64030
-Say = Callable[[str], None]
 
 
-class ContainerSlurm:
-    def __init__(self, name: str, folder: Path, say: Say) -> None:
-        self.name, self.folder, self._say = name, folder.absolute(), say
-        self._client: Any = None
-
-    @property
-    def client(self) -> Any:
-        if self._client is None:
-            self._client = engine.engine(self._say)
-        return self._client
+class ContainerSlurm(DockedLab):
+    kind = "slurm"
 
     def up(self, request: LabRequest) -> LabState:
         running = self.status()
@@ -47,17 +36,22 @@ class ContainerSlurm:
             raise BadInput(
                 f"no release {request.release}", where="--release", remedy=f"one of {', '.join(settings.SUITES)}"
             )
-        engine.clean(self.client, self.name)
+        engine.clean(self.client, self.mark)
         image = self.image(request.release)
         database = engine.build(self.client, containers("slurm"), "Dockerfile.db", "horae-slurm-db", {}, self._say)
         self._configure(request)
-        network = self.client.networks.create(f"horae-{self.name}", labels=engine.labels(self.name, kind="slurm"))
-        self._run(network.name, "db", database, [])
-        self._run(network.name, "dbd", image, ["dbd"])
-        self._run(network.name, "ctl", image, ["ctl"], {"WITH_DBD": "1"})
-        self._run(network.name, "rest", image, ["rest"])
+        network = self._network()
+        self._run(network, "db", database, [])
+        shared = [
+            Mount("/etc/slurm", str(self.folder / "etc"), type="bind"),
+            Mount("/shared", str(self.folder / "shared"), type="bind"),
+        ]
+        self._run(network, "dbd", image, ["dbd"], mounts=shared)
+        self._run(network, "ctl", image, ["ctl"], {"WITH_DBD": "1"}, shared)
+        self._run(network, "rest", image, ["rest"], mounts=shared)
         for node, _, _ in request.node_kinds():
-            self._run(network.name, node, image, ["node"], *self._confined(request))
+            env, rights = self._confined(request)
+            self._run(network, node, image, ["node"], env, shared, **rights)
         self._wait_idle(request.nodes)
         self._accounts()
         return self.status()
@@ -70,18 +64,10 @@ class ContainerSlurm:
             self.client, containers("slurm"), "Dockerfile", f"horae-slurm:{release}", {"SUITE": suite}, self._say
         )
 
-    def down(self) -> LabState:
-        removed = engine.clean(self.client, self.name)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        return LabState(self.name, False, f"down; {removed} containers, networks and volumes removed")
-
     def status(self) -> LabState:
-        try:
-            controller = self.container("ctl")
-        except NotFound:
-            return LabState(self.name, False, "not up")
-        if controller.status != "running":
-            return LabState(self.name, False, f"its controller is {controller.status}")
+        controller = self._state_of("ctl")
+        if controller != "running":
+            return LabState(self.name, False, f"its controller is {controller}" if controller else "not up")
         code, text = self.exec("ctl", ["sinfo", "-h", "-N", "-p", "dl", "-o", "%N %T %G"])
         return LabState(self.name, code == 0, text.strip(), self.facts())
 
@@ -103,26 +89,10 @@ class ContainerSlurm:
             lambda path: self.must("ctl", ["sbatch", "--parsable", "--chdir=/shared", *options, path], user=user),
         )  # fmt: skip
 
-    # --- pieces: bad days need them ---
+    def demo(self) -> int:
+        from slurm_plugin.lab.demo import demo
 
-    def container(self, role: str) -> Any:
-        return self.client.containers.get(f"horae-{self.name}-{role}")
-
-    def address(self, role: str) -> str:
-        container = self.container(role)
-        networks = container.attrs["NetworkSettings"]["Networks"]
-        return str(next(iter(networks.values()))["IPAddress"])
-
-    def exec(self, role: str, argv: Sequence[str], user: str = "root", **env: str) -> tuple[int, str]:
-        """(exit code, stdout and stderr together) of a command in a container."""
-        done = self.container(role).exec_run(list(argv), user=user, environment={"LC_ALL": "C", **env})
-        return int(done.exit_code), done.output.decode(errors="replace")
-
-    def must(self, role: str, argv: Sequence[str], user: str = "root", **env: str) -> str:
-        code, text = self.exec(role, argv, user, **env)
-        if code != 0:
-            raise BadInput(f"{' '.join(argv)} in {role} ends with {code}: {text.strip()[:400]}", where=self.name)
-        return text.strip()
+        return demo(self)
 
     # --- how ---
 
@@ -135,26 +105,6 @@ class ContainerSlurm:
             raise BadInput(f"Docker has cgroups of version {version} here, the lab makes those of version 1",
                            where="isolation", remedy="leave it out: jobs are then not confined")  # fmt: skip
         return {"CGROUPS": "1"}, settings.CGROUP_RIGHTS
-
-    def _run(
-        self, network: str, role: str, image: str, command: list[str], env: dict[str, str] | None = None,
-        rights: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        mounts = []
-        if role != "db":
-            mounts = [
-                Mount("/etc/slurm", str(self.folder / "etc"), type="bind"),
-                Mount("/shared", str(self.folder / "shared"), type="bind"),
-            ]
-        full = f"horae-{self.name}-{role}"
-        container = self.client.containers.create(
-            image, command, name=full, hostname=role, init=True, detach=True, mounts=mounts,
-            labels=engine.labels(self.name, kind="slurm", role=role), environment=env or {}, **rights,
-        )  # fmt: skip
-        bridge = self.client.networks.get("bridge")
-        bridge.disconnect(container)
-        self.client.networks.get(network).connect(container, aliases=[role])
-        container.start()
 
     def _configure(self, request: LabRequest) -> None:
         folder = self.folder

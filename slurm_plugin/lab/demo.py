@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from horae.lab.trainer import TRAINER
+from horae.lab.trainer import TRAINER, shapes
 from horae.port import ClusterPort, JobState, ObservedJob
-from policy.model import Allocation
 from slurm_plugin import connect
 
 _SCRIPT = "#!/bin/bash\nexec @TOOL@ --checkpoint @SHARED@/demo-$SLURM_JOB_ID -- python3 @SHARED@/demo.py\n"
@@ -34,9 +33,8 @@ def demo(lab: Cluster) -> int:
         number = lab.submit(_SCRIPT, {"demo.py": TRAINER}, options)
         job = _wait(port, number, JobState.QUEUED)
         print(f"job {number} arrived, held by the Lua module")
-        nodes = [node.name for node in port.observe().nodes]
-        shapes: list[Allocation] = [{nodes[0]: 1}, {nodes[0]: 2, nodes[1]: 2}, {nodes[-1]: 4}, {nodes[0]: 1}]
-        for epoch, shape in enumerate(shapes, start=1):
+        places = shapes(port.observe().nodes)
+        for epoch, shape in enumerate(places, start=1):
             began = time.monotonic()
             port.start(job.id, shape, epoch)
             _wait(port, number, JobState.RUNNING)
@@ -51,7 +49,7 @@ def demo(lab: Cluster) -> int:
         _wait(port, number, JobState.CANCELLED)
         starts = [line for line in port.read_log(job.id, 0).data.decode().splitlines() if "start step=" in line]
         print("its own log says:", *starts, sep="\n  ")
-        return 0 if len(starts) >= len(shapes) else 1
+        return 0 if len(starts) >= len(places) else 1
     finally:
         port.close()
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from horae.lab import LabRequest, LabState
+from horae.lab import LabRequest, LabState, processes
 from policy.model import BadInput
 from slurm_plugin.lab import settings
 
@@ -53,6 +53,7 @@ class PrivateSlurm:
         for name in ("etc/horae", "run", "log", "state", "slurmd", "spool"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
+        processes.own(self.folder)
         root = unpacked(self._cache)
         self._configure(request, root)
         (self.folder / "lab.json").write_text(json.dumps({"root": str(root), "nodes": request.nodes}))
@@ -65,15 +66,7 @@ class PrivateSlurm:
 
     def down(self) -> LabState:
         run = self.folder / "run"
-        pids = [pid for path in sorted(run.glob("*.pid")) if (pid := self._alive(path)) is not None]
-        for pid in pids:
-            _kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while pids and time.monotonic() < deadline:
-            pids = [pid for pid in pids if Path(f"/proc/{pid}").exists() and not _zombie(pid)]
-            time.sleep(0.02)
-        for pid in pids:
-            _kill(pid, signal.SIGKILL)
+        processes.end_all([pid for path in sorted(run.glob("*.pid")) if (pid := self._alive(path)) is not None])
         self._kill_steps()
         (self.folder / "lab.json").unlink(missing_ok=True)
         return LabState(self.folder.name, False, f"down; its logs are in {self.folder}")
@@ -103,6 +96,11 @@ class PrivateSlurm:
             lambda path: self.run(["sbatch", "--parsable", f"--chdir={shared}", *options, path]).stdout.strip(),
         )  # fmt: skip
 
+    def demo(self) -> int:
+        from slurm_plugin.lab.demo import demo
+
+        return demo(self)
+
     # --- its daemons, one by one: bad days need that ---
 
     def start_controller(self) -> None:
@@ -114,11 +112,8 @@ class PrivateSlurm:
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> None:
         """End `slurmctld` or `slurmd-n1` and wait until it is gone."""
         pid = self._alive(self.folder / "run" / f"{daemon}.pid")
-        if pid is None:
-            return
-        _kill(pid, number)
-        while number in {signal.SIGKILL, signal.SIGTERM} and Path(f"/proc/{pid}").exists() and not _zombie(pid):
-            time.sleep(0.02)
+        if pid is not None:
+            processes.end(pid, number)
 
     def lose_node(self, name: str) -> None:
         """slurmd and everything that ran on this node are gone at once; slurmctld is not told."""
@@ -214,12 +209,7 @@ class PrivateSlurm:
 
     def _alive(self, pid_file: Path) -> int | None:
         """The pid in the file, if it is a process of this lab."""
-        try:
-            pid = int(pid_file.read_text())
-            environment = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            return None
-        return pid if str(self.folder).encode() in environment and not _zombie(pid) else None
+        return processes.noted(pid_file, self.folder)
 
     def _kill_steps(self, node: str | None = None) -> None:
         """slurmstepd and what it started outlive slurmd; they carry our SLURM_CONF, and jobs their node's name."""
@@ -238,7 +228,7 @@ class PrivateSlurm:
             elif (f"SLURMD_NODENAME={node}".encode() if node else b"SLURM_JOB_ID") in b"\0".join(environment):
                 jobs.append(int(path.name))
         for pid in [*steps, *jobs]:  # steps first: they must not tell how their job died
-            _kill(pid, signal.SIGKILL)
+            processes.kill(pid)
 
 
 def _steps_of(step: int, node: str) -> bool:
@@ -326,17 +316,3 @@ def _free_ports(count: int) -> int:
             for probe in sockets:
                 probe.close()
     raise BadInput("no free ports between 20000 and 32000")
-
-
-def _zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except (OSError, IndexError):
-        return True
-
-
-def _kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return

@@ -90,6 +90,33 @@ def test_pieces_and_restarts_change_nothing(path: Path) -> None:
         assert reader.runs() == whole
 
 
+def epochs(*numbers: int) -> str:
+    return "".join(f"{i},{2 - i / 100:.3f},{3 - i / 100:.3f}\n" for i in numbers)
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("epoch,train_loss,val_loss\n" + epochs(*range(300)), [299]),
+        ("epoch,train_loss,val_loss\n" + epochs(*range(40), *range(20, 60), *range(5)), [39, 59, 4]),
+        ("".join(f"Epoch {i + 1}/90\n187/187 [==] - 6s 3ms/step - loss: {2 - i / 90:.4f}\n" for i in range(90)), [90]),
+    ],
+    ids=["table", "table-begun-again", "turns"],
+)
+def test_short_ways_change_nothing(text: str, last: list[int]) -> None:
+    """Epochs one after another, and two lines that take turns, are read the short way: the answer is the long one's."""
+    whole, piecewise = LogReader(BOOK), LogReader(BOOK)
+    whole.feed(text.encode())
+    for i, line in enumerate(text.encode().splitlines(keepends=True)):
+        piecewise.feed(line)
+        if i % 7 == 3:  # what was read the short way is settled by asking, and by writing the state
+            piecewise.runs()
+            piecewise = state.load(json.loads(json.dumps(state.dump(piecewise))), BOOK)
+    found = [summarise(run).to_json(points=True) for run in whole.runs()]
+    assert [run["epochs"]["last"] for run in found] == last
+    assert found == [summarise(run).to_json(points=True) for run in piecewise.runs()]
+
+
 @pytest.mark.parametrize("path", LOGS, ids=lambda p: p.name)
 def test_answer_so_far_is_the_answer_of_that_much(path: Path) -> None:
     """Asked in the middle, the reader says what a reader of the text up to there would say."""

@@ -7,19 +7,16 @@ owns it. All tests of a release run in one xdist group, since they share its GPU
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from horae.lab import LabRequest, default_folder
+from horae.lab import LabRequest, default_folder, processes
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange, Pinning
@@ -31,23 +28,10 @@ from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
+#: what test runs that were killed left behind
+_FOLDERS = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
-
-
-def reap_orphans() -> None:
-    """End the private clusters of test runs that were killed."""
-    found = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
-    for pid in list(processes_of("/pytest-")):
-        with suppress(OSError, ValueError):
-            text = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
-            match = found.search(text)
-            if match is None:
-                continue
-            lab = Path(os.fsdecode(match.group(1))) / "lab.json"
-            owner = json.loads(lab.read_text())["owner"] if lab.exists() else 0
-            if not owner or not Path("/proc", str(owner)).exists():
-                os.kill(pid, signal.SIGKILL)
 
 
 def cluster_of(
@@ -60,7 +44,7 @@ def cluster_of(
     made = config.stash.setdefault(_CLUSTERS, {})
     name = " ".join([release, *sorted(f"{key}={value}" for key, value in settings.items())])
     if name not in made:
-        reap_orphans()
+        processes.reap_orphans(_FOLDERS)
         lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
         config.add_cleanup(lab.down)
         try:
@@ -191,8 +175,7 @@ def kill_container(container: str) -> None:
     found = list(processes_of(f"/{container}"))
     assert found, f"nothing runs in {container}"
     for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        processes.kill(pid)
 
 
 def workers(port: YarnCluster, job: str) -> list[str]:

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from horae.lab import LabRequest
+from horae.lab import LabRequest, processes
 from horae.lab.engine import engine as docker_engine
 from policy.model import BadInput
 from slurm_plugin.lab import settings
@@ -30,6 +29,8 @@ from slurm_plugin.lab.pyslurm import with_pyslurm
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "slurm"
 _numbers = itertools.count(1)
+#: what test runs that were killed left behind
+_FOLDERS = re.compile(rb"(?:^|\0)SLURM_CONF=(/[^\0]*/pytest-[^\0]*/slurm\d*)/etc/slurm\.conf(?:\0|$)")
 
 
 class RealSlurm(Protocol):
@@ -65,7 +66,6 @@ class Private:
 
     def __init__(self, folder: Path) -> None:
         reap_orphans()
-        (folder / "owner").write_text(str(os.getpid()))
         self.lab = PrivateSlurm(folder, CACHE)
         self.lab.up(LabRequest(name="test", nodes=8))
         self._shared = folder / "shared"
@@ -178,19 +178,8 @@ def clear_partition(cluster: RealSlurm, partition: str) -> None:
 
 
 def reap_orphans() -> None:
-    """End the private clusters of test runs that were killed: their folder, or its owner, is gone."""
-    conf = re.compile(rb"(?:^|\0)SLURM_CONF=(/[^\0]*/slurm\d*)/etc/slurm\.conf(?:\0|$)")
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            found = conf.search((path / "environ").read_bytes())
-            if found is None or b"/pytest-" not in found.group(1):
-                continue
-            owner = Path(os.fsdecode(found.group(1))) / "owner"
-            if owner.exists() and Path("/proc", owner.read_text()).exists():
-                continue
-            os.kill(int(path.name), signal.SIGKILL)
-        except (OSError, ValueError):
-            continue  # gone meanwhile, or another user's
+    """End the private clusters of test runs that were killed."""
+    processes.reap_orphans(_FOLDERS)
 
 
 def worker_name() -> str:

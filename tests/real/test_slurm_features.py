@@ -26,7 +26,6 @@ RACKS = "SwitchName=left Nodes=n[1-2]\nSwitchName=right Nodes=n[3-4]\nSwitchName
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
     folder = tmp_path_factory.mktemp("slurm")
     reap_orphans()
-    (folder / "owner").write_text(str(os.getpid()))
     made = PrivateSlurm(folder, CACHE)
     try:
         made.up(LabRequest(name="features", nodes=4, options={"slurm.conf": "Licenses=matlab:1\n"}))

@@ -76,9 +76,12 @@ def framework(folder: Path) -> bytes:
     return made.getvalue()
 
 
-def local_framework(folder: Path) -> bytes:
-    """The same where every node sees `folder`: one jar that only names the others, so that nothing is copied."""
-    names = " ".join(jar.as_uri() for jar in sorted(folder.glob("*.jar")))
+def local_framework(folder: Path, there: Path | None = None) -> bytes:
+    """The same where every node sees the jars: one jar that only names the others, so that nothing is copied.
+
+    `there`: where nodes see `folder`, when not under its own name.
+    """
+    names = " ".join(((there or folder) / jar.name).as_uri() for jar in sorted(folder.glob("*.jar")))
     line = f"Class-Path: {names}"
     folded = [line[:72], *(f" {line[at : at + 71]}" for at in range(72, len(line), 71))]
     jar = io.BytesIO()

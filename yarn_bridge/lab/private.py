@@ -23,21 +23,11 @@ from typing import Any
 
 import requests
 
-from horae.lab import LabRequest, LabState
+from horae.lab import LabRequest, LabState, processes, say
 from policy.model import BadInput
 from yarn_bridge.lab import settings
 from yarn_bridge.lab.jars import jars, local_framework
 
-_YARN = "org.apache.hadoop.yarn.server"
-_HDFS = "org.apache.hadoop.hdfs.server"
-_CLASSES = {
-    "zookeeper": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-    "namenode": f"{_HDFS}.namenode.NameNode",
-    "datanode": f"{_HDFS}.datanode.DataNode",
-    "resourcemanager": f"{_YARN}.resourcemanager.ResourceManager",
-    "nodemanager": f"{_YARN}.nodemanager.NodeManager",
-}
-_HEAP_MB = {"zookeeper": 64, "namenode": 160, "datanode": 128, "resourcemanager": 320, "nodemanager": 128}
 _READY_S = 180.0  #: for all daemons together, on a machine that does other things
 
 
@@ -57,7 +47,7 @@ class PrivateHadoop:
             return self.status()
         java = _java()
         release = request.release or settings.RELEASES[0]
-        libraries = jars(self._cache, release, _say)
+        libraries = jars(self._cache, release, say)
         self.down()
         for name in ("data", "hosts", "etc", "run", "log"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -69,9 +59,9 @@ class PrivateHadoop:
             "release": release,
             "net": _free_net(),
             "nodes": [list(kind) for kind in request.node_kinds()],
-            "owner": os.getpid(),
             "yarn": dict(request.options),
         }
+        processes.own(self.folder)
         (self.folder / "lab.json").write_text(json.dumps(facts, indent=1))
         self._configure()
         try:
@@ -85,11 +75,11 @@ class PrivateHadoop:
         """End every process of this lab, containers and their children too; safe after a crash and twice."""
         pids = self._processes()
         for pid in pids:
-            _kill(pid, signal.SIGKILL)
+            processes.kill(pid)
         deadline = time.monotonic() + 20
         while (left := self._processes()) and time.monotonic() < deadline:
             for pid in left:  # what a dying parent had started meanwhile
-                _kill(pid, signal.SIGKILL)
+                processes.kill(pid)
             time.sleep(0.05)
         (self.folder / "lab.json").unlink(missing_ok=True)
         for path in (self.folder / "data").glob("*"):
@@ -128,6 +118,11 @@ class PrivateHadoop:
     def master(self) -> str:
         return f"{self._lab()['net']}.1"
 
+    def demo(self) -> int:
+        from yarn_bridge.lab.demo import demo
+
+        return demo(self.facts())
+
     # --- its daemons, one by one: bad days need that ---
 
     def start(self, daemon: str) -> None:
@@ -142,10 +137,10 @@ class PrivateHadoop:
         if daemon in kinds:
             kind, gpus = kinds[daemon]
             # the application masters' options; their own setting for it refuses every '='
-            env |= {"FAKE_GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
+            env |= {"GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
             options = []
-        words = [lab["java"], f"-Xmx{_HEAP_MB[role]}m", *options, f"-Dservice.libdir={lab['jars']}",
-                 "-cp", f"{conf}:{lab['jars']}/*", _CLASSES[role]]  # fmt: skip
+        words = [lab["java"], settings.heap(role), *options, f"-Dservice.libdir={lab['jars']}",
+                 "-cp", f"{conf}:{lab['jars']}/*", settings.CLASSES[role]]  # fmt: skip
         if role == "zookeeper":
             words.append(str(conf / "zoo.cfg"))
         with (self.folder / "log" / f"{daemon}.log").open("ab") as log:
@@ -163,17 +158,14 @@ class PrivateHadoop:
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> None:
         """Signal a daemon and, where that ends it, wait until it is gone."""
         pid = self._pid(daemon)
-        if pid is None:
-            return
-        _kill(pid, number)
-        while number in {signal.SIGKILL, signal.SIGTERM} and Path(f"/proc/{pid}").exists() and not _zombie(pid):
-            time.sleep(0.02)
+        if pid is not None:
+            processes.end(pid, number)
 
     def lose_node(self, name: str) -> None:
         """The NodeManager and everything that runs under it are gone at once; nobody is told."""
         self.kill(name)
         for pid in self._processes(f"{self.folder}/data/{name}/"):
-            _kill(pid, signal.SIGKILL)
+            processes.kill(pid)
 
     def admin(self, tool: str, *words: str) -> str:
         """An administrator's command: `dfsadmin -safemode enter`. Raises BadInput with what it says."""
@@ -227,7 +219,14 @@ class PrivateHadoop:
         lab = self._lab()
         conf = self.folder / "etc/master"
         words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
-        words += ["-cp", f"{conf}:{lab['jars']}/*", _CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
+        words += [
+            "-cp",
+            f"{conf}:{lab['jars']}/*",
+            settings.CLASSES["namenode"],
+            "-format",
+            "-nonInteractive",
+            "-force",
+        ]
         env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
         with (self.folder / "log/format.log").open("ab") as log:
             formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -243,14 +242,7 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        # The first owner of a service would else shut the folder of public resources to all others.
-        public = [f"{settings.TMP}{below}" for below in ("", "/.yarn", "/.yarn/services")]
-        for path, mode in (
-            ("/tmp", "1777"),
-            *((each, "1777") for each in public),
-            ("/user", "755"),
-            ("/yarn-services", "755"),
-        ):
+        for path, mode in settings.FOLDERS:
             self._hdfs("PUT", path, "MKDIRS", permission=mode)
             self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
         for user in {"horae", _me()}:
@@ -306,12 +298,7 @@ class PrivateHadoop:
 
     def _pid(self, daemon: str) -> int | None:
         """The daemon's pid, if it lives and is of this lab."""
-        try:
-            pid = int((self.folder / "run" / f"{daemon}.pid").read_text())
-            ours = f"{self.folder}/".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            return None
-        return pid if ours and not _zombie(pid) else None
+        return processes.noted(self.folder / "run" / f"{daemon}.pid", self.folder)
 
     def _processes(self, mark: str = "") -> list[int]:
         """Everything of this lab: its daemons name its folder, its containers have their folders in it."""
@@ -321,16 +308,15 @@ class PrivateHadoop:
 def processes_of(mark: str) -> Iterator[int]:
     """Pids, but ours, whose command line or environment holds this text."""
     text = mark.encode()
-    for path in Path("/proc").glob("[0-9]*"):
-        pid = int(path.name)
+    for pid in processes.everybody():
         try:
-            if pid == os.getpid() or _zombie(pid):
+            if pid == os.getpid() or processes.gone(pid):
                 continue
-            command = (path / "cmdline").read_bytes()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
             if text in command and b"java" in command.split(b"\0")[0]:
                 yield pid
                 continue
-            words = (path / "environ").read_bytes().split(b"\0")
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         # set by the NodeManager for what it starts, and by nobody else
@@ -364,19 +350,3 @@ def _me() -> str:
     import getpass
 
     return getpass.getuser()
-
-
-def _zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except (OSError, IndexError):
-        return True
-
-
-def _kill(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -24,14 +24,35 @@ QUEUES = ("default", "horae")
 JVM = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
        "-Djava.net.preferIPv4Stack=true")  # fmt: skip
 
-#: A fake nvidia-smi: what the GPU plugin asks, answered from the NodeManager's environment.
+_YARN = "org.apache.hadoop.yarn.server"
+_HDFS = "org.apache.hadoop.hdfs.server"
+CLASSES = {
+    "zookeeper": "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+    "namenode": f"{_HDFS}.namenode.NameNode",
+    "datanode": f"{_HDFS}.datanode.DataNode",
+    "resourcemanager": f"{_YARN}.resourcemanager.ResourceManager",
+    "nodemanager": f"{_YARN}.nodemanager.NodeManager",
+}
+_HEAP_MB = {"zookeeper": 64, "namenode": 160, "datanode": 128, "resourcemanager": 320, "nodemanager": 128}
+
+#: What HDFS must hold before jobs come: folder and mode. The first owner of a service would else shut the folder of
+#: public resources to all others.
+FOLDERS = (
+    ("/tmp", "1777"),
+    *((f"{TMP}{below}", "1777") for below in ("", "/.yarn", "/.yarn/services")),
+    ("/user", "755"),
+    ("/yarn-services", "755"),
+)
+
+#: An nvidia-smi: what the GPU plugin asks, answered from the NodeManager's environment, or by the real one.
 NVIDIA_SMI = """\
 #!/bin/sh
+[ -n "${FAKE_GPUS:-}" ] || exec /usr/bin/nvidia-smi "$@"
 echo '<nvidia_smi_log><driver_version>535.0</driver_version>'
 i=0
-while [ "$i" -lt "${FAKE_GPUS:-4}" ]; do
+while [ "$i" -lt "$FAKE_GPUS" ]; do
 cat <<X
-<gpu id="0000:0$i:00.0"><product_name>${FAKE_GPU_KIND:-v100}</product_name>
+<gpu id="0000:0$i:00.0"><product_name>${GPU_KIND:-v100}</product_name>
 <uuid>GPU-$i</uuid><minor_number>$i</minor_number>
 <fb_memory_usage><total>16000 MiB</total><used>0 MiB</used><free>16000 MiB</free></fb_memory_usage>
 <utilization><gpu_util>0 %</gpu_util></utilization><temperature><gpu_temp>30 C</gpu_temp></temperature></gpu>
@@ -70,6 +91,15 @@ class Daemon:
     bind: str = "127.0.0.1"
     kind: str = "none"
     folder: str = ""  #: of its configuration, which holds the fake nvidia-smi
+
+
+#: of a lab of containers: one folder for all of them, since Hadoop reads what differs from the environment
+DOCKED_SITE = Site("nn", "${env.HOSTNAME}", "rm", "zk", "/data")
+DOCKED_DAEMON = Daemon("${env.HOSTNAME}", "0.0.0.0", "${env.GPU_KIND:-none}", "/etc/hadoop")
+
+
+def heap(role: str) -> str:
+    return f"-Xmx{_HEAP_MB[role]}m"
 
 
 def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str] | None = None) -> None:

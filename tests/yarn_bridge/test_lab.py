@@ -1,0 +1,135 @@
+"""The mini-cluster of containers: what is kept in containers/hadoop is what the code says, and names what exists."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tarfile
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from horae.lab import LabRequest, parse_gpus
+from horae.lab.docked import DockedLab
+from horae.local.gpus import nodes_from
+from yarn_bridge.lab import fetch, roles, settings
+from yarn_bridge.lab.jars import local_framework
+
+HERE = Path(__file__).parents[2] / "containers" / "hadoop"
+REMEDY = "python -m yarn_bridge.lab.roles --write"
+
+
+def test_the_kept_compose_file_is_the_made_one() -> None:
+    assert (HERE / "compose.yaml").read_text() == roles.compose(roles.KEPT), REMEDY
+
+
+def test_the_kept_configuration_is_the_made_one(tmp_path: Path) -> None:
+    settings.write_conf(tmp_path, settings.DOCKED_SITE, settings.DOCKED_DAEMON)
+    made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    kept = {path.relative_to(HERE / "conf"): path.read_text() for path in (HERE / "conf").rglob("*") if path.is_file()}
+    assert made == kept, REMEDY
+
+
+def test_compose_names_what_exists() -> None:
+    compose = yaml.safe_load((HERE / "compose.yaml").read_text())
+    known = re.search(r"no such role: \$role \(([\w ]+)\)", (HERE / "entry.sh").read_text())
+    assert known is not None
+    for name, service in compose["services"].items():
+        assert service["hostname"] == name
+        assert service["command"][0] in known[1].split()
+        assert "container_name" not in service, "two clusters side by side"
+        for mount in service["volumes"]:
+            source = mount.split(":")[0]
+            assert source.startswith("${HOME}/") or (HERE / source).exists(), mount
+            assert mount.endswith(":ro")
+    assert [name for name, service in compose["services"].items() if "build" in service] == ["nn"]
+
+
+def test_every_requested_node_is_a_container_with_its_gpus() -> None:
+    made = {role.name: role for role in roles.roles(LabRequest("lab", nodes=3, gpus=parse_gpus("v100:4,k80:1")))}
+    found = {name: role.env for name, role in made.items() if "GPU_KIND" in role.env}
+    nodes = {name: (env["GPU_KIND"], env["FAKE_GPUS"]) for name, env in found.items()}
+    assert nodes == {"n1": ("v100", "4"), "n2": ("v100", "4"), "n3": ("k80", "1")}
+    assert {"nn", "zk", "rm", "dn1", "dn2", "init", "gateway"} == set(made) - set(nodes)
+
+
+def test_what_differs_from_node_to_node_comes_from_its_environment(tmp_path: Path) -> None:
+    settings.write_conf(tmp_path, settings.DOCKED_SITE, settings.DOCKED_DAEMON, {"yarn.extra": "of the caller"})
+    site = {
+        found.findtext("name"): found.findtext("value")
+        for found in ET.parse(tmp_path / "yarn-site.xml").iter("property")
+    }
+    attributes = site["yarn.nodemanager.node-attributes.provider.configured-node-attributes"]
+    assert attributes == "host,STRING,${env.HOSTNAME}:gpukind,STRING,${env.GPU_KIND:-none}"
+    assert site["yarn.resourcemanager.webapp.address"] == "rm:8088"
+    assert site["yarn.extra"] == "of the caller"
+
+
+@pytest.mark.parametrize(("kind", "count"), [("v100", 4), ("k80", 1)])
+def test_the_fake_nvidia_smi_says_what_it_was_told(tmp_path: Path, kind: str, count: int) -> None:
+    settings.write_conf(tmp_path, settings.DOCKED_SITE, settings.DOCKED_DAEMON)
+    environment = {"PATH": "/usr/bin:/bin", "GPU_KIND": kind, "FAKE_GPUS": str(count)}
+    done = subprocess.run([tmp_path / "nvidia-smi", "-q", "-x"], env=environment, capture_output=True, check=True)
+    gpus = list(ET.fromstring(done.stdout).iter("gpu"))
+    assert [gpu.findtext("product_name") for gpu in gpus] == [kind] * count
+    assert [gpu.findtext("minor_number") for gpu in gpus] == [str(index) for index in range(count)]
+
+
+def test_real_gpus_go_to_nodes_of_their_type_as_long_as_there_are_enough() -> None:
+    there = nodes_from("0, NVIDIA H100 PCIe\n1, NVIDIA H100 PCIe\n2, NVIDIA H100 PCIe\n3, Tesla T4\n", "host")
+    asked = [
+        ("n1", "h100", 2),
+        ("n2", "h100", 2),
+        ("n3", "h100", 1),
+        ("n4", "v100", 1),
+        ("n5", "t4", 1),
+        ("n6", "t4", 1),
+    ]
+    assert roles.real_gpus(asked, there) == {"n1": (0, 1), "n3": (2,), "n5": (3,)}
+    assert roles.real_gpus(asked, ()) == {}
+
+
+def test_without_a_told_number_the_real_nvidia_smi_answers(tmp_path: Path) -> None:
+    settings.write_conf(tmp_path, settings.DOCKED_SITE, settings.DOCKED_DAEMON)
+    stand_in = tmp_path / "real"
+    stand_in.write_text("#!/bin/sh\necho real $*\n")
+    stand_in.chmod(0o755)
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text(fake.read_text().replace("/usr/bin/nvidia-smi", str(stand_in)))
+    done = subprocess.run([fake, "-q", "-x"], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "real -q -x\n"
+
+
+def test_the_framework_names_the_jars_where_nodes_see_them(tmp_path: Path) -> None:
+    (tmp_path / "a-1.jar").write_bytes(b"")
+    with tarfile.open(fileobj=io.BytesIO(local_framework(tmp_path, Path(roles.JARS)))) as tar:
+        member = tar.extractfile("classpath.jar")
+        assert member is not None
+        with zipfile.ZipFile(io.BytesIO(member.read())) as jar:
+            manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    assert "Class-Path: file:///opt/hadoop/jars/a-1.jar" in manifest
+
+
+def test_the_gateway_gets_what_horae_needs_for_yarn_and_no_more() -> None:
+    declared = [
+        "numpy>=1.26",
+        "hdfs>=2.7.3; extra == 'yarn'",
+        'requests>=2.31; extra == "slurm"',
+        "ruff; extra == 'dev'",
+    ]
+    assert fetch.requirements(declared) == ["hdfs>=2.7.3", "numpy>=1.26"]
+
+
+def test_labs_of_two_kinds_may_have_one_name(tmp_path: Path) -> None:
+    from slurm_plugin.lab.containers import ContainerSlurm
+    from yarn_bridge.lab.containers import ContainerHadoop
+
+    labs: list[DockedLab] = [
+        ContainerSlurm("lab", tmp_path, lambda text: None),
+        ContainerHadoop("lab", tmp_path, lambda text: None, tmp_path),
+    ]
+    assert len({lab.mark for lab in labs}) == 2
