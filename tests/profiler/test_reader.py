@@ -213,3 +213,25 @@ def test_every_rule_is_reachable() -> None:
             key = example.line.encode().translate(None, b"0123456789").decode("latin-1")
             if rule.needs:
                 assert rule in BOOK.candidates(key, BOOK.gates), (rule.full_name, example.line)
+
+
+def test_aggregated_logs_of_yarn_hold_a_run_a_container() -> None:
+    """As `yarn logs` prints them: each container's files, with heads and feet of YARN's own between."""
+    lines = []
+    for number in (1, 2):
+        lines += [f"Container: container_1700000000000_0001_01_00000{number} on n{number}.example.com_45454"]
+        lines += ["LogAggregationType: AGGREGATED", "=" * 70, "LogType:stdout"]
+        lines += ["LogLastModifiedTime:Tue Nov 21 10:00:00 +0000 2023", "LogLength:12345", "LogContents:"]
+        lines += [
+            f"Epoch: [{at // 5}][{at % 5 * 100}/500]\tTime  0.250 ( 0.260)\tLoss {number + 15.0 / at:.4e} (2.5e+00)"
+            for at in range(5, 20)
+        ]
+        lines += ["", "End of LogType:stdout", "*" * 70, ""]
+    found = runs_of("\n".join(lines).encode())
+    assert [(run.format, len(run.points), run.points[-1].iteration) for run in found] == [
+        ("pytorch-meter", 15, 400)
+    ] * 2
+    for number, run in enumerate(found, start=1):
+        loss = summarise(run).loss
+        assert loss is not None
+        assert loss.last[1] == pytest.approx(number + 15.0 / 19, rel=1e-4)
