@@ -107,7 +107,10 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
 
 
 def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16) -> dict[str, Any]:
-    """`count` jobs of one GPU each, all moved to the next node in one go; the floor's are on the nodes' other GPUs."""
+    """`count` jobs of one GPU each, all moved to the next node in one go; the floor's are on the nodes' other GPUs.
+
+    No job comes back to a node that it left, so neither side has to wait out the mandatory second.
+    """
     script, nodes = lab.folder / "shared" / "bench.sh", 8
     common = ["sbatch", "--parsable", "--gres=gpu:1", "--requeue", "--output=/dev/null"]
     bare = [lab.run([*common, "--hold", "--partition=raw", str(script)]).stdout.strip() for _ in range(count)]
@@ -128,7 +131,6 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
         if cycle:
             lab.run(["scancel", "-b", "-s", "USR1", *bare])
             until(lambda ids=ids: states(ids) == {"SPECIAL_EXIT"}, 60)  # type: ignore[misc]
-            time.sleep(1.0)
         lines = [
             f"update jobid={job} StartTime=now NumNodes=1-1 NumTasks=1 NumCPUs=1 "
             f"ReqNodeList=n{(at + cycle) % nodes + 1} Gres=gpu:1\n"
