@@ -139,7 +139,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
         supervisor.say("an older run of this job still holds its lock; it may not write any more")
     code = supervisor.run()
     if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
-        slurm.stay(folder, epoch)
+        slurm.stay(folder, epoch, lambda: supervisor.dismissed)
     return code
 
 

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from . import protocol
 from .files import read_bytes, write_atomic
@@ -174,18 +174,19 @@ def asked_to_stay(folder: JobFolder, epoch: int) -> bool:
     return isinstance(request, dict) and request.get("epoch") == epoch and request.get("stay") is True
 
 
-def stay(folder: JobFolder, epoch: int, patience_s: float = _STAY_S) -> None:
+def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_s: float = _STAY_S) -> None:
     """Wait, after the checkpoint, until the arbiter requeues the job: Slurm sends TERM, and the job is over.
 
     For sites and jobs where exit code 86 would count as a failure: dependents would start, or never would. When
     nobody comes, or a newer start of the job lives, it ends all the same: an idle job must not keep its GPUs.
+    `dismissed`: whether the TERM came already, before this listened for it.
     """
     left: List[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: left.append(number))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late repetition of the request
     until = time.monotonic() + patience_s
-    while not left and time.monotonic() < until and folder.epoch() <= epoch:
+    while not left and not dismissed() and time.monotonic() < until and folder.epoch() <= epoch:
         time.sleep(0.2)
 
 

@@ -61,6 +61,8 @@ class Supervisor:
         self._terminated_at: Optional[float] = None
         self._overdue = False  #: it was still there when its grace was over
         self._killed = False
+        self._over = False
+        self.dismissed = False  #: told to go, not only to stop, since its gang was over
         self._signalled = False
         # Servers of the ranks (`tasks`).
         self._all_done = False
@@ -208,7 +210,8 @@ class Supervisor:
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self.dismissed = self.dismissed or (self._over and number != signal.SIGUSR1)
         self._next_look = 0.0
         if not self.folder.cancelled():
             self._ask_to_stop(None)
@@ -374,6 +377,7 @@ class Supervisor:
 
     def _finish(self, verdict: Verdict) -> int:
         """Write the end down, however long that takes: until then the lock is held and nobody is told otherwise."""
+        self._over = True
         self.native = verdict.text
         if verdict.failure or verdict.state in (State.FAILED, State.CANCELLED) or self._terminated_at is not None:
             self.say(verdict.text)

@@ -60,6 +60,48 @@ def test_a_limit_blocks_is_told_as_such_and_a_smaller_shape_runs(site: Driver) -
     assert site.wait(job, JobState.RUNNING).allocation == {"n1": 2}
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("limit", "where", "reason"),
+    [
+        ("GrpTRESMins=gres/gpu=30", "qos", "GRESMinutes"),
+        ("MaxJobsPerUser=1", "qos", "MaxJobs"),
+        ("MaxWall=30", "qos", "MaxWall"),
+        ("GrpTRES=gres/gpu=2", "account", "GrpGRES"),
+    ],
+)
+def test_each_kind_of_limit_blocks_and_is_told(site: Driver, limit: str, where: str, reason: str) -> None:
+    """GPU-minutes with `safe`, jobs a user, the wall time that the job asks for, and GPUs of an account."""
+    cluster, name = clusters(site), limit.partition("=")[0].lower()
+    change = f"add qos {name} {limit}" if where == "qos" else f"modify account lab set {limit}"
+    cluster.run("sacctmgr", "-i", *change.split())
+    try:
+        options = []
+        if where == "qos":
+            cluster.run("sacctmgr", "-i", "modify", "user", "alice", "set", f"qos+={name}")
+            options = [f"--qos={name}"]
+        if reason == "MaxJobs":
+            first = submit(site, *options)
+            site.start(first, {"n2": 1})
+            site.wait(first, JobState.RUNNING)
+        job = submit(site, *options)
+        site.start(job, {"n1": 4})
+
+        def blocked() -> bool:
+            seen = site.job(job).blocked
+            return seen is not None and reason in seen.text
+
+        site.until("blocked", blocked)
+        seen = site.job(job).blocked
+        assert seen is not None
+        assert seen.kind is BlockKind.LIMIT
+        site.until("taken back", lambda: site.job(job).state is JobState.QUEUED)
+        assert "JobState=PENDING" in job_shown(site, job)
+    finally:
+        if where == "account":
+            cluster.run("sacctmgr", "-i", "modify", "account", "lab", "set", "GrpTRES=gres/gpu=-1")
+
+
 def test_a_stop_frees_the_limit_at_once(site: Driver) -> None:
     first, second = submit(site, "--qos=two"), submit(site, "--qos=two")
     site.start(first, {"n1": 2})

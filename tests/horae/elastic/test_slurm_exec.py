@@ -76,7 +76,16 @@ class Batch:
         self.folder = JobFolder(str(self.spool / "jobs" / f"4711.{self.nonce}"))
         self.process: subprocess.Popen[str] | None = None
 
-    def launch(self, source: str, *, nodes: int = 2, gpus: int = 1, restarts: int = 0, **env: str) -> None:
+    def launch(
+        self,
+        source: str,
+        *,
+        nodes: int = 2,
+        gpus: int = 1,
+        restarts: int = 0,
+        program: Path = ELASTIC,
+        **env: str,
+    ) -> None:
         (self.path / "train.py").write_text(textwrap.dedent(source))
         words = {
             "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}",
@@ -97,7 +106,7 @@ class Batch:
         self.process = subprocess.Popen(
             [
                 sys.executable,
-                str(ELASTIC),
+                str(program),
                 "--checkpoint",
                 "ckpt",
                 "--",
@@ -238,6 +247,27 @@ def test_asked_to_stay_it_checkpoints_and_waits_for_the_requeue(batch: Batch) ->
     assert (batch.folder.state() or {})["exit_code"] == 86
     process.send_signal(signal.SIGUSR1)  # the arbiter's repetition, which came late
     process.send_signal(signal.SIGTERM)  # what a requeue sends
+    assert batch.end()[0] == 86
+
+
+def test_a_dismissal_between_the_end_and_the_waiting_counts(batch: Batch) -> None:
+    """Slurm's TERM comes as soon as the end is told: here while it is being written down, before `stay` listens."""
+    hasty = batch.path / "hasty.py"
+    hasty.write_text(
+        "import os, signal, sys\n"
+        "from horae.elastic import command, supervisor\n"
+        "account = supervisor.Supervisor._account\n"
+        "def told(self, state):\n"
+        "    done = account(self, state)\n"
+        "    if state == 'stopped':\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return done\n"
+        "supervisor.Supervisor._account = told\n"
+        "raise SystemExit(command.main(sys.argv[1:]))\n"
+    )
+    batch.launch(counter(), program=hasty)
+    until("progress", lambda: "step=8/" in batch.log)
+    (Path(batch.folder.path) / "stop").write_text(json.dumps({"epoch": 1, "grace_s": 20, "stay": True}))
     assert batch.end()[0] == 86
 
 
