@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,14 +45,19 @@ OF_THE_CLIENT = frozenset(
     test_an_unknown_job_is_never test_a_restarted_arbiter_finds_its_jobs_running
     test_a_lost_node_loses_its_jobs_and_only_them test_a_released_job_is_no_longer_ours_and_runs_on""".split()
 )
+#: A start that 26.05 takes back, holding the job once more after its requeue, is asked for again by an arbiter, not here.
+ASKED_ONCE = frozenset({"test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer"})
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "harness" in metafunc.fixturenames:
         soak = () if metafunc.function.__name__ in OF_THE_CLIENT else (pytest.mark.soak,)
         by_rest = pytest.param(BY_SLURMRESTD, marks=soak)
+        clusters: list[Any] = list(CLUSTERS)
+        if metafunc.function.__name__ in ASKED_ONCE:
+            clusters = [CLUSTERS[0], *(pytest.param(name, marks=pytest.mark.soak) for name in CLUSTERS[1:])]
         by_pyslurm = pytest.param(BY_PYSLURM, marks=pytest.mark.soak)  # it is built first
-        metafunc.parametrize("harness", [*CLUSTERS, by_rest, by_pyslurm], indirect=True)
+        metafunc.parametrize("harness", [*clusters, by_rest, by_pyslurm], indirect=True)
 
 
 @pytest.fixture
