@@ -45,7 +45,7 @@ OF_THE_CLIENT = frozenset(
     test_an_unknown_job_is_never test_a_restarted_arbiter_finds_its_jobs_running
     test_a_lost_node_loses_its_jobs_and_only_them test_a_released_job_is_no_longer_ours_and_runs_on""".split()
 )
-#: A start that 26.05 takes back, holding the job once more after its requeue, is asked for again by an arbiter, not here.
+#: A start that 26.05 takes back (it holds the job once more after its requeue) is asked for again by an arbiter only.
 ASKED_ONCE = frozenset({"test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer"})
 
 
