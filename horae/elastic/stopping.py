@@ -28,8 +28,9 @@ class StopRequest:
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._asked = True
 
-    def asked(self) -> bool:
-        if not self._asked and self._file is not None and time.monotonic() >= self._next_look:
+    def asked(self, fresh: bool = False) -> bool:
+        """`fresh`: the file is looked at now, however short ago that was done."""
+        if not self._asked and self._file is not None and (fresh or time.monotonic() >= self._next_look):
             self._next_look = time.monotonic() + _LOOK_S
             self._asked = stop_asked(self._file, self._epoch) is not None
         return self._asked

@@ -169,7 +169,7 @@ class Training:
         if self.rank == 0:
             place = " checkpoint=%s" % chosen if chosen else ""
             say("start step=%d world=%d epoch=%d%s" % (self.step, self.world, self.environment.epoch, place))
-        (asked,) = self.group.all_max([1.0 if self._request.asked() else 0.0])
+        (asked,) = self.group.all_max([1.0 if self._request.asked(fresh=True) else 0.0])
         if asked:  # already: do not begin a step that may take longer than the grace
             self._stop(None)
 
