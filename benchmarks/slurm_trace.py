@@ -99,17 +99,17 @@ class Side:
     def run(self, jobs: Sequence[Job], limit_s: float) -> dict[str, Any]:
         began_s = time.time()
         runs: dict[str, tuple[Job, Run]] = {}
-        todo, held, last_s = list(jobs), 0.0, 0.0
+        left_to_submit, held, last_s = list(jobs), 0.0, 0.0
         holding = 0
-        while todo or any(run.end_s is None for _, run in runs.values()):
+        while left_to_submit or any(run.end_s is None for _, run in runs.values()):
             now_s = time.time() - began_s
             if now_s > limit_s:
                 left = [job for job, (_, run) in runs.items() if run.end_s is None]
                 raise TimeoutError(
-                    f"not done after {limit_s:.0f} s: {len(todo)} not submitted, running or held: {left}"
+                    f"not done after {limit_s:.0f} s: {len(left_to_submit)} not submitted, running or held: {left}"
                 )
-            while todo and todo[0].submit_s <= now_s:
-                job = todo.pop(0)
+            while left_to_submit and left_to_submit[0].submit_s <= now_s:
+                job = left_to_submit.pop(0)
                 runs[self.submit(job)] = (job, Run(time.time() - began_s))
             states = self.states()
             now_s = time.time() - began_s

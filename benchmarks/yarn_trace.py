@@ -68,15 +68,15 @@ class Side:
 
     def run(self, jobs: list[Job], scaling: float, total: int, limit_s: float) -> dict[str, Any]:
         began = time.monotonic()
-        todo = dict(enumerate(jobs))
+        left_to_submit = dict(enumerate(jobs))
         runs: dict[str, tuple[Job, Run]] = {}
         held = last_s = 0.0
-        while todo or any(run.end_s is None for _, run in runs.values()):
+        while left_to_submit or any(run.end_s is None for _, run in runs.values()):
             now_s = time.monotonic() - began
             if now_s > limit_s:
                 raise TimeoutError(f"not done after {limit_s:g} s: {self._states()}")
-            for number in [number for number, job in todo.items() if job.submit_s <= now_s]:
-                job = todo.pop(number)
+            for number in [number for number, job in left_to_submit.items() if job.submit_s <= now_s]:
+                job = left_to_submit.pop(number)
                 runs[f"trace-{number}"] = (job, Run(time.monotonic() - began))
                 self._submit(f"trace-{number}", job)
             used = now(self._hand).gpus_used

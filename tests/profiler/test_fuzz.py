@@ -89,7 +89,7 @@ def mutated(dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def read(data: bytes, dice: random.Random) -> None:
+def assert_read(data: bytes, dice: random.Random) -> None:
     reader, at = LogReader(BOOK), 0
     while at < len(data):
         size = dice.choice([1, 17, 400, 100_000])
@@ -109,7 +109,7 @@ def test_mutated_logs(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(COUNT // 5):
         data = mutated(dice)
-        read(data, dice)
+        assert_read(data, dice)
 
 
 @pytest.mark.soak
@@ -119,7 +119,7 @@ def test_ten_thousand_mutated_logs(seed: int) -> None:
     """The same, 10,000 times."""
     dice = random.Random(seed)
     for _ in range(1000):
-        read(mutated(dice), dice)
+        assert_read(mutated(dice), dice)
 
 
 def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:
@@ -164,14 +164,14 @@ def test_long_lines_of_one_thing(name: str, make: Callable[[int], bytes]) -> Non
     """Long repetitions are read; the test's own time limit is the hang detector."""
     for n in (1_000, 16_000, 300_000):
         line = make(n)
-        read(line + b"\n" + line[: n // 2] + b"x\n", random.Random(1))
+        assert_read(line + b"\n" + line[: n // 2] + b"x\n", random.Random(1))
 
 
 def test_a_date_without_a_year_that_can_be() -> None:
     log = (
         b"Jan 05 10:00:00 99999999999999999999 step 1 loss 2.0\nJan 05 10:00:01 " + b"9" * 5000 + b" step 2 loss 2.0\n"
     )
-    read(log, random.Random(1))
+    assert_read(log, random.Random(1))
 
 
 def test_a_clock_that_stands_still_times_nothing() -> None:

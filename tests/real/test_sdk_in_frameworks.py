@@ -63,7 +63,7 @@ def run(job: ExecJob, sizes: list[int], steps: int) -> dict[int, float]:
     return losses(job)
 
 
-def compare(make: Make, framework: Framework, source: str, sizes: list[int], steps: int) -> None:
+def assert_same_losses(make: Make, framework: Framework, source: str, sizes: list[int], steps: int) -> None:
     """A run over `sizes` and one that stays at one rank print the same losses (32-bit floats, four decimals)."""
     still = run(make("still", framework, source), [1], steps)
     moved = run(make("moved", framework, source), sizes, steps)
@@ -79,7 +79,7 @@ def test_torch_distributed_data_parallel(exec_job: Make) -> None:
         words = ["--steps", "90", "--global-batch", "50", "--log-every-s", "0", "--sample-ms", "0.4"]
         sys.exit(torch_mlp.main(words + ["--max-micro-batch", "20", "--data", os.environ["DIGITS"]]))
     """
-    compare(exec_job, or_skip(frameworks.with_torch), source, [2, 1, 3], 90)
+    assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [2, 1, 3], 90)
 
 
 def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
@@ -104,7 +104,7 @@ def test_torch_scheduler_and_optimizer_come_back(exec_job: Make) -> None:
             scheduler.step()
             step.report(scheduler.get_last_lr()[0] + 1.0 - step.number / 100.0)
     """
-    compare(exec_job, or_skip(frameworks.with_torch), source, [1, 2], 60)
+    assert_same_losses(exec_job, or_skip(frameworks.with_torch), source, [1, 2], 60)
 
 
 def test_hugging_face_trainer(exec_job: Make) -> None:
@@ -218,7 +218,7 @@ JAX = """
 
 
 def test_jax(exec_job: Make) -> None:
-    compare(exec_job, or_skip(frameworks.with_jax), JAX.format(join=""), [2, 3, 1], 60)
+    assert_same_losses(exec_job, or_skip(frameworks.with_jax), JAX.format(join=""), [2, 3, 1], 60)
 
 
 def test_jax_ranks_join_one_runtime(exec_job: Make) -> None:

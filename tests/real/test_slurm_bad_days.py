@@ -59,7 +59,7 @@ def folder(driver: Driver, job: str) -> Path:
     return site(driver).shared()[0] / "horae/spool/jobs" / job
 
 
-def finishes_another_cycle(driver: Driver, job: str, epoch: int) -> None:
+def assert_finishes_another_cycle(driver: Driver, job: str, epoch: int) -> None:
     """The job, waiting now, can be started and stopped again and goes on where it was."""
     driver.start(job, driver.other(), epoch)
     driver.wait(job, JobState.RUNNING)
@@ -79,7 +79,7 @@ def test_without_slurmdbd_everything_goes_on(cluster: Driver) -> None:
     try:
         cluster.port.checkpoint_and_stop(job, 30.0)
         cluster.wait(job, JobState.STOPPED)
-        finishes_another_cycle(cluster, job, 2)
+        assert_finishes_another_cycle(cluster, job, 2)
     finally:
         site(cluster).lab.container("dbd").start()
     wait_for(
@@ -134,7 +134,7 @@ def test_without_munge_the_arbiter_says_so_and_recovers(cluster: Driver) -> None
     cluster.wait(job, JobState.RUNNING)
     cluster.port.checkpoint_and_stop(job, 30.0)
     cluster.wait(job, JobState.STOPPED)
-    finishes_another_cycle(cluster, job, 2)
+    assert_finishes_another_cycle(cluster, job, 2)
 
 
 # --- administrators ---------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def test_slurm_conf_loses_the_exit_code_under_us(lasting: Driver) -> None:
         cluster.wait(job, JobState.STOPPED)
         cluster.harness.restart_arbiter()
         assert any("RequeueExitHold" in note for note in cluster.port.capabilities().notes)
-        finishes_another_cycle(cluster, job, 2)
+        assert_finishes_another_cycle(cluster, job, 2)
         assert "ExitCode=0:0" in shown(cluster, job), "requeued by us after its word, it never failed"
-    finishes_another_cycle(cluster, job, 3)
+    assert_finishes_another_cycle(cluster, job, 3)
 
 
 def test_where_jobs_and_nodes_are_hidden_only_an_operator_may_act(lasting: Driver) -> None:
@@ -212,7 +212,7 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
     name = harness(cluster).partition
     site(cluster).run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
     other = cluster.submit("afterwards")
-    finishes_another_cycle(cluster, other, 1)
+    assert_finishes_another_cycle(cluster, other, 1)
 
 
 def test_a_managed_partition_goes_down_and_comes_back(cluster: Driver) -> None:
@@ -223,7 +223,7 @@ def test_a_managed_partition_goes_down_and_comes_back(cluster: Driver) -> None:
     cluster.until("blocked", lambda: cluster.job(job).blocked is not None)
     cluster.until("taken back", lambda: cluster.job(job).state is JobState.QUEUED)
     site(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=UP")
-    finishes_another_cycle(cluster, job, 2)
+    assert_finishes_another_cycle(cluster, job, 2)
 
 
 def test_dependents_do_not_take_a_stop_for_a_failure(cluster: Driver) -> None:
@@ -236,7 +236,7 @@ def test_dependents_do_not_take_a_stop_for_a_failure(cluster: Driver) -> None:
     cluster.wait_progress(job)
     cluster.port.checkpoint_and_stop(job, 30.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
-    finishes_another_cycle(cluster, job, 2)
+    assert_finishes_another_cycle(cluster, job, 2)
     assert f"afternotok:{number(job)}" in site(cluster).run("squeue", "-h", "-j", after, "-o", "%E")
     assert "Restarts=2" in shown(cluster, job)
 
@@ -368,8 +368,8 @@ def test_a_spool_that_cannot_be_written_starts_nothing_and_stops_what_runs(clust
             path.chmod(modes[path])
     cluster.wait(running, JobState.STOPPED)
     cluster.port.heartbeat()
-    finishes_another_cycle(cluster, queued, 1)
-    finishes_another_cycle(cluster, running, 2)
+    assert_finishes_another_cycle(cluster, queued, 1)
+    assert_finishes_another_cycle(cluster, running, 2)
 
 
 def test_a_job_that_ignores_us_ends_all_the_same_where_it_was_to_stay(cluster: Driver) -> None:

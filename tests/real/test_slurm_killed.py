@@ -90,7 +90,7 @@ class Story:
             process.wait()
             clear_partition(self.slurm, self.partition)
 
-    def check(self) -> None:
+    def assert_all_done_once(self) -> None:
         for name, job in self.jobs.items():
             shown = self.slurm.run("scontrol", "show", "job", job)
             assert re.search(r"JobState=(\w+)", shown)[1] == "COMPLETED", shown  # type: ignore[index]
@@ -102,18 +102,18 @@ class Story:
 
 
 @pytest.fixture
-def story(private_slurm: Private, tmp_path: Path) -> Callable[[list[str]], None]:  # noqa: F811
+def assert_survives(private_slurm: Private, tmp_path: Path) -> Callable[[list[str]], None]:  # noqa: F811
     def told(boundaries: list[str]) -> None:
         made = Story(private_slurm, tmp_path)
         made.play(boundaries)
-        made.check()
+        made.assert_all_done_once()
 
     return told
 
 
-def test_killed_around_the_stop_and_the_restart_of_one_resize(story: Callable[[list[str]], None]) -> None:
+def test_killed_around_the_stop_and_the_restart_of_one_resize(assert_survives: Callable[[list[str]], None]) -> None:
     """Three arbiters in a row, each dead at the next step of the same resize."""
-    story(["after stop:1", "before start:1", "after start:1"])
+    assert_survives(["after stop:1", "before start:1", "after start:1"])
 
 
 #: how often each is met at least in the story
@@ -125,5 +125,5 @@ MET = {"claim": 1, "start": 3, "stop": 1, "intent": 4, "outcome": 4, "decided": 
     "boundary",
     [f"{when} {what}:{n}" for what, times in MET.items() for n in range(1, times + 1) for when in ("before", "after")],
 )
-def test_killed_at_every_kind_of_boundary(story: Callable[[list[str]], None], boundary: str) -> None:
-    story([boundary])
+def test_killed_at_every_kind_of_boundary(assert_survives: Callable[[list[str]], None], boundary: str) -> None:
+    assert_survives([boundary])

@@ -165,13 +165,13 @@ ENDS = {"a": JobState.COMPLETED, "b": JobState.COMPLETED, "c": JobState.COMPLETE
 
 def play(site: MortalSite, story: Sequence[Deed] = STORY, *, patience_s: float = 400.0) -> None:
     """The story to its end; an arbiter that is killed has a successor, which the caller's request is made to again."""
-    start, todo = site.time.now, list(story)
-    while todo or any(record.live for record in site.core.ledger.jobs.values()):
+    start, deeds = site.time.now, list(story)
+    while deeds or any(record.live for record in site.core.ledger.jobs.values()):
         assert site.time.now - start < patience_s, [r for r in site.core.ledger.jobs.values() if r.live]
         try:
-            while todo and site.time.now - start >= todo[0][0]:
-                todo[0][2](site)
-                todo.pop(0)
+            while deeds and site.time.now - start >= deeds[0][0]:
+                deeds[0][2](site)
+                deeds.pop(0)
             site.driver.tick()
         except Kill:
             site.close()

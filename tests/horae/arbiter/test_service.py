@@ -142,5 +142,6 @@ def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path
         before = port.looks
         port.events += 1
         eventually(lambda: port.looks > before)
+        assert port.looks > before, "looked at although the tick is an hour away"
     finally:
         arbiter.stop()
