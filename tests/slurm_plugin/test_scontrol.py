@@ -17,8 +17,9 @@ from slurm_plugin.writes import release
 class Talk:
     """scontrol as it answers: each word that it does not know and each refusal on the error output."""
 
-    def __init__(self, refusals: dict[str, str], dies_at: str = "") -> None:
-        self._refusals, self._dies_at = refusals, dies_at
+    def __init__(self, refusals: dict[str, str], dies_at: str = "", late: bool = False) -> None:
+        """`late`: its error output comes after all of its output, as it may through docker exec or sshd."""
+        self._refusals, self._dies_at, self._late = refusals, dies_at, late
         self.heard: list[str] = []
         self._out = self._err = ""
         self.dead = self.closed = False
@@ -38,12 +39,11 @@ class Talk:
                 self._err += self._refusals.get(line, "")
 
     def receive(self, timeout_s: float) -> tuple[str, str]:
-        out, err = self._out[:7], self._err[:5]  # in small pieces, as a pipe may give them
-        self._out, self._err = self._out[7:], self._err[5:]
+        step = 0 if self._late and self._out else 5
+        out, err = self._out[:7], self._err[:step]  # in small pieces, as a pipe may give them
+        self._out, self._err = self._out[7:], self._err[step:]
         if not (out or err) and self.dead:
             raise TryLater("scontrol has ended")
-        if not out and err and timeout_s == 0.0:
-            err, self._err = err + self._err, ""
         return out, err
 
     def close(self) -> None:
@@ -82,6 +82,16 @@ def test_each_of_many_commands_has_its_own_error() -> None:
     assert kinds(answers) == ["NoneType", "Gone", "NoneType"]
     assert answers[1] is not None
     assert answers[1].text.startswith("starting 2")
+    assert client.ask("show config") == ""
+
+
+def test_an_error_that_comes_late_is_not_taken_for_the_next_commands() -> None:
+    gone = "slurm_update error: Invalid job id specified\n"
+    client = CommandClient(Script(Talk({"release 2": gone, "show job 2": gone}, late=True)))
+    assert kinds(client.write_each([(release(job), "starting") for job in "123"])) == ["NoneType", "Gone", "NoneType"]
+    assert kinds(client.write_each([(release(job), "starting") for job in "13"])) == ["NoneType"] * 2
+    with pytest.raises(Gone):
+        client.ask("show job 2")
     assert client.ask("show config") == ""
 
 
