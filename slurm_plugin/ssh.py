@@ -21,7 +21,7 @@ import paramiko
 
 from horae.port import FixConfiguration, TryLater
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Completed, Conversation, Files, not_theirs
+from slurm_plugin.transport import Completed, Conversation, Decoders, Files, not_theirs
 
 _CONNECT_S = 30.0
 T = TypeVar("T")
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 class SshConversation:
     def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
+        self._channel, self._decoders = channel, Decoders()
 
     def send(self, text: str) -> None:
         try:
@@ -45,7 +45,7 @@ class SshConversation:
             out = self._channel.recv(65536) if self._channel.recv_ready() else b""
             err = self._channel.recv_stderr(65536) if self._channel.recv_stderr_ready() else b""
             if out or err:
-                return out.decode(errors="replace"), err.decode(errors="replace")
+                return self._decoders.text(0, out), self._decoders.text(1, err)
             if ended:
                 raise TryLater("scontrol over SSH has ended")
             if time.monotonic() >= deadline:

@@ -7,6 +7,7 @@ import pytest
 from horae.port import TryLater
 from slurm_plugin.options import Options
 from slurm_plugin.ssh import SshConversation, SshTransport
+from slurm_plugin.transport import LocalTransport
 
 
 class Channel:
@@ -69,3 +70,28 @@ def test_last_words_are_heard_also_when_the_exit_status_came_before_them() -> No
     assert talk.receive(5.0) == ("why\n", "")
     with pytest.raises(TryLater, match="ended"):
         talk.receive(5.0)
+
+
+class Dribble(Channel):
+    """Gives one byte a read."""
+
+    def recv(self, size: int) -> bytes:
+        return super().recv(1)
+
+
+def test_a_character_that_is_split_between_two_reads_stays_whole() -> None:
+    talk = SshConversation(Dribble("é\n".encode(), looks=0))  # type: ignore[arg-type]
+    assert "".join(talk.receive(5.0)[0] for _ in range(3)) == "é\n"
+
+
+def test_also_where_the_command_runs_here() -> None:
+    words = r"printf '\303'; read -r _; printf '\251\n'; read -r _"
+    talk = LocalTransport().open(["sh", "-c", words])
+    try:
+        said = talk.receive(30.0)[0]
+        talk.send("\n")
+        while "\n" not in said:
+            said += talk.receive(30.0)[0]
+    finally:
+        talk.close()
+    assert said == "é\n"
