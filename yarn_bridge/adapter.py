@@ -206,7 +206,6 @@ class YarnCluster:
             ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
-                self._do(seen, Action(Verb.GATE))
                 self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
@@ -378,12 +377,8 @@ class YarnCluster:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         self._put(seen, asked)
-        self._do(seen, Action(Verb.GATE))
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
-        if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):
-            self._do(seen, Action(Verb.GATE))  # a kill between record and gate: the same again does no harm
-        seen.fresh = False
         facts = self._facts(seen, app, lost)
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
@@ -392,13 +387,19 @@ class YarnCluster:
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
-        if record is not seen.record:
-            if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
-                newest = self.files.newest(spec, record.owner)
-                record = replace(record, checkpoint=newest or record.checkpoint)
-            self._put(seen, record)
-        for action in step.actions:
-            self._do(seen, action)
+        if record.outcome is JobState.LOST and record.phase is Phase.CLEARING and record is not seen.record:
+            newest = self.files.newest(spec, record.owner)
+            record = replace(record, checkpoint=newest or record.checkpoint)
+        # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
+        acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
+        try:
+            if not acts_first and record is not seen.record:
+                self._put(seen, record)
+            for action in step.actions:
+                self._hands.do(record, spec, action, seen.application)
+        finally:
+            if acts_first:
+                self._put(seen, record)
         if facts.unreadable:
             raise TryLater(facts.unreadable)
 

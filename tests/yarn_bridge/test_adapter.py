@@ -255,7 +255,6 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     gate = site.gate()
     assert (gate["state"], gate["epoch"], gate["port"]) == ("open", 1, 21000)
     assert [each["name"] for each in gate["members"]] == first
-    assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
     flexes = site.calls["flex"]
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
@@ -421,6 +420,27 @@ def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: i
     assert len(site.yarn.services) == 1
 
 
+@pytest.mark.parametrize("writes", range(3))
+def test_an_arbiter_killed_at_any_write_of_a_resize_goes_on(site: Site, writes: int) -> None:
+    """Once all have left: YARN is told first, then the record is written."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    first = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    site.acknowledge(first, 1, "stopped", 86, step=7.0)
+    site.hdfs.writes_left = writes
+    site.port.observe()
+    site.hdfs.writes_left = None
+    site.port = site.connect()
+    assert (site.look().state, len(instances(next(iter(site.yarn.services.values()))))) == (JobState.STARTING, 2)
+    second = site.register()
+    seen = site.look()
+    assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.RUNNING, 2, 7.0)
+    assert second[0] == first[0], "the survivor keeps its container"
+
+
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
     """Started anew, it knows a node only when that has come back."""
     site.port.submit("job", SPEC)
@@ -452,7 +472,7 @@ def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.hdfs.write("/hdfs/jobs/.claim", b"another\n")
     seen = site.port.observe()
     assert (seen.claim, seen.jobs[0].state) == ("another", JobState.STARTING)
-    assert "/hdfs/jobs/job/gate" not in site.hdfs.files
+    assert site.gate()["state"] == "stop"
 
 
 def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
@@ -471,7 +491,7 @@ def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
 
 def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
     site.port.submit("job", SPEC)
-    site.hdfs.write("/hdfs/jobs/stray/record.json", b"not a record")
+    site.hdfs.write("/hdfs/jobs/stray/gate", b"not a record")
     seen = site.port.observe()
     assert [job.id for job in seen.jobs] == ["job"]
     assert any("stray" in note for note in seen.notes)
