@@ -28,8 +28,9 @@ from yarn_bridge.options import parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)
-#: what test runs that were killed left behind
-_FOLDERS = re.compile(rb"(/[^\0=,:]*/pytest-[^\0=,:]*/hadoop[^/\0]*)/")
+#: What test runs that were killed left behind. A shell's line (`... 1>/FOLDER/stdout 2>/FOLDER/stderr`) holds a folder
+#: too: read as one long name, it would be of a lab that is gone, and a living lab's container would be killed.
+FOLDERS = re.compile(rb"(/[^\0=,:;<>&|'\"\s]*/pytest-[^\0=,:;<>&|'\"\s]*/hadoop[^/\0\s]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
 
@@ -44,7 +45,7 @@ def cluster_of(
     made = config.stash.setdefault(_CLUSTERS, {})
     name = " ".join([release, *sorted(f"{key}={value}" for key, value in settings.items())])
     if name not in made:
-        processes.reap_orphans(_FOLDERS)
+        processes.reap_orphans(FOLDERS)
         lab = PrivateHadoop(folders.mktemp(f"hadoop{release.replace('.', '')}-"), default_folder() / "hadoop")
         config.add_cleanup(lab.down)
         try:

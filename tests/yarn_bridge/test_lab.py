@@ -16,6 +16,7 @@ import yaml
 from horae.lab import LabRequest, parse_gpus
 from horae.lab.docked import DockedLab
 from horae.local.gpus import nodes_from
+from tests.real.hadoop import FOLDERS
 from yarn_bridge.lab import fetch, roles, settings
 from yarn_bridge.lab.jars import local_framework
 
@@ -133,3 +134,21 @@ def test_labs_of_two_kinds_may_have_one_name(tmp_path: Path) -> None:
         ContainerHadoop("lab", tmp_path, lambda text: None, tmp_path),
     ]
     assert len({lab.mark for lab in labs}) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/bin/bash\0-c\0/bin/bash ExecScript.sh 1>{lab}/data/n1/logs/a/c/stdout 2>{lab}/data/n1/logs/a/c/stderr \0",
+        "/bin/bash\0-c\0/usr/bin/java -Xmx9m App --placement_spec aX/b 1>{lab}/data/n1/logs/a/c/AppMaster.stdout\0",
+        "/usr/bin/java\0--add-opens=java.base/java.lang=ALL-UNNAMED\0-Djdk.net.hosts.file={lab}/hosts\0",
+        "/usr/bin/python3\0{lab}/data/n1/local/c/horae.pyz\0--member\0c\0",
+        "/usr/bin/sleep\0LOCAL_DIRS={lab}/data/n1/local/a,{lab}/data/n2/local/a\0",
+    ],
+)
+def test_what_runs_in_a_private_lab_is_of_its_folder_and_no_other(words: str) -> None:
+    """A living lab's container that is taken for one of a lab that is gone is killed by the next test run beside it."""
+    lab = "/tmp/pytest-of-somebody/pytest-5/hadoop342-0"
+    found = FOLDERS.search(words.format(lab=lab).encode())
+    assert found is not None
+    assert found[1].decode() == lab
