@@ -90,7 +90,7 @@ def test_a_change_in_the_same_tick_is_seen_by_a_reader_that_was_held_up(
     folder.write_state({**DONE, "state": "stopped"})
 
     def changes() -> None:
-        stamp = os.stat(folder.path).st_mtime_ns
+        stamp = Path(folder.path).stat().st_mtime_ns
         folder.write_state(DONE)
         os.utime(folder.path, ns=(stamp, stamp))  # the same tick of the clock
         time.sleep(0.2)  # held up
