@@ -382,7 +382,8 @@ class YarnCluster:
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
         if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):
-            self._do(seen, Action(Verb.GATE))  # a kill between record and gate: the same again does no harm
+            # A kill, or trouble in HDFS, between record and gate: the same again does no harm.
+            self._do(seen, Action(Verb.GATE))
         seen.fresh = False
         facts = self._facts(seen, app, lost)
         spec = seen.spec
@@ -408,4 +409,8 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
+        if action.verb is Verb.GATE:
+            seen.fresh = True  # until it is written: the next round tries again
         self._hands.do(seen.record, seen.spec, action, seen.application)
+        if action.verb is Verb.GATE:
+            seen.fresh = False

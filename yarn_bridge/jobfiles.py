@@ -26,7 +26,7 @@ class Seen:
     spec: JobSpec
     stamp: float
     unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
-    fresh: bool = True  #: its gate was not written by this process yet
+    fresh: bool = True  #: its gate was not written by this process yet, or not since its record says so
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last

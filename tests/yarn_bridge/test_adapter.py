@@ -382,18 +382,20 @@ def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
     assert site.look().state is JobState.RUNNING
 
 
+@pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.parametrize("verb", ["start", "stop"])
 @pytest.mark.parametrize("writes", range(5))
-def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: int) -> None:
-    """After so many writes to HDFS the next one fails, and the arbiter dies with it; another one takes over."""
+def test_an_arbiter_that_fails_at_any_write_goes_on(site: Site, verb: str, writes: int, dies: bool) -> None:
+    """After so many writes to HDFS the next ones fail: the arbiter dies with it and another takes over, or it lives."""
 
-    def dying(action: Callable[[], None]) -> None:
+    def failing(action: Callable[[], None]) -> None:
         site.hdfs.writes_left = writes
         with suppress(PortError):
             action()
             site.look()
         site.hdfs.writes_left = None
-        site.port = site.connect()
+        if dies:
+            site.port = site.connect()
         site.look()
         action()  # as the arbiter's own plan does, which sees no effect or asks again
 
@@ -405,20 +407,39 @@ def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: i
 
     site.port.submit("job", SPEC)
     if verb == "start":
-        dying(start)
+        failing(start)
     else:
         start()
     site.look()
     names = site.register()
     assert site.look().state is JobState.RUNNING
     if verb == "stop":
-        dying(stop)
+        failing(stop)
     else:
         stop()
+    assert site.look().state is JobState.STOPPING
+    assert site.gate()["state"] == "stop", "its workers are told"
     site.acknowledge(names, 1, "stopped", 86, step=7.0)
     seen = site.look()
     assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.STOPPED, 1, 7.0)
     assert len(site.yarn.services) == 1
+
+
+@pytest.mark.parametrize("writes", range(3))
+def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site, writes: int) -> None:
+    """The record is written, and perhaps the fence; then HDFS refuses."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    site.hdfs.writes_left = writes
+    for _ in range(3):
+        site.now_s += 3.0
+        assert "job: HDFS is in safe mode" in site.port.observe().notes
+    site.hdfs.writes_left = None
+    assert site.look().state is JobState.RUNNING
+    assert site.gate()["state"] == "open"
+    assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
