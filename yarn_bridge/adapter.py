@@ -265,8 +265,8 @@ class YarnCluster:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
-                seen.stamp, seen.unsettled = entry.modified_s, 2
                 self.files.reread(seen)
+                seen.stamp, seen.unsettled = entry.modified_s, 2
             jobs[name] = seen
         self._jobs = jobs
         return [why for name, (_, why) in self._bad.items() if name in entries]
@@ -275,9 +275,9 @@ class YarnCluster:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unsettled > 0:
-            seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+            seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)

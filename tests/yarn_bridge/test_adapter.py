@@ -36,6 +36,7 @@ class MemoryHdfs:
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
         self.writes_left: int | None = None  #: so many writes succeed
+        self.hidden = ""  #: no DataNode has the files whose paths hold this
         self.mode = "644"
 
     def as_user(self, owner: str) -> MemoryHdfs:
@@ -57,6 +58,8 @@ class MemoryHdfs:
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         self._call("read")
+        if self.hidden and self.hidden in path:
+            raise TryLater(f"reading {path} in HDFS: no DataNode answers")
         data = self.files.get(path)
         return None if data is None else data[offset : None if limit is None else offset + limit]
 
@@ -440,6 +443,37 @@ def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site, writes: int
     assert site.look().state is JobState.RUNNING
     assert site.gate()["state"] == "open"
     assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
+
+
+def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
+    """Its folder changed once, and for some rounds what changed could not be read."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.hdfs.hidden = "/acks/"
+    site.acknowledge(names, 1, "completed", 0, step=7.0)
+    for _ in range(4):
+        site.now_s += 3.0
+        assert any("no DataNode answers" in note for note in site.port.observe().notes)
+    site.hdfs.hidden = ""
+    assert site.look().state is JobState.COMPLETED
+
+
+def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> None:
+    """As one sees it who has not the claim."""
+    site.port.submit("job", SPEC)
+    other = site.connect()
+    site.port.observe()
+    other.observe()
+    other.start("job", {"n1": 1}, 1)
+    site.hdfs.hidden = "/record.json"
+    with pytest.raises(TryLater):
+        site.port.observe()
+    site.hdfs.hidden = ""
+    (seen,) = site.port.observe().jobs
+    assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
 
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
