@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import (
@@ -206,8 +207,9 @@ class YarnCluster:
             ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
-                self._do(seen, Action(Verb.GATE))
-                self._do(seen, Action(Verb.DESTROY))
+                with suppress(TryLater):  # the record says what is wanted: the next round sees to it
+                    self._do(seen, Action(Verb.GATE))
+                    self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
         with self._lock:
@@ -378,7 +380,8 @@ class YarnCluster:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         self._put(seen, asked)
-        self._do(seen, Action(Verb.GATE))
+        with suppress(TryLater):  # as above: who asks has been heard
+            self._do(seen, Action(Verb.GATE))
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
         if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):

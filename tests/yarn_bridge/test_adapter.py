@@ -445,6 +445,17 @@ def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site, writes: int
     assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_cancelled_job_whose_application_master_does_not_answer_ends(site: Site, away: bool) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.yarn.away = away
+    site.port.cancel("job")
+    assert site.look().state is JobState.CANCELLED
+    assert site.yarn.services == {}
+
+
 def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
     """Its folder changed once, and for some rounds what changed could not be read."""
     site.port.submit("job", SPEC)
