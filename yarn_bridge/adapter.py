@@ -397,7 +397,9 @@ class YarnCluster:
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
         if record is not seen.record:
-            if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
+            # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
+            if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self.files.newest(spec, record.owner)
                 record = replace(record, checkpoint=newest or record.checkpoint)
             self._put(seen, record)

@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horae.elastic import checkpoints
+from horae.elastic.stores import FolderStore
 from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -454,6 +457,41 @@ def test_a_cancelled_job_whose_application_master_does_not_answer_ends(site: Sit
     site.port.cancel("job")
     assert site.look().state is JobState.CANCELLED
     assert site.yarn.services == {}
+
+
+@pytest.mark.parametrize("end", ["lost", "killed"])
+def test_what_a_rank_saves_while_its_job_is_cleared_is_seen(site: Site, tmp_path: Path, end: str) -> None:
+    def saved(step: int) -> None:
+        checkpoints.write(FolderStore(str(tmp_path)), step, 1, {}, lambda folder: None, lambda: None)
+
+    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path)))
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    site.look()
+    site.register()
+    site.look()
+    saved(20)
+    if end == "lost":
+        site.yarn.down = "n1"
+    else:
+        site.port.checkpoint_and_stop("job", 5.0)
+        site.now_s += 30.0
+    assert site.port.observe().jobs[0].native == "clearing"
+    saved(25)
+    seen = site.look()
+    assert seen.state is (JobState.LOST if end == "lost" else JobState.STOPPED)
+    assert seen.checkpoint.step == 25.0
+
+
+def test_a_checkpoint_folder_that_the_bridge_cannot_read_hinders_nobody(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path / "file")))
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    site.look()
+    site.yarn.down = "n1"
+    seen = site.look()
+    assert (seen.state, seen.checkpoint) == (JobState.LOST, None)
 
 
 def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
