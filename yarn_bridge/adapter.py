@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import (
@@ -206,7 +207,8 @@ class YarnCluster:
             ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
-                self._do(seen, Action(Verb.DESTROY))
+                with suppress(TryLater):  # the record says what is wanted: the next round sees to it
+                    self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
         with self._lock:
@@ -264,8 +266,8 @@ class YarnCluster:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
-                seen.stamp, seen.unsettled = entry.modified_s, 2
                 self.files.reread(seen)
+                seen.stamp, seen.unsettled = entry.modified_s, 2
             jobs[name] = seen
         self._jobs = jobs
         return [why for name, (_, why) in self._bad.items() if name in entries]
@@ -274,9 +276,9 @@ class YarnCluster:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unsettled > 0:
-            seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+            seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
@@ -387,9 +389,12 @@ class YarnCluster:
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
-        if record.outcome is JobState.LOST and record.phase is Phase.CLEARING and record is not seen.record:
-            newest = self.files.newest(spec, record.owner)
-            record = replace(record, checkpoint=newest or record.checkpoint)
+        if record is not seen.record:
+            # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
+            if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
+                newest = self.files.newest(spec, record.owner)
+                record = replace(record, checkpoint=newest or record.checkpoint)
         # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
         acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
         try:

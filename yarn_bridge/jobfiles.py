@@ -201,7 +201,10 @@ class JobFiles:
             store = FolderStore(url)
         else:
             return None
-        found = newest_mark(store)
+        try:
+            found = newest_mark(store)
+        except OSError:  # a folder of the user's that is not for the bridge to read
+            return None
         return None if found is None else (found[0].epoch, float(found[0].step), found[1])
 
 
