@@ -183,7 +183,7 @@ class Driver:
         return job
 
     def start(self, job: JobId, allocation: Allocation, epoch: int = 1) -> None:
-        """Start as the arbiter does: after the mandatory gap, and again while the cluster says `TryLater`."""
+        """Start as the arbiter does: after the mandatory gap; and after another look where it says `TryLater`."""
         gap = self.port.capabilities().restart_gap_s
         if self._stopped_at is not None and gap:
             time.sleep(max(0.0, self._stopped_at + gap - time.monotonic()))
@@ -200,7 +200,7 @@ class Driver:
                 if time.monotonic() > deadline:
                     raise
                 self.harness.pause()
-                self.observe()
+                self.observe()  # GPUs that came free since the last look are seen by the next one
         self.asked(job, allocation, epoch)
 
     def asked(self, job: JobId, allocation: Allocation, epoch: int) -> None:
