@@ -41,8 +41,9 @@ _NODE = re.compile(
     r"^(ReqNodeNotAvail|NodeDown|BadConstraints|ReservationDeleted|Reservation|PartitionDown|PartitionInactive)"
 )
 _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
-#: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it.
-_SETTLES_S = 2.0
+#: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it:
+#: some seconds where slurmctld's host is busy, and a job once told as failed is never started again.
+_SETTLES_S = 10.0
 _RESCUES = 4
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do

@@ -569,14 +569,16 @@ def test_nothing_starts_on_a_lost_node(cluster: Driver) -> None:
     job, where = cluster.submit("homeless"), cluster.one()
     (name,) = where
     cluster.harness.lose_node(name)
-    cluster.until("the node is down", lambda: cluster.node(name).health is Health.DOWN)
     try:
-        cluster.port.start(job, where, 1)
-    except TryLater:
-        assert cluster.job(job).state is JobState.QUEUED
-    else:
-        assert _refused_or_blocked(cluster, job) is not None
-    cluster.harness.restore_node(name)
+        cluster.until("the node is down", lambda: cluster.node(name).health is Health.DOWN)
+        try:
+            cluster.port.start(job, where, 1)
+        except TryLater:
+            assert cluster.job(job).state is JobState.QUEUED
+        else:
+            assert _refused_or_blocked(cluster, job) is not None
+    finally:
+        cluster.harness.restore_node(name)
 
 
 # --- handing back -----------------------------------------------------------------------------------------

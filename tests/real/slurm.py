@@ -88,12 +88,13 @@ class Private:
 
     def lose_node(self, name: str) -> None:
         self.lab.lose_node(name)
-        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        _tell_lost(self, name)
 
     def restore_node(self, name: str) -> None:
         before = _slurmd_start(self, name)
         self.lab.start_node(name)
         wait_for("slurmd registers", lambda: _slurmd_start(self, name) not in {before, "None", ""})
+        self.run("scontrol", "update", f"nodename={name}", "state=resume")
 
     def tool(self) -> str:
         return str(self.lab.folder / "horae/bin/horae-exec")
@@ -127,7 +128,7 @@ class Containers:
     def lose_node(self, name: str) -> None:
         # Told first: with the container gone its name does not resolve either, scontrol hangs over it and the update
         # is lost. What runs there dies with the container a moment later.
-        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        _tell_lost(self, name)
         container = self.lab.container(name)
         container.kill()
         container.wait(timeout=60)
@@ -136,6 +137,7 @@ class Containers:
         before = _slurmd_start(self, name)
         self.lab.container(name).start()
         wait_for("slurmd registers", lambda: _slurmd_start(self, name) not in {before, "None", ""})
+        self.run("scontrol", "update", f"nodename={name}", "state=resume")
 
     def tool(self) -> str:
         return "/shared/horae/bin/horae-exec"
@@ -148,6 +150,13 @@ class Containers:
 
     def down(self) -> None:
         self.lab.down()
+
+
+def _tell_lost(cluster: RealSlurm, name: str) -> None:
+    """Drained too: a last registration of the dead slurmd, which a busy slurmctld reads after this, would bring a node
+    that is only down back to service."""
+    for state in ("drain", "down"):
+        cluster.run("scontrol", "update", f"nodename={name}", f"state={state}", "reason=test")
 
 
 def _slurmd_start(cluster: RealSlurm, name: str) -> str:

@@ -71,8 +71,8 @@ ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "st
             "requeuehold",
         ),
         # asked, gone, and its exit code not put down yet
-        ({**ENDED, "end_s": NOW - 1}, Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)), "stopping", ""),
-        ({**ENDED, "end_s": NOW - 3}, Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)), "failed", ""),
+        ({**ENDED, "end_s": NOW - 6}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 9, 0)), "stopping", ""),
+        ({**ENDED, "end_s": NOW - 11}, Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)), "failed", ""),
         ({**ENDED, "state": "NODE_FAIL"}, Memo("7.abc", (RAN,)), "starting", "requeuehold"),
         ({**ENDED, "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopping", ""),
         ({**ENDED, "state": "CANCELLED"}, Memo("7.abc", (RAN,)), "cancelled", ""),
