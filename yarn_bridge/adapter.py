@@ -208,7 +208,6 @@ class YarnCluster:
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
                 with suppress(TryLater):  # the record says what is wanted: the next round sees to it
-                    self._do(seen, Action(Verb.GATE))
                     self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
@@ -380,14 +379,8 @@ class YarnCluster:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         self._put(seen, asked)
-        with suppress(TryLater):  # as above: who asks has been heard
-            self._do(seen, Action(Verb.GATE))
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
-        if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):
-            # A kill, or trouble in HDFS, between record and gate: the same again does no harm.
-            self._do(seen, Action(Verb.GATE))
-        seen.fresh = False
         facts = self._facts(seen, app, lost)
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
@@ -402,9 +395,16 @@ class YarnCluster:
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self.files.newest(spec, record.owner)
                 record = replace(record, checkpoint=newest or record.checkpoint)
-            self._put(seen, record)
-        for action in step.actions:
-            self._do(seen, action)
+        # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
+        acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
+        try:
+            if not acts_first and record is not seen.record:
+                self._put(seen, record)
+            for action in step.actions:
+                self._hands.do(record, spec, action, seen.application)
+        finally:
+            if acts_first:
+                self._put(seen, record)
         if facts.unreadable:
             raise TryLater(facts.unreadable)
 
@@ -414,8 +414,4 @@ class YarnCluster:
         seen.record, seen.unsettled = record, 2
 
     def _do(self, seen: Seen, action: Action) -> None:
-        if action.verb is Verb.GATE:
-            seen.fresh = True  # until it is written: the next round tries again
         self._hands.do(seen.record, seen.spec, action, seen.application)
-        if action.verb is Verb.GATE:
-            seen.fresh = False

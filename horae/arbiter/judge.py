@@ -30,6 +30,10 @@ Decide = Callable[[Snapshot, str, Mapping[str, Any], int, Seconds], Decision]
 DECIDE = "policy.decide:decide"
 #: What a policy may take beyond the time limit that it is told, for building its answer.
 SLACK_S = 2.0
+#: What its process may take to start, imports and all, before the time limit begins to count.
+START_S = 60.0
+#: The process's first word.
+READY = b"ready\n"
 _LENGTH = struct.Struct("!Q")
 
 
@@ -102,9 +106,9 @@ class Worker:
 
     def ask(self, question: Question) -> Answer:
         started = time.monotonic()
-        deadline = started + question.limit_s + SLACK_S
         try:
             process = self._running()
+            deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
             found, why_not = pickle.loads(_read(process.stdout.fileno(), deadline))
@@ -116,7 +120,8 @@ class Worker:
                 time.monotonic() - started,
             )
         except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
-            code = self._process.poll() if self._process is not None else None
+            process_ = self._process  # `close` may come from another thread
+            code = process_.poll() if process_ is not None else None
             self.close()
             ended = f"its process ended with code {code}" if code is not None else f"{type(error).__name__}: {error}"
             return Answer(None, f"policy {question.policy} gave no answer: {ended}", time.monotonic() - started)
@@ -132,6 +137,11 @@ class Worker:
                 env=environment,
                 start_new_session=True,  # Ctrl-C at a terminal is the arbiter's to handle
             )
+            assert self._process.stdout is not None
+            try:
+                _exactly(self._process.stdout.fileno(), len(READY), time.monotonic() + START_S)
+            except TimeoutError:
+                raise ChildProcessError(f"it did not start within {START_S:g} s") from None
         return self._process
 
     def close(self) -> None:

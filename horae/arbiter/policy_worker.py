@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 
-from horae.arbiter.judge import Decide, asked, packed
+from horae.arbiter.judge import READY, Decide, asked, packed
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,6 +30,8 @@ def main() -> None:
     module, _, name = target.partition(":")
     decide: Decide = getattr(importlib.import_module(module), name)
     with os.fdopen(answers, "wb") as out:
+        out.write(READY)
+        out.flush()
         while head := questions.read(8):
             question = pickle.loads(questions.read(int.from_bytes(head, "big")))
             reply = asked(decide, question)

@@ -111,7 +111,7 @@ class Arbiter:
             "judge": queue.SimpleQueue(),
         }
         self._threads: list[threading.Thread] = []
-        self._stopping = threading.Event()
+        self._stopping, self._closed = threading.Event(), threading.Event()  #: asked to end; nobody reads the mail
         self.ready, self.over = threading.Event(), threading.Event()  #: looked once; will do nothing more
 
     def _spec_of(self, job: JobId) -> JobSpec | None:
@@ -141,26 +141,27 @@ class Arbiter:
             tasks.put(None)
         self._judge.close()
         for thread in self._threads:
-            thread.join(timeout_s)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._refuse(self._mail.get_nowait())
+            # The core waits for nobody but the disk, and the journal is its own as long as it is there.
+            thread.join(None if thread.name == "horae-core" else timeout_s)
+        self._closed.set()
+        self._refuse_mail()
         self._hands.close()
         self._journal.close()
         self.over.set()
 
     def run(self) -> int:
         """Serve in the foreground until SIGTERM or SIGINT. 0: stopped; 1: another arbiter has the cluster."""
-        asked = threading.Event()
+        # Not an Event: the handler runs in the thread that waits, perhaps while that holds the event's lock.
+        asked: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            asked.set()
+        def stop(number: int, _frame: FrameType | None) -> None:
+            asked.put(number)
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         beat_s, told_ready = watchdog_s(), False
         try:
             self.start()
-            while not asked.wait(min(beat_s or 1.0, 1.0)) and not self.over.is_set():
+            while not _came(asked, min(beat_s or 1.0, 1.0)) and not self.over.is_set():
                 if not told_ready and self.ready.is_set():
                     told_ready = notify("READY=1", f"STATUS={self._core.capabilities.cluster}") or True
                 if beat_s is not None and self._alive():
@@ -175,7 +176,10 @@ class Arbiter:
 
     def _alive(self) -> bool:
         """Whether the core takes its mail."""
-        return bool(self._ask(lambda: True, timeout_s=5.0))
+        try:
+            return self._ask(lambda: True, timeout_s=5.0)
+        except TryLater:  # a disk may hold it up for longer: the watchdog's patience is the site's to say
+            return False
 
     # --- the core's thread --------------------------------------------------------------------------------
 
@@ -185,7 +189,7 @@ class Arbiter:
             for message in self._mail_batch():
                 match message:
                     case None:
-                        return
+                        continue  # the loop is over; who asked behind it still gets an answer
                     case list():
                         self._guarded(partial(self._submit, message), None)
                     case _Call(what, answer):
@@ -309,14 +313,19 @@ class Arbiter:
         if self._stopping.is_set() or not self._threads:
             raise TryLater("the arbiter is not running")
         self._mail.put(message)
+        if self._closed.is_set():  # it came after the last look into the mailbox
+            self._refuse_mail()
         try:
             return answer.result(timeout_s)
         except TimeoutError:
             raise TryLater(f"the arbiter did not answer within {timeout_s:g} s") from None
 
-    def _refuse(self, message: _Submit | _Call | None) -> None:
-        if message is not None and message.answer is not None:
-            message.answer.set_exception(TryLater("the arbiter is stopping"))
+    def _refuse_mail(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = self._mail.get_nowait()
+                if message is not None and message.answer is not None:
+                    message.answer.set_exception(TryLater("the arbiter is stopping"))
 
     def submit(self, spec: JobSpec, caller: Caller) -> JobId:
         """Acknowledged means journaled. Raises BadInput, NotAllowed, Never, JournalStopped, TryLater."""
@@ -440,3 +449,12 @@ class Arbiter:
         if record is None:
             raise NoSuchJob(job)
         return record
+
+
+def _came(asked: queue.SimpleQueue[int], within_s: Seconds) -> bool:
+    """Whether a signal to stop has come."""
+    try:
+        asked.get(timeout=within_s)
+    except queue.Empty:
+        return False
+    return True

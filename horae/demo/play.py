@@ -97,7 +97,7 @@ class Play:
         """Stop playing, and make the account. Raises what went wrong on the way."""
         self.asked.set()
         if self._thread is not None:
-            self._thread.join(10)
+            self._thread.join()  # each of its calls has a time-out; its record is read below
         if self.failure is not None:
             raise self.failure
         self._look()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from horae.api.client import Client
@@ -27,7 +27,7 @@ PROFILE_S = 1.0
 #: Under policies that lease GPUs.
 LEASE_S = 10.0
 #: How long cancelled jobs have to be gone before the stage is taken down around them.
-LEAVE_S = 20.0
+LEAVE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,21 @@ class Stage:
     client: Client
     keep: bool
     _closing: Lock = field(default_factory=Lock)
+    _closed: Event = field(default_factory=Event)
 
     def close(self) -> None:
-        """End every job, wait until its processes are gone, stop the arbiter, take the folder away. Once is enough."""
-        if not self._closing.acquire(blocking=False):
-            return
-        try:
-            _clear(self.client)
-            self.service.stop()
-        finally:
-            if not self.keep:
-                shutil.rmtree(self.folder, ignore_errors=True)
+        """End every job, wait until its processes are gone, stop the arbiter, take the folder away. Once is enough:
+        who comes second returns when it is done."""
+        with self._closing:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            try:
+                _clear(self.client)
+            finally:
+                self.service.stop()
+                if not self.keep:
+                    shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def checkpoints(self) -> Path:
@@ -127,7 +131,7 @@ def gpus(nodes: str) -> int:
         raise BadInput(error.message, field="--nodes", value=nodes, remedy=error.remedy) from error
 
 
-def wait_ready(client: Client, patience_s: Seconds = 20.0) -> None:
+def wait_ready(client: Client, patience_s: Seconds = 90.0) -> None:
     """Until the arbiter has looked at its cluster."""
     deadline = time.monotonic() + patience_s
     while not client.status()["nodes"]:

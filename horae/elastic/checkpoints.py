@@ -83,12 +83,17 @@ def manifest(store: Store, name: str) -> Dict[str, Any]:
 
 def newest_mark(store: Store) -> Optional[Tuple[Mark, float]]:
     """The newest checkpoint that looks complete (manifest and sizes), and when it was written."""
-    for mark in marks(store):
-        try:
-            return mark, float(manifest(store, mark.name).get("time_s", 0.0))
-        except Damaged:
-            continue
-    return None
+    listed: Optional[List[Mark]] = None
+    while True:
+        # A job that writes meanwhile also removes what was listed: none is only believed of a list that still holds.
+        before, listed = listed, marks(store)
+        if not listed or listed == before:
+            return None
+        for mark in listed:
+            try:
+                return mark, float(manifest(store, mark.name).get("time_s", 0.0))
+            except Damaged:
+                continue
 
 
 def verify_files(folder: str, account: Dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from horae.local.keeping import Keeper, leftovers
 from horae.local.launch import Launcher
 from horae.local.logs import LogReader
 from horae.local.options import LocalOptions
-from horae.local.records import REASON_FILE, RELEASED_FILE, Record, Records
+from horae.local.records import REASON_FILE, RELEASED_FILE, Record, Records, read
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -283,6 +283,10 @@ class LocalCluster:
         if lock is None:
             return record
         try:
+            # Under the lock once more: it may have ended in order, or another arbiter have seen to it, since the look.
+            record = read(record.id, record.folder.path, record)
+            if record.final:
+                return record
             kill_marked(protocol.ENV_JOB_DIR, record.folder.path)
             state = {
                 **record.state,

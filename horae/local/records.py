@@ -152,9 +152,10 @@ class Records:
             record = read(job, str(path), known)
         if record.final and not record.lives:
             return record
-        # The lock first, the files after it: what a dying supervisor wrote last is then not missed.
+        # The lock first, the files after it: what a dying supervisor wrote last is then not missed. Also when it was
+        # not known to live: it may have come and gone since the last look.
         lives = record.folder.lives()
-        if record.lives and not lives:
+        if not lives:
             record = read(job, str(path), record)
         return replace(record, lives=lives)
 
@@ -162,6 +163,7 @@ class Records:
 def read(job: JobId, path: str, known: Record | None) -> Record:
     """Everything but whether the supervisor lives. A specification never changes, so it is read once."""
     folder = JobFolder(path)
+    begun_ns = time.time_ns()  # before anything is read: a reader may be held up for longer than a tick
     stamp = os.stat(path, follow_symlinks=False).st_mtime_ns
     spec, submitted, trouble = (known.spec, known.submitted_s, known.trouble) if known else (None, 0.0, "")
     if spec is None:
@@ -179,7 +181,7 @@ def read(job: JobId, path: str, known: Record | None) -> Record:
         lives=known.lives if known else protocol.LOCK_FILE in names,
         trouble=trouble,
         stamp=stamp,
-        settled=time.time_ns() - stamp > _TICK_NS,
+        settled=begun_ns - stamp > _TICK_NS,
     )
 
 

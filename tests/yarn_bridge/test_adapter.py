@@ -261,7 +261,6 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     gate = site.gate()
     assert (gate["state"], gate["epoch"], gate["port"]) == ("open", 1, 21000)
     assert [each["name"] for each in gate["members"]] == first
-    assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
     flexes = site.calls["flex"]
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
@@ -432,20 +431,39 @@ def test_an_arbiter_that_fails_at_any_write_goes_on(site: Site, verb: str, write
 
 
 @pytest.mark.parametrize("writes", range(3))
-def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site, writes: int) -> None:
-    """The record is written, and perhaps the fence; then HDFS refuses."""
+def test_an_arbiter_killed_at_any_write_of_a_resize_goes_on(site: Site, writes: int) -> None:
+    """Once all have left: YARN is told first, then the record is written."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    first = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
+    site.acknowledge(first, 1, "stopped", 86, step=7.0)
+    site.hdfs.writes_left = writes
+    site.port.observe()
+    site.hdfs.writes_left = None
+    site.port = site.connect()
+    assert (site.look().state, len(instances(next(iter(site.yarn.services.values()))))) == (JobState.STARTING, 2)
+    second = site.register()
+    seen = site.look()
+    assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.RUNNING, 2, 7.0)
+    assert second[0] == first[0], "the survivor keeps its container"
+
+
+def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site) -> None:
+    """HDFS refuses it for a while."""
     site.port.submit("job", SPEC)
     site.port.start("job", {"n1": 1}, 1)
     site.look()
     site.register()
-    site.hdfs.writes_left = writes
+    site.hdfs.writes_left = 0
     for _ in range(3):
         site.now_s += 3.0
         assert "job: HDFS is in safe mode" in site.port.observe().notes
     site.hdfs.writes_left = None
     assert site.look().state is JobState.RUNNING
     assert site.gate()["state"] == "open"
-    assert site.hdfs.files["/hdfs/jobs/job/epoch"] == b"1\n"
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -534,7 +552,7 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     site.port.observe()
     other.observe()
     other.start("job", {"n1": 1}, 1)
-    site.hdfs.hidden = "/record.json"
+    site.hdfs.hidden = "/gate"
     with pytest.raises(TryLater):
         site.port.observe()
     site.hdfs.hidden = ""
@@ -573,7 +591,7 @@ def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.hdfs.write("/hdfs/jobs/.claim", b"another\n")
     seen = site.port.observe()
     assert (seen.claim, seen.jobs[0].state) == ("another", JobState.STARTING)
-    assert "/hdfs/jobs/job/gate" not in site.hdfs.files
+    assert site.gate()["state"] == "stop"
 
 
 def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
@@ -592,7 +610,7 @@ def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
 
 def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
     site.port.submit("job", SPEC)
-    site.hdfs.write("/hdfs/jobs/stray/record.json", b"not a record")
+    site.hdfs.write("/hdfs/jobs/stray/gate", b"not a record")
     seen = site.port.observe()
     assert [job.id for job in seen.jobs] == ["job"]
     assert any("stray" in note for note in seen.notes)

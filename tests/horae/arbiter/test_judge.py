@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import MappingProxyType
 
 import psutil
@@ -86,7 +87,28 @@ def test_the_process_is_gone_after_the_arbiter_closes_it(worker: Worker, monkeyp
     process = worker._running()
     assert psutil.pid_exists(process.pid)
     worker.ask(question(limit_s=1.0))
-    until = time.monotonic() + 10
+    until = time.monotonic() + 90
     while psutil.pid_exists(process.pid) and time.monotonic() < until:
         time.sleep(0.01)
     assert not psutil.pid_exists(process.pid)
+
+
+def test_a_processs_start_is_not_counted_against_the_policys_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the imports alone take longer than a policy may."""
+    monkeypatch.setenv("SLOW_TO_IMPORT_MARK", str(tmp_path / "imported"))
+    worker = Worker("tests.horae.arbiter.slow_to_import:well")
+    try:
+        worker._running()
+        assert (tmp_path / "imported").exists()
+        assert worker.ask(question()).decision is not None
+    finally:
+        worker.close()
+
+
+def test_a_process_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.arbiter.judge.START_S", 0.0)
+    worker = Worker("tests.horae.arbiter.misbehaving:well")
+    assert "did not start within 0 s" in worker.ask(question()).why_not
+    assert worker._process is None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +16,7 @@ import pytest
 from horae.arbiter.authority import NotAllowed
 from horae.arbiter.desk import NoSuchJob
 from horae.arbiter.judge import Inline
-from horae.arbiter.service import WATCH_S, Arbiter
+from horae.arbiter.service import Arbiter
 from horae.fake import FakePort, Program, World
 from horae.journal import AlreadyRunning
 from horae.port import Observation, TryLater
@@ -117,8 +121,10 @@ class Telling(FakePort):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.events, self.looks, self.deaf = 0, 0, False
+        self.asked = {False: 0, True: 0}  #: how often, by whether it was deaf
 
     def noticed(self) -> object:
+        self.asked[self.deaf] += 1
         if self.deaf:
             raise OSError("the folder is away")
         return self.events
@@ -135,9 +141,9 @@ def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path
     arbiter.start()
     try:
         eventually(arbiter.ready.is_set)
-        time.sleep(3 * WATCH_S)
+        eventually(lambda: port.asked[False] > 1)
         port.deaf = True  # costs nothing but the wake-ups
-        time.sleep(2 * WATCH_S)
+        eventually(lambda: port.asked[True] > 0)
         port.deaf = False
         before = port.looks
         port.events += 1
@@ -145,3 +151,50 @@ def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path
         assert port.looks > before, "looked at although the tick is an hour away"
     finally:
         arbiter.stop()
+
+
+def test_a_core_that_is_held_up_costs_a_sign_of_life_and_not_the_arbiter(
+    arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk may hold it up for longer than one question waits; the watchdog's patience is the site's to say."""
+
+    def late(*_: Any, **__: Any) -> Any:
+        raise TryLater("the arbiter did not answer within 5 s")
+
+    assert arbiter._alive() is True
+    monkeypatch.setattr(arbiter, "_put", late)
+    assert arbiter._alive() is False
+
+
+def test_it_waits_for_signals_without_a_lock_that_their_handler_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler runs in the very thread that waits: an event's lock, held at that moment, would never be free."""
+    running, real = serve(tmp_path), threading.Condition.wait
+    locked: list[str] = []
+
+    def wait(self: threading.Condition, timeout: float | None = None) -> bool:
+        if sys._getframe(2).f_code is Arbiter.run.__code__:
+            locked.append("run")
+        return real(self, timeout)
+
+    def ask() -> None:
+        eventually(running.ready.is_set)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(threading.Condition, "wait", wait)
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert running.run() == 0
+    asking.join()
+    assert locked == []
+
+
+def test_a_question_that_comes_too_late_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passed the door before the arbiter began to stop, and reached the mailbox when nobody reads it any more."""
+    running = serve(tmp_path)
+    running.start()
+    running.stop()
+    monkeypatch.setattr(running._stopping, "is_set", lambda: False)
+    with pytest.raises(TryLater, match="is stopping"):
+        running.jobs()

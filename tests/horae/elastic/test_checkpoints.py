@@ -54,6 +54,26 @@ def test_newest_is_by_epoch_then_step(store: FolderStore) -> None:
     assert newest[0].step == 310
 
 
+def test_a_reader_that_was_held_up_finds_what_was_written_meanwhile(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had listed was removed behind newer ones: that is not the same as having no checkpoint."""
+    write(store, 1)
+    list_now, todo = store.entries, [2]
+
+    def entries() -> list[str]:
+        found = list_now()
+        if todo:
+            write(FolderStore(store.path), todo.pop())
+            checkpoints.prune(FolderStore(store.path), 1)
+        return found
+
+    monkeypatch.setattr(store, "entries", entries)
+    newest = checkpoints.newest_mark(store)
+    assert newest is not None
+    assert newest[0].step == 2
+
+
 def test_foreign_files_are_left_alone(store: FolderStore, tmp_path: Path) -> None:
     write(store, 1)
     (tmp_path / "ckpt" / "notes.txt").write_text("mine")
