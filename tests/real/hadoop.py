@@ -6,6 +6,7 @@ owns it. All tests of a release run in one xdist group, since they share its GPU
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -106,7 +107,7 @@ class YarnHarness:
     def log(self, job: JobId) -> bytes:
         data, offset = b"", 0
         while True:
-            chunk = self.port.read_log(job, offset)
+            chunk = patiently(functools.partial(self.port.read_log, job, offset))
             data, offset = data + chunk.data, chunk.next_offset
             if chunk.eof:
                 return data

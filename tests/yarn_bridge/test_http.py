@@ -222,6 +222,10 @@ XML = b"""<?xml version="1.0" encoding="UTF-8"?><RemoteException><exception>NotF
 <message>java.lang.Exception: app with id: application_1_1 not found</message><javaClassName>x</javaClassName>
 </RemoteException>"""
 
+#: a file that is being written to, read while its DataNode is slow
+BUSY = b"""{"RemoteException": {"exception": "CannotObtainBlockLengthException", "javaClassName": "x",
+"message": "Cannot obtain block length for LocatedBlock{BP-1:blk_1; getBlockSize()=9; corrupt=false}"}}"""
+
 
 @pytest.mark.parametrize(
     ("status", "body", "kind", "text"),
@@ -234,6 +238,7 @@ XML = b"""<?xml version="1.0" encoding="UTF-8"?><RemoteException><exception>NotF
         (429, b"slow down", TryLater, "slow down"),
         (401, b"", FixConfiguration, "no valid credentials"),
         (403, b"<title>Forbidden</title>", FixConfiguration, "Forbidden"),
+        (403, BUSY, TryLater, "Cannot obtain block length"),
     ],
 )
 def test_any_body_is_one_sentence_and_a_kind(status: int, body: bytes, kind: type[Exception], text: str) -> None:
