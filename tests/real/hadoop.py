@@ -127,7 +127,7 @@ class YarnHarness:
             checkpoint=checkpoint,
             memory_per_gpu=256 << 20,
             retries=1 if behaviour is Behaviour.FAILS_ONCE else 0,
-            grace_s=20.0,
+            grace_s=60.0,  # a busy machine may take long over a clean stop
         )
 
     def submit(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobId:
