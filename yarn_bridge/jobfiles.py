@@ -184,7 +184,10 @@ class JobFiles:
             if start + part.length > offset + len(data) and len(data) < limit:
                 skip = offset + len(data) - start
                 wanted = min(limit - len(data), part.length - skip)
-                data += self._hdfs.read(f"{folder}/{part.name}", skip, wanted) or b""
+                piece = self._hdfs.read(f"{folder}/{part.name}", skip, wanted) or b""
+                data += piece
+                if len(piece) < wanted:  # a DataNode that is behind: what follows would be out of place
+                    break
             start += part.length
         end = offset + len(data)
         return LogChunk(data, end, identity, end >= total)

@@ -62,6 +62,8 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"(?:NSQuota|DSQuota|Quota)ExceededException|quota .*exceeded|exceeds? .*quota", FixConfiguration,
      "raise the folder's quota (hdfs dfsadmin -setSpaceQuota / -setQuota) or remove old files there"),
     (r"could only be (?:written|replicated) to 0|There are 0 datanode", TryLater, ""),
+    # A file that is being written to, or whose DataNode is away for the moment.
+    (r"Cannot obtain block length|Could not obtain (?:the last )?block|BlockMissingException", TryLater, ""),
     (r"InvalidToken|token .*(?:expired|can't be found)", FixConfiguration,
      "the delegation token is over: get a new one"),
     (r"GSSException|Kerberos server principal|kerberos principal|No principal specified", FixConfiguration,

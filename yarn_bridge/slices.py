@@ -62,11 +62,19 @@ class SliceRuntime:
     def look(self, listed: Iterable[App]) -> dict[tuple[str, str], App]:
         """The slices of each job as one application: RUNNING once all of them are."""
         self._seen = {}
-        self._missing = {key: since for key, since in self._missing.items() if self._clock() - since < 10 * _SETTLES_S}
+        whole = set()
         for app in listed:
             found = slice_of(app)
             if found is not None and self._root in app.tags:
                 self._seen.setdefault((app.user, found.service), []).append(found)
+                if app.gpus >= found.gpus:
+                    whole.add(app.id.removeprefix("application_"))
+        # What a slice lacked once it does not lack any more: the next time is another one.
+        self._missing = {
+            key: since
+            for key, since in self._missing.items()
+            if self._clock() - since < 10 * _SETTLES_S and not any(f"{each}_" in key for each in whole)
+        }
         return {(owner, name): _as_one(name, held) for (owner, name), held in self._seen.items()}
 
     def strays(self, known: Collection[str]) -> list[Slice]:

@@ -27,6 +27,7 @@ from .verdict import RETRY, End, Verdict, judge
 
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
 _MARK_S = 2.0  #: how often a cheap store is asked for the newest checkpoint
+_MARK_PATIENCE_S = 10.0  #: how long another one may take to show what a trainer says that it saved
 _READ = 1 << 18
 _KILL_WAIT_S = 2.0  #: between TERM and KILL
 _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run again
@@ -149,7 +150,7 @@ class Supervisor:
         if left:
             self.say("killed %d process%s that the trainer left behind" % (left, "es" if left > 1 else ""))
         self._code = self.job.translate(gang.result())
-        self._read_mark()
+        self._read_last_mark(self._code)
         return judge(self._end(self._code))
 
     def _waits(self, gang: Gang) -> bool:
@@ -339,6 +340,16 @@ class Supervisor:
             self.mark = mark
             if account:
                 self._account(self.state)
+
+    def _read_last_mark(self, code: int) -> None:
+        """After the gang. One that says that it checkpointed failed if there is no checkpoint: looked for again."""
+        self._read_mark()
+        until = time.monotonic() + _MARK_PATIENCE_S
+        while code == protocol.EXIT_STOPPED and self.mark is None and self._store is not None:
+            if self._store.cheap or time.monotonic() >= until:
+                return
+            time.sleep(_MARK_S)
+            self._read_mark()
 
     def _account(self, state: str) -> bool:
         """Write `state.json`; False when it could not be written, and then it is tried again later.

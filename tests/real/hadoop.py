@@ -6,6 +6,7 @@ owns it. All tests of a release run in one xdist group, since they share its GPU
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -106,7 +107,7 @@ class YarnHarness:
     def log(self, job: JobId) -> bytes:
         data, offset = b"", 0
         while True:
-            chunk = self.port.read_log(job, offset)
+            chunk = patiently(functools.partial(self.port.read_log, job, offset))
             data, offset = data + chunk.data, chunk.next_offset
             if chunk.eof:
                 return data
@@ -126,7 +127,7 @@ class YarnHarness:
             checkpoint=checkpoint,
             memory_per_gpu=256 << 20,
             retries=1 if behaviour is Behaviour.FAILS_ONCE else 0,
-            grace_s=20.0,
+            grace_s=60.0,  # a busy machine may take long over a clean stop
         )
 
     def submit(self, name: str, behaviour: Behaviour, *, gpus: tuple[int, int] = (1, 4)) -> JobId:

@@ -22,7 +22,7 @@ from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.services import Services, definition_path
 from yarn_bridge.site import YarnSite, checks
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", params=["3.4.2", pytest.param("3.3.6", marks=pytest.mark.soak)])

@@ -15,6 +15,7 @@ from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
+    patiently,
     wait_for,
 )
 from tests.real.serving import HORAE, arbiter, trainer
@@ -52,7 +53,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-2000:]
 
     def jobs() -> dict[str, ObservedJob]:
-        return {job.spec.name: job for job in harness.port.observe().jobs if job.spec is not None}
+        return {job.spec.name: job for job in patiently(harness.port.observe).jobs if job.spec is not None}
 
     def log(name: str) -> bytes:
         return harness.log(jobs()[name].id) if name in jobs() else b""

@@ -512,6 +512,23 @@ def test_a_checkpoint_folder_that_the_bridge_cannot_read_hinders_nobody(site: Si
     assert (seen.state, seen.checkpoint) == (JobState.LOST, None)
 
 
+def test_a_log_of_which_a_part_is_short_is_read_on_from_there(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.port.submit("job", SPEC)
+    site.hdfs.files |= {f"/hdfs/jobs/job/log/{epoch:08}": b"%d" % epoch * 10 for epoch in (1, 2, 3)}
+    whole, read = site.port.read_log("job", 0), site.hdfs.read
+
+    def behind(path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
+        assert offset >= 0
+        data = read(path, offset, limit)
+        return data[:4] if data is not None and path.endswith("2") else data
+
+    monkeypatch.setattr(site.hdfs, "read", behind)
+    first = site.port.read_log("job", 0)
+    assert (first.data, first.next_offset, first.eof) == (whole.data[:14], 14, False)
+    monkeypatch.undo()
+    assert first.data + site.port.read_log("job", first.next_offset).data == whole.data
+
+
 def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
     """Its folder changed once, and for some rounds what changed could not be read."""
     site.port.submit("job", SPEC)

@@ -469,6 +469,19 @@ def test_a_manager_that_has_just_started_loses_no_job(site: SliceSite) -> None:
     assert len(names) == 2
 
 
+def test_a_manager_that_is_started_twice_loses_no_job_either(site: SliceSite) -> None:
+    site.port.submit("job", SPEC)
+    running(site, {"n1": 2})
+    given = dict(site.manager.given)
+    for _ in range(3):
+        site.manager.forgetful, site.manager.given = True, {key: [] for key in given}
+        site.now_s += 3.0
+        assert site.port.observe().jobs[0].state is JobState.RUNNING, "its nodes come back in a moment"
+        site.manager.forgetful, site.manager.given = False, given
+        for _ in range(5):
+            assert site.look().state is JobState.RUNNING
+
+
 def test_a_slice_that_ended_by_itself_loses_the_job_and_gives_back_the_rest(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
     running(site, {"n1": 1, "n2": 1})

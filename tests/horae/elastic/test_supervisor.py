@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from horae.elastic import checkpoints, supervisor
+from horae.elastic.jobfolder import JobFolder
 from horae.elastic.protocol import EXIT_NO_CHECKPOINT
+from horae.elastic.run import Run
+from horae.elastic.spool import Spool
+from horae.elastic.stores import FolderStore
 from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]
@@ -338,3 +343,32 @@ def test_a_shard_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(exe
     assert "could not be written, training goes on: another rank could not write its part" in job.log
     assert [path.name[5:17] for path in job.checkpoints.glob("step-*")].count("000000000010") == 1
     assert not list(job.checkpoints.glob("step-000000000003*"))
+
+
+class AwayForAWhile(FolderStore):
+    """As a remote store whose server does not answer at first."""
+
+    cheap = False
+    faults = 0
+
+    def entries(self) -> list[str]:
+        if self.faults > 0:
+            self.faults -= 1
+            raise ConnectionError("the server does not answer")
+        return super().entries()
+
+
+@pytest.mark.parametrize(("faults", "found"), [(0, True), (3, True), (10**6, False)])
+def test_a_store_that_is_away_when_a_stopped_gang_ends_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int, found: bool
+) -> None:
+    """Exit 86 without a checkpoint is a failure: one that cannot be seen for a moment is not none."""
+    monkeypatch.setattr(supervisor, "_MARK_S", 0.01)
+    monkeypatch.setattr(supervisor, "_MARK_PATIENCE_S", 60.0 if found else 0.05)
+    store = AwayForAWhile(str(tmp_path / "checkpoints"))
+    checkpoints.write(store, 7, 1, {}, lambda folder: None, lambda: None)
+    store.faults = faults
+    made = supervisor.Supervisor(Run("job", 1, list), JobFolder(str(tmp_path)), Spool(str(tmp_path / "log"), echo=None))
+    made._store = store
+    made._read_last_mark(86)
+    assert (made.mark is not None) == found
