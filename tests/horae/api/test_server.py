@@ -412,7 +412,9 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Any:
     server.stop()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_no_request_of_the_openapi_form_breaks_the_server(standing: Client, data: st.DataObject) -> None:
     """Any method and path the server knows, any body that is nearly right: an answer, never a 500."""
