@@ -82,7 +82,7 @@ class SlurmCluster:
     def observe(self) -> Observation:
         with self._lock:
             with self._memories.together():
-                look = self._sight.look()
+                look = self._sight.look(self._starts.waits)
                 due = look.due
                 for row, memo in look.staying:
                     step = self._stops.let_go(row, memo, look.now_s)

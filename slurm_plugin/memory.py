@@ -31,7 +31,7 @@ class Grant:
     restarts: int
     nodes: tuple[str, ...]
     per_node: Gpus
-    at_s: float
+    at_s: float  #: when Slurm was asked for it
     started: bool = False  #: seen to run
     withdrawn: bool = False  #: held again before it ran
     recalled: bool = False  #: withdrawn because a stop was asked for
@@ -117,6 +117,12 @@ class Memories:
     def keep(self, memo: Memo) -> None:
         """Remember until we end: what a job that was never started shows can be read again."""
         self._memos[memo.job] = memo
+
+    def granted_at(self, job: str, at_s: float) -> None:
+        """How long its grant has been with Slurm counts from then; not worth a write of its own."""
+        memo = self.get(job)
+        if memo.outstanding:
+            self.keep(memo.with_last(at_s=at_s))
 
     def put(self, memo: Memo) -> Memo:
         """Remember for good; written only when it differs. Raises FixConfiguration."""

@@ -7,6 +7,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, JobState, ObservedJob, PortError
@@ -81,8 +82,9 @@ class Sight:
             raise Gone(f"Slurm has no job {job} in the managed partitions")
         return known
 
-    def look(self) -> Look:
-        """One read of jobs and one of nodes. Raises PortError."""
+    def look(self, waits: Callable[[JobId], bool] = lambda job: False) -> Look:
+        """One read of jobs and one of nodes. `waits`: whether the start of a job is granted and not written yet.
+        Raises PortError."""
         facts = self.facts()
         rows, node_rows = self._read()
         granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
@@ -94,6 +96,8 @@ class Sight:
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
         for job, row in self.rows.items():
+            if waits(job):
+                self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
             verdict = self._judged(job, row, facts, look.now_s)
             if verdict.note:
                 look.notes.append(verdict.note)

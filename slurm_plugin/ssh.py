@@ -21,15 +21,15 @@ import paramiko
 
 from horae.port import FixConfiguration, TryLater
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Completed, Conversation, Files, not_theirs
+from slurm_plugin.transport import Completed, Conversation, Decoders, Files, not_theirs
 
-_CONNECT_S = 10.0
+_CONNECT_S = 30.0
 T = TypeVar("T")
 
 
 class SshConversation:
     def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
+        self._channel, self._decoders = channel, Decoders()
 
     def send(self, text: str) -> None:
         try:
@@ -40,11 +40,12 @@ class SshConversation:
     def receive(self, timeout_s: float) -> tuple[str, str]:
         deadline = time.monotonic() + timeout_s
         while True:
-            ended = self._channel.closed or self._channel.exit_status_ready()  # asked first: what it said came before
+            # Asked first: what it said came before. Its exit status alone may come before its last words.
+            ended = self._channel.closed or (self._channel.exit_status_ready() and self._channel.eof_received)
             out = self._channel.recv(65536) if self._channel.recv_ready() else b""
             err = self._channel.recv_stderr(65536) if self._channel.recv_stderr_ready() else b""
             if out or err:
-                return out.decode(errors="replace"), err.decode(errors="replace")
+                return self._decoders.text(0, out), self._decoders.text(1, err)
             if ended:
                 raise TryLater("scontrol over SSH has ended")
             if time.monotonic() >= deadline:
@@ -181,6 +182,10 @@ class SshTransport:
             channel.shutdown_write()
             out, err = bytearray(), bytearray()
             while True:
+                # Asked before reading: what comes between a look at the outputs and one at the end would be left there,
+                # and a squeue cut short reads as a queue without jobs.
+                broken = channel.closed and not channel.eof_received
+                ended = channel.exit_status_ready() and channel.eof_received
                 moved = False
                 while channel.recv_ready():
                     out += channel.recv(1 << 18)
@@ -188,12 +193,12 @@ class SshTransport:
                 while channel.recv_stderr_ready():
                     err += channel.recv_stderr(1 << 16)
                     moved = True
-                if channel.exit_status_ready() and channel.eof_received and not moved:
+                if ended:
                     break
+                if broken:
+                    raise TryLater(f"the SSH connection to {self._host} broke")
                 if time.monotonic() - begin > timeout_s:
                     raise TryLater(f"{argv[0]} on {self._host} gave no answer for {timeout_s:.0f} s", retry_after_s=5.0)
-                if channel.closed and not channel.exit_status_ready():
-                    raise TryLater(f"the SSH connection to {self._host} broke")
                 if not moved:
                     time.sleep(0.0005)
             rc = channel.recv_exit_status()

@@ -7,7 +7,7 @@ stamps of one second, and the launch would be refused and the job end FAILED. Su
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.port import BlockKind, JobId, JobState, Never, PortError, TryLater
@@ -92,7 +92,7 @@ class Starts:
                 self._later(job, due_s, start.batch)
             else:
                 now.append((job, start.batch))
-        failed = self._client.write_each([batch for _, batch in now])
+        failed = self._written(dict(now))
         return errors | {job: error for (job, _), error in zip(now, failed, strict=True) if error is not None}
 
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
@@ -121,6 +121,14 @@ class Starts:
         lifted = replace(memo, ordered=shapes.FIRST) if first else memo
         batch = Batch(shapes.start_writes(row, memo, grant, first), f"starting {job}")
         return _Start(replace(known, memo=lifted), grant, batch)
+
+    def _written(self, batches: Mapping[JobId, Batch]) -> list[PortError | None]:
+        """What became of each. A grant is as old as its write: of many starts, or on a slow disk, the last are asked
+        for seconds after they were granted, and would be taken for blocked."""
+        failed = self._client.write_each(list(batches.values()))
+        for job in batches:
+            self._memories.granted_at(job, self._sight.now_s())
+        return failed
 
     def forget(self, job: JobId) -> None:
         """A start that waits on a timer is not made."""
@@ -156,7 +164,7 @@ class Starts:
             if not self._stands():
                 self.late += [f"{job}: not started, another arbiter claimed the cluster" for job in batches]
                 return
-            failed = self._client.write_each(list(batches.values()))
+            failed = self._written(batches)
             try:
                 with self._memories.together():
                     for job, error in zip(batches, failed, strict=True):

@@ -7,6 +7,7 @@ killed, and whether a write of it was done is for the next read to say.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import selectors
@@ -41,6 +42,17 @@ class Conversation(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Decoders:
+    """What comes on stdout (0) and stderr (1) as text: a character may be split between two reads."""
+
+    def __init__(self) -> None:
+        make = codecs.getincrementaldecoder("utf-8")
+        self._each = (make(errors="replace"), make(errors="replace"))
+
+    def text(self, stream: int, data: bytes) -> str:
+        return self._each[stream].decode(data)
 
 
 class Files(Protocol):
@@ -186,6 +198,7 @@ class LocalConversation:
             )
         except OSError as error:
             raise _cannot_run(argv, error) from error
+        self._decoders = Decoders()
         self._selector = selectors.DefaultSelector()
         assert self._process.stdout and self._process.stderr
         self._selector.register(self._process.stdout, selectors.EVENT_READ, 0)
@@ -203,7 +216,7 @@ class LocalConversation:
         ended = False
         for key, _ in self._selector.select(timeout_s):
             data = os.read(key.fd, 65536)
-            parts[key.data] += data.decode(errors="replace")
+            parts[key.data] += self._decoders.text(key.data, data)
             if not data and key.data:  # a closed stderr says nothing of the answers still in stdout
                 self._selector.unregister(key.fileobj)
             ended = ended or not (data or key.data)

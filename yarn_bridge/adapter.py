@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import (
@@ -206,8 +207,8 @@ class YarnCluster:
             ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
-                self._do(seen, Action(Verb.GATE))
-                self._do(seen, Action(Verb.DESTROY))
+                with suppress(TryLater):  # the record says what is wanted: the next round sees to it
+                    self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
         with self._lock:
@@ -265,8 +266,8 @@ class YarnCluster:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
-                seen.stamp, seen.unsettled = entry.modified_s, 2
                 self.files.reread(seen)
+                seen.stamp, seen.unsettled = entry.modified_s, 2
             jobs[name] = seen
         self._jobs = jobs
         return [why for name, (_, why) in self._bad.items() if name in entries]
@@ -275,9 +276,9 @@ class YarnCluster:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unsettled > 0:
-            seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+            seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
@@ -378,12 +379,8 @@ class YarnCluster:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
         self._put(seen, asked)
-        self._do(seen, Action(Verb.GATE))
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
-        if seen.fresh and seen.record.phase in (Phase.OPEN, Phase.LEAVING):
-            self._do(seen, Action(Verb.GATE))  # a kill between record and gate: the same again does no harm
-        seen.fresh = False
         facts = self._facts(seen, app, lost)
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
@@ -393,12 +390,21 @@ class YarnCluster:
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
         if record is not seen.record:
-            if record.outcome is JobState.LOST and record.phase is Phase.CLEARING:
+            # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
+            if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self.files.newest(spec, record.owner)
                 record = replace(record, checkpoint=newest or record.checkpoint)
-            self._put(seen, record)
-        for action in step.actions:
-            self._do(seen, action)
+        # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
+        acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
+        try:
+            if not acts_first and record is not seen.record:
+                self._put(seen, record)
+            for action in step.actions:
+                self._hands.do(record, spec, action, seen.application)
+        finally:
+            if acts_first:
+                self._put(seen, record)
         if facts.unreadable:
             raise TryLater(facts.unreadable)
 

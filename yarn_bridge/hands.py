@@ -74,9 +74,7 @@ class Hands:
         `application`: of the job, as last seen alive.
         """
         runtime = self._runtimes[record.runtime]
-        if action.verb is Verb.GATE:
-            self._files.write_gate(record)
-        elif action.verb is Verb.SWEEP:
+        if action.verb is Verb.SWEEP:
             self._files.sweep(record)
         elif action.verb is Verb.DESTROY:
             runtime.end(record, application)

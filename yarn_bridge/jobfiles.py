@@ -13,7 +13,7 @@ from horae.local import specfile
 from horae.port import JobId, LogChunk, TryLater
 from horae.spec import JobSpec
 from yarn_bridge.hdfs import Hdfs, Status
-from yarn_bridge.memory import CLAIM, FENCE, GATE, LAUNCH, RECORD, SPEC, Phase, Record, Worker, decode, encode
+from yarn_bridge.memory import CLAIM, GATE, LAUNCH, SPEC, Record, Worker, decode, encode
 from yarn_bridge.services import definition_path
 from yarn_bridge.steps import Ack
 
@@ -26,7 +26,6 @@ class Seen:
     spec: JobSpec
     stamp: float
     unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
-    fresh: bool = True  #: its gate was not written by this process yet
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
@@ -94,27 +93,27 @@ class JobFiles:
         own.make_folder(part, "755")
         own.write(f"{part}/{SPEC}", specfile.encode(spec))
         own.write(f"{part}/{LAUNCH}", launch.encode())
-        own.write(f"{part}/{RECORD}", encode(record))
+        own.write(f"{part}/{GATE}", encode(record))
         own.rename(part, self.folder(record.job))
 
     def read(self, job: JobId, stamp: float) -> Seen | str:
         """The job, or what is wrong with its files."""
         folder = self.folder(job)
-        data, text = self._hdfs.read(f"{folder}/{RECORD}"), self._hdfs.read(f"{folder}/{SPEC}")
+        data, text = self._hdfs.read(f"{folder}/{GATE}"), self._hdfs.read(f"{folder}/{SPEC}")
         if data is None or text is None:
-            return f"{folder} lacks {RECORD if data is None else SPEC}"
+            return f"{folder} lacks {GATE if data is None else SPEC}"
         try:
             return Seen(decode(data), specfile.decode(text), stamp)
         except ValueError as error:
             return f"{folder}: {error}"
 
     def reread(self, seen: Seen) -> None:
-        data = self._hdfs.read(f"{self.folder(seen.record.job)}/{RECORD}")
+        data = self._hdfs.read(f"{self.folder(seen.record.job)}/{GATE}")
         if data is not None:
             seen.record = decode(data)
 
     def keep(self, record: Record) -> None:
-        self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/{RECORD}", encode(record))
+        self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/{GATE}", encode(record))
 
     def reason(self, record: Record, text: str) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
@@ -129,13 +128,6 @@ class JobFiles:
         self._hdfs.as_user(record.owner).delete(path.rpartition("/")[0])
 
     # --- the gate ---
-
-    def write_gate(self, record: Record) -> None:
-        """The fence first: what an older epoch still computes may not be published any more."""
-        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
-        if record.phase is Phase.OPEN:
-            own.write(f"{folder}/{FENCE}", b"%d\n" % record.epoch)
-        own.write(f"{folder}/{GATE}", json.dumps(gate_document(record), sort_keys=True).encode() + b"\n")
 
     def members(self, job: JobId) -> dict[str, Worker]:
         folder = f"{self.folder(job)}/members"
@@ -209,7 +201,10 @@ class JobFiles:
             store = FolderStore(url)
         else:
             return None
-        found = newest_mark(store)
+        try:
+            found = newest_mark(store)
+        except OSError:  # a folder of the user's that is not for the bridge to read
+            return None
         return None if found is None else (found[0].epoch, float(found[0].step), found[1])
 
 
@@ -236,17 +231,6 @@ class _Checkpoints(Store):
             else:
                 found.append((below + each.name, each.length))
         return found
-
-
-def gate_document(record: Record) -> dict[str, Any]:
-    """What the workers read: open to the record's workers, asking them to leave, or closed for good."""
-    listed = [{"name": each.name, "gpus": 1, "host": each.host} for each in record.workers]
-    if record.phase is Phase.OPEN:
-        first = record.workers[0]
-        return {"epoch": record.epoch, "state": "open", "members": listed, "port": first.port}
-    if record.outcome.ended and record.phase in (Phase.CLEARING, Phase.IDLE):
-        return {"epoch": record.epoch, "state": "closed"}
-    return {"epoch": record.epoch, "state": "stop", "members": listed, "grace_s": record.grace_s}
 
 
 def _ack(value: dict[str, Any]) -> Ack | None:

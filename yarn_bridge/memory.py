@@ -1,15 +1,18 @@
 """What the bridge keeps of one job, in HDFS beside what its workers write: enough to go on after a kill anywhere.
 
     ROOT/jobs/JOB/spec.json     what the user asked for                                   written once
-                  record.json   a `Record`: what was granted and how far it has come      the bridge
+                  gate          what the workers are told (horae/elastic/gate.py), and    the bridge
+                                under `record` what that follows from: what was granted
+                                and how far it has come, a `Record`
                   launch.sh     what a worker's container runs                            the bridge
-                  gate epoch members/ acks/ news                                          horae/elastic/gate.py
+                  members/ acks/ news                                                     horae/elastic/gate.py
                   log/EPOCH     output of rank 0, a file an epoch                         horae/elastic/mirror.py
     ROOT/claim                  the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 
 All but the log is replaced atomically. A record is written before what it says is done, and what it says can be done
-again, so whoever reads it can carry on.
+again, so whoever reads it can carry on. Record and gate are one file: no kill comes between them, and HDFS takes half
+a second for the end of each file that has data.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
 CLAIM = "claim"
 #: how a job gets its containers (`runtimes.py`)
 SERVICES, SLICES = "services", "slices"
-RECORD, SPEC, LAUNCH, GATE, FENCE = "record.json", "spec.json", "launch.sh", "gate", "epoch"
+GATE, SPEC, LAUNCH = "gate", "spec.json", "launch.sh"
 
 
 class Phase(StrEnum):
@@ -97,14 +100,25 @@ class Record:
         return replace(self, phase=phase, since_s=now_s, **changes)
 
 
+def gate_document(record: Record) -> dict[str, Any]:
+    """What the workers read: open to the record's workers, asking them to leave, or closed for good."""
+    listed = [{"name": each.name, "gpus": 1, "host": each.host} for each in record.workers]
+    if record.phase is Phase.OPEN:
+        first = record.workers[0]
+        return {"epoch": record.epoch, "state": "open", "members": listed, "port": first.port}
+    if record.outcome.ended and record.phase in (Phase.CLEARING, Phase.IDLE):
+        return {"epoch": record.epoch, "state": "closed"}
+    return {"epoch": record.epoch, "state": "stop", "members": listed, "grace_s": record.grace_s}
+
+
 def encode(record: Record) -> bytes:
-    return json.dumps(asdict(record), sort_keys=True, indent=1).encode() + b"\n"
+    return json.dumps({**gate_document(record), "record": asdict(record)}, sort_keys=True).encode() + b"\n"
 
 
 def decode(data: bytes) -> Record:
     """Raises ValueError for anything that `encode` did not write."""
     try:
-        value = json.loads(data)
+        value = json.loads(data)["record"]
         value["phase"], value["outcome"] = Phase(value["phase"]), JobState(value["outcome"])
         value["workers"] = tuple(Worker(**each) for each in value["workers"])
         value["allocation"], value["components"] = _pairs(value["allocation"]), _pairs(value["components"])

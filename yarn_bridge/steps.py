@@ -64,7 +64,6 @@ class Verb(StrEnum):
     MAKE = "make"  #: create the service in the record's shape, after destroying one that ended
     FLEX = "flex"
     DESTROY = "destroy"
-    GATE = "gate"  #: write the fence and the gate as the record says
     SWEEP = "sweep"  #: forget members and acknowledgements
 
 
@@ -80,7 +79,7 @@ class Step:
     actions: tuple[Action, ...] = ()
 
 
-_GATE, _SWEEP, _MAKE, _DESTROY = Action(Verb.GATE), Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
+_SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
 
 
 def next_step(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: float, gang_s: float) -> Step:
@@ -125,7 +124,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         opened = record.into(
             Phase.OPEN, facts.now_s, epoch=record.granted, workers=workers, blocked=None, native="", exit_code=None
         )
-        return Step(replace(opened, asked=False, stop_s=None), (_GATE,))
+        return Step(replace(opened, asked=False, stop_s=None))
     if late:
         return _give_back(record, facts, f"{len(standing)} of its {record.gpus} workers came within {gang_s:g} s")
     return Step(record, actions)
@@ -140,10 +139,10 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
     if told:
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
-            return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s), (_GATE,))
+            return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
     elif resumable and is_worn(facts, RENEW_AT):
         leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=RENEWED)
-        return Step(leaving, (_GATE,))
+        return Step(leaving)
     return Step(record)
 
 
@@ -243,7 +242,7 @@ def _clear(record: Record, facts: Facts, outcome: JobState, native: str, **chang
     cleared = record.into(Phase.CLEARING, facts.now_s, outcome=outcome, native=native, next=None, **changes)
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     first = _DESTROY if outcome.ended else Action(Verb.FLEX, nothing)
-    return Step(cleared, (_GATE, first))
+    return Step(cleared, (first,))
 
 
 def _give_back(record: Record, facts: Facts, why: str) -> Step:

@@ -3,11 +3,11 @@ replaced by a new one).
 
 A gate is a folder or URL with small JSON documents:
 
-    gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}
-    epoch            the arbiter   the fence, written before the gate opens
+    gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}; its epoch is the fence
     members/NAME     the worker    {host, port, gpus, pid, time_s}: it is here and waits; two free ports from `port`
     acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended
-    news             the worker    replaced after each of these, so that one listing of many gates tells which changed
+    news             the worker    replaced after each of these, so that one listing of many gates tells which changed;
+                                   empty, for HDFS has a file without data in a tenth of the time
 
 `state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back, at most `grace_s` seconds after)
 or `closed` (for good). Ranks are given by position: a worker's ranks follow those of the members before it. Rank 0's
@@ -89,18 +89,16 @@ class Gate:
 
     @property
     def fence(self) -> str:
-        return self._url + "/" + protocol.EPOCH_FILE
+        return self._url + "/gate"
 
     def register(self) -> None:
         host = os.environ.get(protocol.ENV_HOST) or socket.getfqdn()
         value = {"host": host, "port": free_ports(), "gpus": self._gpus, "pid": os.getpid()}
-        self._put("members/" + self._name, value)
-        self._put("news", {"member": self._name})
+        self._tell("members/" + self._name, value)
 
     def acknowledge(self, epoch: int, state: str, code: int, mark: Optional[Dict[str, Any]], text: str) -> None:
         value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": text}
-        self._put("acks/" + self._name, value)
-        self._put("news", {"member": self._name})
+        self._tell("acks/" + self._name, value)
 
     def read(self) -> Dict[str, Any]:
         """What the arbiter says now; {} when that cannot be seen."""
@@ -172,12 +170,14 @@ class Gate:
             isinstance(each, dict) and each.get("name") == self._name for each in members
         )
 
-    def _put(self, name: str, value: Dict[str, Any]) -> None:
+    def _tell(self, name: str, value: Dict[str, Any]) -> None:
         while not self._tried(name, value):
             time.sleep(_POLL_S)
+        while not self._tried("news", None):
+            time.sleep(_POLL_S)
 
-    def _tried(self, name: str, value: Dict[str, Any]) -> bool:
-        data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
+    def _tried(self, name: str, value: Optional[Dict[str, Any]]) -> bool:
+        data = b"" if value is None else json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
         try:
             documents.put("%s/%s" % (self._url, name), data)
         except OSError as error:

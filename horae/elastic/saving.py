@@ -1,5 +1,6 @@
 """A training run's checkpoints: found at its start, written while it runs, under the fence."""
 
+import json
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import checkpoints, documents
@@ -146,6 +147,8 @@ def fence(environment: Environment) -> int:
         return 0
     try:
         text = (documents.get(environment.fence_file) or b"").strip()
-    except OSError:
+        found = json.loads(text.decode() or "0")
+    except (OSError, ValueError):  # out of reach, or being replaced
         return 0
-    return int(text) if text.isdigit() else 0
+    epoch = found.get("epoch") if isinstance(found, dict) else found  # a gate, or the epoch alone
+    return epoch if isinstance(epoch, int) else 0

@@ -56,6 +56,8 @@ _GRANT_FILE = "slurm.json"
 _EXEC_FILE = "slurm.exec"
 #: How long a job that has checkpointed waits to be requeued.
 _STAY_S = 120.0
+#: How long a task that checkpointed tries to say so.
+_NOTE_S = 60.0
 
 
 class Shape:
@@ -217,9 +219,10 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
         # On the way out Python restores the default actions, and a late request would kill us.
         signal.signal(number, signal.SIG_IGN)
     code = exit_code(status)
-    if code:
-        _leave_note(os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code)
-    return 0 if code == protocol.EXIT_STOPPED else code
+    noted = bool(code) and leave_note(
+        os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code
+    )
+    return 0 if code == protocol.EXIT_STOPPED and noted else code
 
 
 def _note(epoch: int) -> str:
@@ -227,14 +230,25 @@ def _note(epoch: int) -> str:
     return ".ended-%d" % epoch
 
 
-def _leave_note(path: str, code: int) -> None:
-    said = (read_bytes(path, 64) or b"").strip()
-    if said and said != b"%d" % protocol.EXIT_STOPPED:
-        return  # another task failed before this one
-    try:
-        write_atomic(path, b"%d\n" % code)
-    except OSError as error:
-        os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
+def leave_note(path: str, code: int, patience_s: float = _NOTE_S) -> bool:
+    """False where that cannot be written. What a stop needs is tried again for a while: left out, the gang's 0 would
+    be a job that has completed, and said by the exit code it would end peers that still write."""
+    until = time.monotonic() + (patience_s if code == protocol.EXIT_STOPPED else 0.0)
+    told = False
+    while True:
+        try:
+            said = (read_bytes(path, 64) or b"").strip()
+            if said and said != b"%d" % protocol.EXIT_STOPPED:
+                return True  # another task failed before this one
+            write_atomic(path, b"%d\n" % code)
+            return True
+        except OSError as error:
+            if not told:
+                os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
+            told = True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.2)
 
 
 def rank_words(env: Mapping[str, str]) -> Dict[str, str]:

@@ -13,6 +13,7 @@ process's user). A request goes to the NameNode, which redirects data to a DataN
 itself.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import getpass
@@ -24,7 +25,7 @@ import socket
 import tempfile
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from . import protocol
 from .container_tokens import hdfs_token
@@ -40,6 +41,8 @@ _PIECE = 1 << 20
 _TIMEOUT_S = 60.0
 _PATIENCE_S = 30.0  #: of an upload or download; at most half of the job's grace
 _PAUSE_S = 1.0
+#: files of a checkpoint on their way at once: HDFS takes half a second for the end of each, however small
+_AT_ONCE = 4
 
 
 #: Addresses of a site's NameNodes -> the one that was active last.
@@ -84,8 +87,7 @@ class Hdfs:
     def put(self, path: str, source: Any, size: int) -> None:
         """Create or overwrite a file from a binary stream of `size` bytes."""
         response, connection = self._open("PUT", self._address(path, "CREATE", overwrite="true"), source, size)
-        response.read()
-        connection.close()
+        _rest(response, connection)
 
     def append(self, path: str, source: Any, size: int) -> None:
         """Add to a file, which is made where there is none."""
@@ -96,8 +98,7 @@ class Hdfs:
                 raise
             self.put(path, source, size)
             return
-        response.read()
-        connection.close()
+        _rest(response, connection)
 
     def size(self, path: str) -> int:
         """Bytes in a file; 0 when there is none."""
@@ -146,12 +147,11 @@ class Hdfs:
         return "%s%s?%s" % (_PREFIX, urllib.parse.quote(path), urllib.parse.urlencode(query))
 
     def _json(self, method: str, address: str) -> Any:
-        response, connection = self._open(method, address)
+        text = _rest(*self._open(method, address))
         try:
-            text = response.read()
-        finally:
-            connection.close()
-        return json.loads(text.decode()) if text.strip() else None
+            return json.loads(text.decode()) if text.strip() else None
+        except ValueError:
+            raise ConnectionError("HDFS's answer is not JSON") from None
 
     def _open(
         self, method: str, address: str, source: Any = None, size: int = 0
@@ -206,9 +206,7 @@ class Hdfs:
                 connection.close()
                 continue
             if response.status >= 400:
-                refused = refusal(response.status, response.read(), response.headers.get("Content-Type"))
-                connection.close()
-                raise refused
+                raise refusal(response.status, _rest(response, connection), response.headers.get("Content-Type"))
             return response, connection
         raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
 
@@ -238,10 +236,12 @@ class HdfsStore(Store):
         folder = tempfile.mkdtemp(prefix="horae-fetch-")
         patience = Patience(self._patience_s)
         try:
+            steps = []
             for path in patience.with_(lambda: self.sizes(entry)):
                 local = os.path.join(folder, path)
                 os.makedirs(os.path.dirname(local), exist_ok=True)
-                patience.with_(functools.partial(self._download, "%s/%s/%s" % (self._path, entry, path), local))
+                steps.append(functools.partial(self._download, "%s/%s/%s" % (self._path, entry, path), local))
+            patience.with_all(steps)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -263,9 +263,10 @@ class HdfsStore(Store):
         patience = Patience(self._patience_s)
         try:
             patience.with_(lambda: self._hdfs.make_folder(temporary))
-            for path, size in sorted(sizes_of(folder).items()):
-                local = os.path.join(folder, path)
-                patience.with_(functools.partial(self._upload, local, "%s/%s" % (temporary, path), size))
+            patience.with_all(
+                functools.partial(self._upload, os.path.join(folder, path), "%s/%s" % (temporary, path), size)
+                for path, size in sorted(sizes_of(folder).items())
+            )
             patience.with_(lambda: self._put_in_place(temporary, entry, last_check))
         except BaseException as error:
             if not passes(error):  # where HDFS is away this would only wait
@@ -344,6 +345,19 @@ class Patience:
                 self._left -= _PAUSE_S
                 time.sleep(_PAUSE_S)
 
+    def with_all(self, steps: "Iterable[Callable[[], T]]") -> None:
+        """Several steps side by side; the first trouble that is told ends those that have not begun."""
+        own = [(Patience(self._left), step) for step in steps]  # waiting side by side takes the time of one
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            begun = [pool.submit(patience.with_, step) for patience, step in own]
+            try:
+                for each in begun:
+                    each.result()
+            finally:
+                for each in begun:
+                    each.cancel()
+        self._left = min([self._left] + [patience._left for patience, _ in own])
+
 
 def passes(error: BaseException) -> bool:
     """Whether the same may succeed later without anybody's doing."""
@@ -353,6 +367,16 @@ def passes(error: BaseException) -> bool:
 def register() -> None:
     for scheme in ("webhdfs", "swebhdfs", "hdfs"):
         register_store(scheme, HdfsStore)
+
+
+def _rest(response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> bytes:
+    """What is left of an answer. Raises OSError, as everything here: an answer that breaks off is no other fault."""
+    try:
+        return response.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError("HDFS broke off its answer: %s" % type(error).__name__) from None
+    finally:
+        connection.close()
 
 
 def _connect(address: str) -> http.client.HTTPConnection:

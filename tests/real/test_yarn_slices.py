@@ -47,7 +47,6 @@ def slices(harness: YarnHarness) -> list[str]:
     return sorted(each.name.partition("/")[2] for each in listed)
 
 
-@pytest.mark.soak
 def test_a_job_as_slices_through_its_shapes(harness: YarnHarness) -> None:
     cluster = Driver(harness)
     port = harness.port

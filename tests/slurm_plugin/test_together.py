@@ -193,6 +193,53 @@ def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
     assert site.slurm.said[-2:] == ["update 2", "release 2"]
 
 
+class Clock:
+    """The time of day, which goes on when the machine does not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real, self.more_s = time.time, 0.0
+        monkeypatch.setattr(time, "time", lambda: real() + self.more_s)
+
+
+def test_a_start_whose_timer_is_late_is_not_taken_back_before_it_is_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(site)
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(starts, "RESTART_GAP_S", 3600.0)
+    assert site.start(2) == {}
+    for _ in range(2):
+        clock.more_s += 10.0
+        assert {job.state for job in site.port.observe().jobs} == {JobState.STARTING}
+    (deferred,) = {id(each): each for each in site.port._starts._waiting.values()}.values()
+    assert deferred.timer is not None
+    deferred.timer.cancel()
+    clock.more_s += 10.0
+    site.port._starts._write_deferred(deferred)
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(row, state="PENDING", priority=5, reason="None")
+    assert {job.state for job in site.port.observe().jobs} == {JobState.STARTING}
+    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+
+
+def test_a_grant_is_as_old_as_its_write(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    def slow(what: str) -> None:
+        clock.more_s += 10.0
+
+    site.slurm.before = slow
+    assert site.start(1) == {}
+    for number, row in site.slurm.rows.items():
+        site.slurm.rows[number] = replace(row, priority=5, reason="Resources")
+    seen = site.port.observe().jobs
+    assert {(job.state, job.blocked) for job in seen} == {(JobState.STARTING, None)}
+    assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
+    clock.more_s += 10.0
+    site.slurm.before = lambda what: None
+    assert all(job.blocked is not None for job in site.port.observe().jobs), "now Slurm has had its time"
+
+
 def test_an_unknown_job_is_an_error_of_its_own(site: Site) -> None:
     site.running()
     found = site.port.stop_many([("99.none", 5.0), (site.jobs[0], 5.0)])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horae.port import JobState
-from yarn_bridge.memory import Phase, Record, Worker, decode, encode
+from yarn_bridge.memory import Phase, Record, Worker, decode, encode, gate_document
 from yarn_bridge.records import App, Component, Instance, Service
 from yarn_bridge.steps import MARGIN_S, RENEWED, Ack, Action, Facts, Step, Verb, next_step, suspicious
 
@@ -74,7 +74,7 @@ def test_the_gate_opens_when_every_granted_worker_waits_at_it() -> None:
         ("c1", "n1", "host of c1"),
         ("c2", "n2", "host of c2"),
     ]
-    assert found.actions == (Action(Verb.GATE),)
+    assert (found.actions, gate_document(found.record)["state"]) == ((), "open")
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_all_complete_is_complete() -> None:
     acks = {name: ack("completed", 0, step=9.0) for name in ("c1", "c2")}
     found = step(record(Phase.OPEN), Facts(1.0, app(), acks=acks))
     assert (found.record.outcome, found.record.exit_code) == (JobState.COMPLETED, 0)
-    assert verbs(found) == [Verb.GATE, Verb.DESTROY]
+    assert (verbs(found), gate_document(found.record)["state"]) == ([Verb.DESTROY], "closed")
 
 
 def test_one_part_that_ends_early_brings_the_others_back() -> None:
     found = step(record(Phase.OPEN), Facts(3.0, app(), acks={"c1": ack("failed", 7)}))
     assert (found.record.phase, found.record.asked, found.record.grace_s) == (Phase.LEAVING, False, GRACE_S)
-    assert verbs(found) == [Verb.GATE]
+    assert (verbs(found), gate_document(found.record)["state"]) == ([], "stop")
 
 
 def test_workers_that_finish_may_do_so_one_after_the_other() -> None:
@@ -301,7 +301,7 @@ def test_a_job_is_stopped_at_a_checkpoint_well_before_its_token_ends() -> None:
     now = record(Phase.OPEN)
     assert step(now, aged(0.69)) == Step(now)
     found = step(now, aged(0.71))
-    assert (found.record.phase, found.record.asked, verbs(found)) == (Phase.LEAVING, False, [Verb.GATE])
+    assert (found.record.phase, found.record.asked, verbs(found)) == (Phase.LEAVING, False, [])
     acks = {name: ack("stopped", 86, step=40.0) for name in ("c1", "c2")}
     left = step(found.record, aged(0.72, acks=acks))
     assert (left.record.phase, left.record.outcome, left.record.native) == (

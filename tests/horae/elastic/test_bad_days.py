@@ -274,10 +274,15 @@ def test_on_a_real_full_filesystem(tmp_path: Path) -> None:
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=False).returncode:
         pytest.skip("this root may not mount")
-    job = ExecJob(disk / "job", counter(every=10, body="print('x' * 20000, flush=True)"), retries=1)
+    printed = tmp_path / "printed"
+    printed.touch()
+    body = f"print('x' * 20000, flush=True); open({str(printed)!r}, 'a').write('x')"
+    job = ExecJob(disk / "job", counter(every=10, body=body), retries=1)
     try:
         job.start()
         until("the disk is full", lambda: os.statvfs(disk).f_bavail == 0)
+        enough = printed.stat().st_size + 20  # more than the pipe holds: some came when it was full
+        until("more came", lambda: printed.stat().st_size > enough)
         job.signal_supervisor(signal.SIGUSR1)  # a stop file cannot be written any more
         job.wait()
         assert job.state["state"] == "stopped"

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from horae.elastic import documents
+from horae.elastic.environment import Environment
 from horae.elastic.gate import Gate, Opening
+from horae.elastic.saving import fence
 from horae.elastic.shape import free_ports
 from tests.horae.elastic.exec_job import ELASTIC, PATIENCE_S, ROOT, counter, until
 
@@ -267,3 +269,15 @@ def test_ranks_follow_the_order_of_the_list() -> None:
     assert [member.env["RANK"] for member in ranks] == ["2", "3", "4"]
     assert {member.env["MASTER_ADDR"] for member in ranks} == {"hb"}
     assert json.loads(ranks[0].env["HORAE_NODES"]) == {"b": 2, "a": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [(b'{"epoch": 7, "state": "stop"}', 7), (b"7\n", 7), (b'{"epoch": 7, "st', 0), (b"[7]", 0), (b"", 0), (None, 0)],
+)
+def test_the_epoch_of_the_gate_is_the_fence(tmp_path: Path, text: bytes | None, epoch: int) -> None:
+    """What cannot be read fences nobody off."""
+    gate = Gate(str(tmp_path), "w-a", 1, print)
+    if text is not None:
+        Path(gate.fence).write_bytes(text)
+    assert fence(Environment({"HORAE_FENCE_FILE": gate.fence})) == epoch

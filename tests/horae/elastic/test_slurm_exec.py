@@ -275,3 +275,20 @@ def test_a_job_that_stays_gives_way_to_a_newer_start_of_itself(batch: Batch) -> 
     stays(batch)
     batch.folder.write_epoch(2)
     assert batch.end()[0] == 86
+
+
+def test_a_task_that_cannot_say_that_it_stopped_never_looks_as_if_it_had_completed(tmp_path: Path) -> None:
+    """On a full disk, or in a folder that is closed for a while, the note is tried again; else its exit code tells."""
+    folder = tmp_path / "job"
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "HORAE_JOB_DIR": str(folder), "HORAE_EPOCH": "3",
+        "MASTER_ADDR": "localhost", "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0",
+    }  # fmt: skip
+    words = [sys.executable, "-m", "horae.elastic", "--slurm-task", "--", "sh", "-c", "exit 86"]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as task:
+        assert task.stderr is not None
+        assert "cannot note" in task.stderr.readline()
+        folder.mkdir()
+        assert task.wait(60) == 0
+    assert slurm.translate(JobFolder(str(folder)), 3, 0) == 86
+    assert not slurm.leave_note(str(tmp_path / "nowhere/note"), 86, patience_s=0.0)

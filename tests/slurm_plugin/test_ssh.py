@@ -1,0 +1,97 @@
+"""Commands over SSH, by a channel that moves at the moments that are chosen: what came last is read, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from horae.port import TryLater
+from slurm_plugin.options import Options
+from slurm_plugin.ssh import SshConversation, SshTransport
+from slurm_plugin.transport import LocalTransport
+
+
+class Channel:
+    """paramiko's channel of a command that says `out` and ends right after its output was looked at `looks` times."""
+
+    def __init__(self, out: bytes, looks: int = 1, breaks: bool = False, status_first: bool = False) -> None:
+        self._out, self._looks, self._breaks, self._status_first = out, looks, breaks, status_first
+        self.closed = self.eof_received = False
+
+    def recv_ready(self) -> bool:
+        if self._looks > 0:
+            self._looks -= 1
+            if self._looks == 0:
+                self.closed, self.eof_received = True, not self._breaks
+            return False
+        return bool(self._out)
+
+    def recv(self, size: int) -> bytes:
+        data, self._out = self._out[:size], self._out[size:]
+        return data
+
+    def recv_stderr_ready(self) -> bool:
+        return False
+
+    def exit_status_ready(self) -> bool:
+        return self.closed or self._status_first
+
+    def recv_exit_status(self) -> int:
+        return 0
+
+    def shutdown_write(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Site(SshTransport):
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(Options(ssh="horae@slurm"))
+        self._channel = channel
+
+    def _session(self, argv: object) -> Channel:  # type: ignore[override]
+        return self._channel
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_output_that_comes_with_the_end_right_after_a_look_is_read(looks: int) -> None:
+    done = Site(Channel(b"12|RUNNING\n", looks)).run(["squeue"])
+    assert (done.rc, done.out) == (0, "12|RUNNING\n")
+
+
+def test_a_connection_that_breaks_is_told_at_once() -> None:
+    with pytest.raises(TryLater, match="broke"):
+        Site(Channel(b"", breaks=True)).run(["squeue"], timeout_s=60)
+
+
+def test_last_words_are_heard_also_when_the_exit_status_came_before_them() -> None:
+    talk = SshConversation(Channel(b"why\n", looks=3, status_first=True))  # type: ignore[arg-type]
+    assert talk.receive(5.0) == ("why\n", "")
+    with pytest.raises(TryLater, match="ended"):
+        talk.receive(5.0)
+
+
+class Dribble(Channel):
+    """Gives one byte a read."""
+
+    def recv(self, size: int) -> bytes:
+        return super().recv(1)
+
+
+def test_a_character_that_is_split_between_two_reads_stays_whole() -> None:
+    talk = SshConversation(Dribble("é\n".encode(), looks=0))  # type: ignore[arg-type]
+    assert "".join(talk.receive(5.0)[0] for _ in range(3)) == "é\n"
+
+
+def test_also_where_the_command_runs_here() -> None:
+    words = r"printf '\303'; read -r _; printf '\251\n'; read -r _"
+    talk = LocalTransport().open(["sh", "-c", words])
+    try:
+        said = talk.receive(30.0)[0]
+        talk.send("\n")
+        while "\n" not in said:
+            said += talk.receive(30.0)[0]
+    finally:
+        talk.close()
+    assert said == "é\n"
