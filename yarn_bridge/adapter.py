@@ -101,7 +101,7 @@ class YarnCluster:
             self._rollcall.check(reports, self._nodes, self._clock())
             apps = self._hands.look(self.manager.apps(kinds=self._hands.kinds, states=_ALIVE))
             notes = self._refresh()
-            ours = self._token is not None and self._claim[1] == self._token
+            ours = self._ours()
             lost = lost_nodes(reports, self._nodes)
             for seen in self._jobs.values():
                 record = seen.record
@@ -129,6 +129,9 @@ class YarnCluster:
             self.files.prepare()
             self.files.write_claim(token)
             self._token = token
+
+    def _ours(self) -> bool:
+        return self._token is not None and self._claim[1] == self._token
 
     def heartbeat(self) -> None:
         """Nothing waits for it: jobs come through us, and nobody else starts them."""
@@ -266,7 +269,8 @@ class YarnCluster:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
-                self.files.reread(seen)
+                if not (seen.unwritten and self._ours()):
+                    self.files.reread(seen)
                 seen.stamp, seen.unsettled = entry.modified_s, 2
             jobs[name] = seen
         self._jobs = jobs
@@ -395,23 +399,21 @@ class YarnCluster:
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self.files.newest(spec, record.owner)
                 record = replace(record, checkpoint=newest or record.checkpoint)
-        # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
-        acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
-        try:
-            if not acts_first and record is not seen.record:
-                self._put(seen, record)
-            for action in step.actions:
-                self._hands.do(record, spec, action, seen.application)
-        finally:
-            if acts_first:
-                self._put(seen, record)
+        if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
+            # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
+            # what the next round makes of it, which often is that its gang stands.
+            seen.record, seen.unsettled, seen.unwritten = record, 2, True
+        elif record is not seen.record or seen.unwritten:
+            self._put(seen, record)
+        for action in step.actions:
+            self._do(seen, action)
         if facts.unreadable:
             raise TryLater(facts.unreadable)
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
         self.files.keep(record)
-        seen.record, seen.unsettled = record, 2
+        seen.record, seen.unsettled, seen.unwritten = record, 2, False
 
     def _do(self, seen: Seen, action: Action) -> None:
         self._hands.do(seen.record, seen.spec, action, seen.application)

@@ -186,10 +186,9 @@ def _run_gate(options: argparse.Namespace) -> int:
         run.watch = watch if mirror is None else Together.of(watch, mirror)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
-        if mirror is not None:
-            mirror.finish()
         own = code if supervisor.exit_code is None else supervisor.exit_code
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
+        finish = int if mirror is None else mirror.finish
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native, meanwhile=finish)
         if not comes_back(supervisor.state):
             return _over(code)
 
