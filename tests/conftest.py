@@ -16,13 +16,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, database=None, print_blob=True)
-settings.register_profile("random", deadline=None, print_blob=True)
+# How long generating takes says something about the machine, and nothing about what is tested.
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
+settings.register_profile("repeatable", derandomize=True, database=None, **UNTIMED)
+settings.register_profile("random", **UNTIMED)
 settings.load_profile("random" if os.environ.get("HORAE_RANDOM") == "1" else "repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

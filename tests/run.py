@@ -98,7 +98,10 @@ def _copy_for_user(folder: Path, python: str) -> Path:
     install = ["pip", "install", "--python", str(copy / ".venv/bin/python"), "--link-mode", "copy"]
     install += ["--compile-bytecode", "--editable", ".[dev]"]
     if subprocess.run([*uv, *install, "--offline"], cwd=copy, check=False, stderr=subprocess.DEVNULL).returncode:
-        subprocess.run([*uv, *install], cwd=copy, check=True)
+        for pause_s in (2, 5, 15, None):  # downloads fail now and then
+            if not subprocess.run([*uv, *install], cwd=copy, check=pause_s is None).returncode:
+                break
+            time.sleep(pause_s or 0)
     subprocess.run(["chown", "--recursive", "nobody:", str(folder)], check=True)
     return copy
 

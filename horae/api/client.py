@@ -9,6 +9,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -168,7 +169,10 @@ class Client:
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection = _UnixConnection(self.socket, self.timeout_s)
         try:
-            connection.request(method, path, body, headers)
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # what is too large is refused before it is sent whole
+                connection.request(method, path, body, headers)
             response = connection.getresponse()
             answer = _Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         except (OSError, HTTPException) as error:

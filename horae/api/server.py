@@ -191,12 +191,13 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer what is under way, close, and take the socket away."""
+        """Take the socket away, answer what is under way, and close."""
+        # The name first: as soon as nobody listens there, it may be the next server's.
+        self._path.unlink(missing_ok=True)
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(GRACE_S + 2)
         self._listener.close()
-        self._path.unlink(missing_ok=True)
 
 
 def listen(path: Path) -> socket.socket:
@@ -210,7 +211,7 @@ def listen(path: Path) -> socket.socket:
             "is too long for a unix socket (100 bytes)", field="api.socket", value=str(path),
             remedy="set api.socket to a shorter path",
         )  # fmt: skip
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and _answers(path):
+    if _is_socket(path) and _answers(path):
         raise SocketInUse(str(path))
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
@@ -227,12 +228,19 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def _answers(path: Path, timeout_s: Seconds = 1.0) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(timeout_s)
         try:
             probe.connect(os.fspath(path))
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, FileNotFoundError):  # it may be taken away at this moment
             return False
         except OSError:
             return True

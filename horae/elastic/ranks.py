@@ -18,6 +18,7 @@ _HEADER = struct.Struct("!Q")
 _HELLO = b"horae-ranks-2 "
 _FORMED, _LEAVE = b"formed", b"leave"  #: rank 0's word to those that joined
 _LOOK_S = 0.2  #: so often somebody who waits for others looks whether it is asked to leave
+_HELLO_S = 30.0  #: so long whoever connected may take to say who it is: a rank's machine may be busy
 _ALONE_S = 3.0  #: so long a rank that is asked to leave goes on looking for rank 0: one that joins leaves with all
 
 
@@ -203,7 +204,7 @@ def _dismiss(server: socket.socket, hello: bytes, world: int, joined: "Sequence[
 
 def _welcome(peer: socket.socket, hello: bytes, world: int) -> Optional[int]:
     """The rank of whoever connected, None when it is not of this gang."""
-    peer.settimeout(5.0)
+    peer.settimeout(_HELLO_S)
     try:
         said, _, rank = _receive(peer, limit=4096).rpartition(b" ")
     except OSError:

@@ -19,13 +19,14 @@ STEP_S = 1.0
 class Clock:
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._base = wall() - monotonic()
+        self._base = self._offset()
         self._drift = 0.0
 
     def anchor(self, newest_at_s: Seconds) -> None:
         """Never start before a time that is already on record."""
-        self._base = max(self._wall(), newest_at_s) - self._monotonic()
-        self._drift = self._wall() - self.now_s()
+        offset = self._offset()
+        self._base = max(offset, newest_at_s - self._monotonic())
+        self._drift = offset - self._base
 
     def now_s(self) -> Seconds:
         return self._base + self._monotonic()
@@ -35,6 +36,14 @@ class Clock:
 
     def stepped(self) -> Seconds | None:
         """By how much the wall clock jumped since the last call, None if it did not."""
-        drift = self._wall() - self.now_s()
+        drift = self._offset() - self._base
         step, self._drift = drift - self._drift, drift
         return step if abs(step) > STEP_S else None
+
+    def _offset(self) -> Seconds:
+        """The wall's time less the monotonic one, read as one moment: a busy machine may hold us up in between."""
+        for _ in range(100):
+            before, wall, after = self._monotonic(), self._wall(), self._monotonic()
+            if after - before < STEP_S / 100:
+                break
+        return wall - after

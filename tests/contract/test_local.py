@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class LocalHarness:
-    patience_s = 30.0
+    patience_s = 120.0
     can_lose_nodes = True
 
     def __init__(self, folder: Path) -> None:

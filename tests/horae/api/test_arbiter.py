@@ -50,7 +50,7 @@ def build(folder: Path) -> Iterator[Build]:
         service = Service(config(folder, **changes))
         service.start()
         running.append(service)
-        client = Client(service.socket, timeout_s=30)
+        client = Client(service.socket, timeout_s=90)
         eventually(lambda: client.status()["nodes"])
         return client
 
@@ -189,7 +189,7 @@ def test_an_arbiter_that_cannot_write_its_journal_is_shown_as_an_alert(
     service = Service(config(folder))
     service.start()
     try:
-        client, status = Client(service.socket, timeout_s=30), service.arbiter.status
+        client, status = Client(service.socket, timeout_s=90), service.arbiter.status
         eventually(lambda: client.status()["nodes"])
         assert client.status()["alerts"] == []
         monkeypatch.setattr(service.arbiter, "status", lambda: replace(status(), stalled="the journal is full"))
@@ -266,7 +266,7 @@ def test_the_kernel_tells_users_apart(build: Build) -> None:
     client.submit([JOB])
     done = subprocess.run(
         [sys.executable, "-c", AS_ANOTHER, str(client.socket), json.dumps([p for p in sys.path if p])],
-        capture_output=True, text=True, check=False, cwd="/", timeout=60,
+        capture_output=True, text=True, check=False, cwd="/", timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

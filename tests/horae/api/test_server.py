@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -20,7 +21,7 @@ from horae.api import forms
 from horae.api.access import Site
 from horae.api.client import Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
-from horae.api.server import Server, SocketInUse, create_app, listen, openapi
+from horae.api.server import Server, SocketInUse, _answers, create_app, listen, openapi
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput
 from tests.horae.api.backend import Book
@@ -204,13 +205,24 @@ def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> No
     big = json.dumps({**JOB, "env": {"A": "x" * 2000}}).encode()
     status, answer = raw(client, "POST", "/v1/jobs", big)
     assert (status, answer["error"]["code"]) == (413, "too-large")
-    connection = http.client.HTTPConnection("x", timeout=20)
+    connection = http.client.HTTPConnection("x", timeout=90)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(client.socket))
-    connection.request("POST", "/v1/jobs", iter([big]), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+    with contextlib.suppress(BrokenPipeError):  # it may have been refused before its last word
+        connection.request(
+            "POST", "/v1/jobs", iter([big]), encode_chunked=True, headers={"Transfer-Encoding": "chunked"}
+        )
     assert connection.getresponse().status == 413
     connection.close()
     assert not book.specs
+
+
+def test_what_is_far_too_large_is_refused_in_words(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server answers and closes while most of the body still waits to be sent."""
+    monkeypatch.setattr(forms, "LARGEST_BODY", 1000)
+    with pytest.raises(ApiError) as refused:
+        serve(Book()).submit([{**JOB, "env": {"A": "x" * (16 << 20)}}])
+    assert refused.value.code is Code.TOO_LARGE
 
 
 def test_what_the_cluster_says_keeps_its_meaning(serve: Serve) -> None:
@@ -249,7 +261,7 @@ def test_many_callers_at_once_lose_nothing(serve: Serve) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(200)
     assert sorted(map(int, numbers)) == list(range(1, 65))
 
 
@@ -293,6 +305,30 @@ def test_a_dead_servers_socket_is_replaced_and_a_living_ones_is_not(folder: Path
     stale.close()
     listen(path).close()
     assert not list(folder.glob("*.sock.*"))
+
+
+def test_a_server_that_stops_leaves_the_next_ones_socket_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one may bind the name as soon as the first does not listen any more."""
+    path = folder / "a.sock"
+    first = Server(create_app(Book(), Site()), path)
+    first.start()
+    Client(path).about()
+    real, second = threading.Thread.join, []
+
+    def join(self: threading.Thread, timeout: float | None = None) -> None:
+        real(self, timeout)
+        if not second:
+            second.append(listen(path))
+
+    monkeypatch.setattr(threading.Thread, "join", join)
+    first.stop()
+    monkeypatch.undo()
+    assert path.exists()
+    second[0].close()
+
+
+def test_a_socket_that_is_taken_away_meanwhile_is_nobodys(folder: Path) -> None:
+    assert not _answers(folder / "gone.sock")
 
 
 def test_a_path_too_long_for_a_socket_is_told(tmp_path: Path) -> None:
@@ -376,7 +412,9 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Any:
     server.stop()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_no_request_of_the_openapi_form_breaks_the_server(standing: Client, data: st.DataObject) -> None:
     """Any method and path the server knows, any body that is nearly right: an answer, never a 500."""

@@ -92,13 +92,14 @@ def over(client: Client, patience_s: float = 270.0) -> dict[str, dict[str, Any]]
     return {j["name"]: j for j in client.status(ended=True)["jobs"]}
 
 
-#: Four settings on two GPUs. None ends by itself: without a rest at the end of the phase two would never start.
+#: Four settings on two GPUs. None ends by itself: without a rest at the end of the phase two would never start. Jobs
+#: run on past the end of a phase until it is noticed, so only one learns at all.
 HALVING = f"""
 name: pick
 command: [{sys.executable}, {TRAINER}, "{{rate}}", "100000", "0.05"]
 gpus: 1
 checkpoint: CK/{{job}}
-parameters: {{rate: [0.0005, 0.02, 0.001, 0.05]}}
+parameters: {{rate: [0.0001, 0.0003, 0.0002, 0.05]}}
 scheduler: {{kind: successive-halving, iterations: 8, eta: 4}}
 """
 
@@ -147,7 +148,7 @@ def test_an_agent_of_its_own_bids_wins_and_ends_its_loser(client: Client, tmp_pa
             eventually(lambda: client.job(slow)["ended"])
             client.cancel(fast, "the test is over")
             ended = over(client)
-            out, err = agent.communicate(timeout=60)
+            out, err = agent.communicate(timeout=120)
         finally:
             agent.kill()
     assert agent.returncode == 0, err

@@ -102,12 +102,20 @@ def test_a_request_while_the_gang_forms_interrupts_no_system_call(tmp_path: Path
     """`poll` of the C library fails at once when a handler runs; PyTorch's rendezvous then gives up."""
     poll = ctypes.CDLL(None, use_errno=True).poll
     loop = training(Model(), tmp_path, steps=2)
-    for hold, interrupted in ((contextlib.nullcontext(), True), (held(), False)):
-        asker = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+    main = threading.get_ident()
+    for hold, interrupted, wait_ms in ((contextlib.nullcontext(), True, 90_000), (held(), False, 300)):
+        over = threading.Event()
+
+        def ask(over: threading.Event = over) -> None:
+            while not over.wait(0.01):  # again and again, so that one of them comes while it polls
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+        asker = threading.Thread(target=ask)
         with hold:
             asker.start()
-            code = poll(None, 0, 300)
-        asker.join()
+            code = poll(None, 0, wait_ms)
+            over.set()
+            asker.join()
         assert (code == -1 and ctypes.get_errno() == errno.EINTR) is interrupted
     with pytest.raises(Stopped):
         next(iter(loop))
@@ -173,7 +181,7 @@ def test_outside_the_main_thread_the_stop_file_has_to_do(tmp_path: Path) -> None
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(30.0)
+    thread.join(120.0)
     assert codes == [86]
 
 

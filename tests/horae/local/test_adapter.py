@@ -325,6 +325,7 @@ def test_reasons_are_written_where_the_owner_can_read_them(cluster: Cluster) -> 
 def test_a_rotated_log_shows_as_another_file(cluster: Cluster) -> None:
     cluster.running("talks", FLOOD, extra={"log_limit_bytes": "100000"})
     first = cluster.port.read_log("talks", 0, 10)
+    (cluster.path / "go").touch()
     until("it was rotated", lambda: cluster.port.read_log("talks", 0, 10).identity != first.identity)
     cluster.wait("talks", JobState.COMPLETED)
     chunk = cluster.port.read_log("talks", 10**9)
@@ -333,9 +334,10 @@ def test_a_rotated_log_shows_as_another_file(cluster: Cluster) -> None:
 
 
 FLOOD = """
-    import time
+    import os, time
     print("first", flush=True)
-    time.sleep(0.5)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
     for i in range(300):
         print("x" * 1000, flush=True)
 """
