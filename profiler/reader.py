@@ -62,8 +62,11 @@ class LogReader:
         self.bytes += len(data)
         states = self.terminal.feed(data)
         if states:
-            self._shapes.block(self.terminal.block)
-            if self.terminal.block is None or _WIDE in self.terminal.block:
+            block = self.terminal.block
+            if block is not None and _WIDE in block:
+                block = None
+            self._shapes.block(block)
+            if block is None:
                 states = [(number, _narrow(raw), redrawn) for number, raw, redrawn in states]
             self._read(states)
 
@@ -111,7 +114,7 @@ class LogReader:
                         take(quick_plan, m.groups(), number, redrawn)
                     continue
             bare_line = without_bar(raw)
-            shape = shapes.of(bare_line)
+            shape = shapes.of(bare_line, bare_line is raw)
             if shape is None and self.table is None and not bare.alive:
                 continue
             text = bare_line.decode("utf-8", "replace")
