@@ -134,7 +134,7 @@ class Plan:
         self.steady_names = (*names, str(self.fixed_rank))
         self.steady_of = itemgetter(*slots) if slots else None
         self.undated = self.clock is not None and self.clock.form == "clock"
-        self.many = not self.bar and not self.undated
+        self.many = not self.undated
 
     def rank_of(self, groups: Sequence[str]) -> int | None:
         """The rank that wrote the line; of `[1,140]` (job, rank), which reads like a thousand, the rank."""

@@ -95,7 +95,8 @@ class LogReader:
 
     def _read(self, states: list[State]) -> None:
         take = self.runs_read.row
-        alike: list[Line] = []  # lines of the shape of the line before, not taken yet
+        alike: list[Line] = []  # lines of the shape of the line before, not taken yet,
+        replaced = False  # which are all states that were redrawn, or none
         shapes = self._shapes
         bare = self.bare
         quick: re.Pattern[str] | None = None  # the shape of the line before
@@ -108,14 +109,19 @@ class LogReader:
                     raw = without_bar(raw)  # noqa: PLW2901
                 line = raw.decode("utf-8", "replace")
                 m = quick.fullmatch(line)
-                if m is not None and quick_plan is not None and quick_plan.many and not redrawn:
+                if m is not None and quick_plan is not None and quick_plan.many:
+                    if redrawn != replaced:
+                        if alike:
+                            self.runs_read.rows(quick_plan, alike, replaced)
+                            alike = []
+                        replaced = redrawn
                     alike.append((number, m.groups()))
                     if len(alike) == _ALIKE:
-                        self.runs_read.rows(quick_plan, alike)
+                        self.runs_read.rows(quick_plan, alike, replaced)
                         alike = []
                     continue
                 if alike and quick_plan is not None:
-                    self.runs_read.rows(quick_plan, alike)
+                    self.runs_read.rows(quick_plan, alike, replaced)
                     alike = []
                 if m is None and before is not None and not strip:
                     m = before[0].fullmatch(line)
@@ -158,7 +164,7 @@ class LogReader:
                 if self.table is not None:
                     quick = before = None
         if alike and quick_plan is not None:
-            self.runs_read.rows(quick_plan, alike)
+            self.runs_read.rows(quick_plan, alike, replaced)
 
     def _slow(self, shape: Shape, text: str, number: int, redrawn: bool) -> None:
         """A line whose shape has no expression yet."""

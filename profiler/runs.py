@@ -20,24 +20,23 @@ NEAR = 40  #: lines within which a value without a counter belongs to the counte
 class Runs(Boundaries):
     """Takes rows; `all` gives the runs so far."""
 
-    def rows(self, plan: Plan, lines: list[Line]) -> None:
-        """Take lines read by `plan`, one behind the other, none redrawn."""
+    def rows(self, plan: Plan, lines: list[Line], redrawn: bool) -> None:
+        """Take lines read by `plan`, one behind the other, all redrawn or none."""
         while lines:
-            took = self._short(plan, lines, False) if not plan.undated else 0
+            took = self._short(plan, lines, redrawn)
             if not took:
                 (line, groups), took = lines[0], 1
-                self.row(plan, groups, line, False)
+                self.row(plan, groups, line, redrawn)
             lines = lines[took:]
 
     def _short(self, plan: Plan, lines: list[Line], redrawn: bool) -> int:
-        """Take what only goes on; how many of the lines (one, where their stamps have no date or they are a bar's)."""
+        """Take what only goes on; how many of the lines. Where stamps have no date there is but one line."""
         s = self.hot.get(plan.series) if plan.short and not self.starts else None
         if s is None or not (plan is s.plan or plan.steady_names == s.plan.steady_names):
             return 0
-        line, groups = lines[0]
-        time_s = self._time(plan, groups) if plan.undated else None
+        time_s = self._time(plan, lines[0][1]) if plan.undated else None
         if (s.whole or redrawn) and plan.kind != "epoch":
-            took = int(s.drawn(plan, groups, line, redrawn, self.order, time_s, self.limit))
+            took = s.drawn(plan, lines, redrawn, self.order, time_s, self.limit)
         else:
             took = s.goes_on(plan, lines, self.order, time_s, self.limit)
         if took:

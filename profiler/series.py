@@ -114,33 +114,36 @@ class Series:
     # --- the short way ------------------------------------------------------------------------------------
 
     def drawn(
-        self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, order: int, time_s: float | None, limit: int
-    ) -> bool:
-        """Take a state of a bar if it only goes on where the one before stood; False: it needs a closer look."""
-        try:
-            iteration = float(groups[plan.at_iteration])
-        except ValueError:
-            return False
-        step = iteration - (self.last_iteration or 0.0)
-        if (
-            step <= 0
-            or (plan.steady_of is not None and plan.steady_of(groups) != self.steady)
-            or (plan.needs_header and iteration == self.total)
-        ):
-            return False
-        pending = (plan, groups, line, redrawn, iteration, order, time_s)
-        if self.whole and self.pending is None:
-            self.replace_last(limit)
-        elif (self.state_count + 1) % self.state_stride:
-            self.state_count += 1
-        else:
-            self._state(self.pending if self.whole and self.pending is not None else pending, limit)
-        self.pending = pending
-        self.interval = step
-        self.last_iteration = iteration
-        self.count += 1
-        self.last_line = line
-        return True
+        self, plan: Plan, lines: Sequence[Line], redrawn: bool, order: int, time_s: float | None, limit: int
+    ) -> int:
+        """Take those of a bar's states that only go on where the one before stood. How many: see `goes_on`."""
+        slot, steady_of, steady, whole = plan.at_iteration, plan.steady_of, self.steady, self.whole
+        full = self.total if plan.needs_header else None
+        before = last = self.last_iteration or 0.0
+        took = 0
+        for line, groups in lines:
+            try:
+                iteration = float(groups[slot])
+            except ValueError:
+                break
+            if iteration <= last or iteration == full or (steady_of is not None and steady_of(groups) != steady):
+                break
+            before, last = last, iteration
+            pending = (plan, groups, line, redrawn, iteration, order + took, time_s)
+            if whole and self.pending is None:
+                self.replace_last(limit)
+            elif (self.state_count + 1) % self.state_stride:
+                self.state_count += 1
+            else:
+                self._state(self.pending if whole and self.pending is not None else pending, limit)
+            self.pending = pending
+            took += 1
+        if took:
+            self.interval = last - before
+            self.last_iteration = last
+            self.count += took
+            self.last_line = lines[took - 1][0]
+        return took
 
     def goes_on(self, plan: Plan, lines: Sequence[Line], order: int, time_s: float | None, limit: int) -> int:
         """Take those of the lines, none redrawn, that only go on where the one before stood: each the next position,
