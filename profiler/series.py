@@ -160,7 +160,7 @@ class Series:
         if plan.needs_header and not epochs:
             whole = self.total
         ordinal, stride = self.ordinal, self.stride
-        before, seen = last, []
+        before, took, recent = last, 0, self.recent
         for line, groups in lines:
             try:
                 value = float(groups[slot])
@@ -171,34 +171,33 @@ class Series:
             before, last = last, value
             if epochs or rises:
                 furthest = value
-            seen.append(value)
+            recent.append((value, None) if epochs else (epoch, value))
             ordinal += 1
             if ordinal % stride == 0:
                 self.ordinal = ordinal
                 if epochs:
                     self.last_epoch = value
-                made = (plan, groups, line, False, None if epochs else value, order + len(seen) - 1, time_s)
+                made = (plan, groups, line, False, None if epochs else value, order + took, time_s)
                 self._keep(self._row(made), limit)
                 stride = self.stride
-        if not seen:
+            took += 1
+        if not took:
             return 0
-        line, groups = lines[len(seen) - 1]
+        line, groups = lines[took - 1]
         if epochs:
             self.last_epoch = last
-            self.recent.extend([(value, None) for value in seen[-RECENT:]])
         else:
             self.last_iteration = last
             self.interval = last - before
-            self.recent.extend([(epoch, value) for value in seen[-RECENT:]])
         if epochs or rises:
-            self.top = self.recent[-1]
-        self.pending = (plan, groups, line, False, None if epochs else last, order + len(seen) - 1, time_s)
+            self.top = recent[-1]
+        self.pending = (plan, groups, line, False, None if epochs else last, order + took - 1, time_s)
         self.ordinal = ordinal
         if plan.loss is not None:
             self.loss_positions = ordinal + 1
-        self.count += len(seen)
+        self.count += took
         self.last_line = line
-        return len(seen)
+        return took
 
     def settle(self) -> None:
         """Make the newest line a row, before anything but `goes_on` looks at the series."""
