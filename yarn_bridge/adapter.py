@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from horae.port import (
@@ -100,7 +101,7 @@ class YarnCluster:
             self._rollcall.check(reports, self._nodes, self._clock())
             apps = self._hands.look(self.manager.apps(kinds=self._hands.kinds, states=_ALIVE))
             notes = self._refresh()
-            ours = self._token is not None and self._claim[1] == self._token
+            ours = self._ours()
             lost = lost_nodes(reports, self._nodes)
             for seen in self._jobs.values():
                 record = seen.record
@@ -128,6 +129,9 @@ class YarnCluster:
             self.files.prepare()
             self.files.write_claim(token)
             self._token = token
+
+    def _ours(self) -> bool:
+        return self._token is not None and self._claim[1] == self._token
 
     def heartbeat(self) -> None:
         """Nothing waits for it: jobs come through us, and nobody else starts them."""
@@ -206,7 +210,8 @@ class YarnCluster:
             ended = record.into(phase, self._clock(), outcome=JobState.CANCELLED, native="cancelled", next=None)
             self._put(seen, replace(ended, exit_code=None))
             if record.granted:
-                self._do(seen, Action(Verb.DESTROY))
+                with suppress(TryLater):  # the record says what is wanted: the next round sees to it
+                    self._do(seen, Action(Verb.DESTROY))
 
     def release(self, job: JobId) -> None:
         with self._lock:
@@ -264,8 +269,9 @@ class YarnCluster:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
+                if not (seen.unwritten and self._ours()):
+                    self.files.reread(seen)
                 seen.stamp, seen.unsettled = entry.modified_s, 2
-                self.files.reread(seen)
             jobs[name] = seen
         self._jobs = jobs
         return [why for name, (_, why) in self._bad.items() if name in entries]
@@ -274,9 +280,9 @@ class YarnCluster:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unsettled > 0:
-            seen.unsettled -= 1
             seen.acks = self.files.acks(record.job) if record.workers else {}
             seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+            seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
         cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, lost, life_s)
@@ -387,26 +393,27 @@ class YarnCluster:
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
-        if record.outcome is JobState.LOST and record.phase is Phase.CLEARING and record is not seen.record:
-            newest = self.files.newest(spec, record.owner)
-            record = replace(record, checkpoint=newest or record.checkpoint)
-        # Where the acknowledgements alone say so, YARN goes first: whoever reads `leaving` again comes to the same.
-        acts_first = seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING
-        try:
-            if not acts_first and record is not seen.record:
-                self._put(seen, record)
-            for action in step.actions:
-                self._hands.do(record, spec, action, seen.application)
-        finally:
-            if acts_first:
-                self._put(seen, record)
+        if record is not seen.record:
+            # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
+            if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
+                newest = self.files.newest(spec, record.owner)
+                record = replace(record, checkpoint=newest or record.checkpoint)
+        if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
+            # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
+            # what the next round makes of it, which often is that its gang stands.
+            seen.record, seen.unsettled, seen.unwritten = record, 2, True
+        elif record is not seen.record or seen.unwritten:
+            self._put(seen, record)
+        for action in step.actions:
+            self._do(seen, action)
         if facts.unreadable:
             raise TryLater(facts.unreadable)
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
         self.files.keep(record)
-        seen.record, seen.unsettled = record, 2
+        seen.record, seen.unsettled, seen.unwritten = record, 2, False
 
     def _do(self, seen: Seen, action: Action) -> None:
         self._hands.do(seen.record, seen.spec, action, seen.application)

@@ -25,6 +25,7 @@ class Seen:
     record: Record
     spec: JobSpec
     stamp: float
+    unwritten: bool = False  #: `record` is newer than what HDFS has
     unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
     members: dict[str, Worker] = field(default_factory=dict)
     acks: dict[str, Ack] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class JobFiles:
     def reread(self, seen: Seen) -> None:
         data = self._hdfs.read(f"{self.folder(seen.record.job)}/{GATE}")
         if data is not None:
-            seen.record = decode(data)
+            seen.record, seen.unwritten = decode(data), False
 
     def keep(self, record: Record) -> None:
         self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/{GATE}", encode(record))
@@ -201,7 +202,10 @@ class JobFiles:
             store = FolderStore(url)
         else:
             return None
-        found = newest_mark(store)
+        try:
+            found = newest_mark(store)
+        except OSError:  # a folder of the user's that is not for the bridge to read
+            return None
         return None if found is None else (found[0].epoch, float(found[0].step), found[1])
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import pwd
+import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
@@ -97,7 +98,7 @@ def _run_folder(options: argparse.Namespace) -> int:
         spool.write(("[horae-exec] %s\n" % error).encode())
         raise
     spool.limit = run.log_limit
-    return Supervisor(run, folder, spool).run()
+    return _over(Supervisor(run, folder, spool).run())
 
 
 def _run_here(options: argparse.Namespace) -> int:
@@ -112,7 +113,7 @@ def _run_here(options: argparse.Namespace) -> int:
     run = _run_of(options, epoch, lambda: shape.local_members(options.command, env, os.getcwd(), allocation))
     run.allocation = allocation
     keep(STOP_SIGNALS)
-    return Supervisor(run, folder, Spool(folder.file(protocol.LOG_FILE), echo=1)).run()
+    return _over(Supervisor(run, folder, Spool(folder.file(protocol.LOG_FILE), echo=1)).run())
 
 
 def _run_slurm(options: argparse.Namespace) -> int:
@@ -131,6 +132,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
     run = _run_of(options, epoch, lambda: slurm.members(options.command, env, os.getcwd(), found, hosts))
     run.allocation = dict.fromkeys(hosts, found.gpus_per_node)
     run.translate = lambda code: slurm.translate(folder, epoch, code)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this
     slurm.announce(folder, epoch, slurm.is_batch_shell(), run.checkpoint)
     keep(STOP_SIGNALS)
     spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
@@ -140,7 +142,7 @@ def _run_slurm(options: argparse.Namespace) -> int:
     code = supervisor.run()
     if code == protocol.EXIT_STOPPED and slurm.asked_to_stay(folder, epoch):
         slurm.stay(folder, epoch, lambda: supervisor.dismissed)
-    return code
+    return _over(code)
 
 
 def _run_gate(options: argparse.Namespace) -> int:
@@ -153,6 +155,7 @@ def _run_gate(options: argparse.Namespace) -> int:
     folder = _open_folder(options.folder or ".horae")
     _hold(folder)
     keep(STOP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # at the gate they end it
     spool = Spool(folder.file(protocol.LOG_FILE), echo=1)
 
     def say(text: str) -> None:
@@ -183,12 +186,11 @@ def _run_gate(options: argparse.Namespace) -> int:
         run.watch = watch if mirror is None else Together.of(watch, mirror)
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
-        if mirror is not None:
-            mirror.finish()
         own = code if supervisor.exit_code is None else supervisor.exit_code
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
+        finish = int if mirror is None else mirror.finish
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native, meanwhile=finish)
         if not comes_back(supervisor.state):
-            return code
+            return _over(code)
 
 
 def _at(
@@ -200,6 +202,14 @@ def _at(
 
 
 # --- parts ------------------------------------------------------------------------------------------------
+
+
+def _over(code: int) -> int:
+    """The end is written down: a late request must not change the exit code. (On the way out Python restores the
+    default actions; an ignored signal stays ignored.)"""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def _run_of(options: argparse.Namespace, epoch: int, members: Callable[[], List[Member]]) -> Run:

@@ -1,8 +1,9 @@
 """Small documents by path or URL: the gate, its members, acknowledgements, the fence."""
 
+import concurrent.futures
 import io
 import os
-from typing import List, Optional
+from typing import Any, Callable, List, Optional
 
 from .files import read_bytes, write_atomic
 
@@ -21,10 +22,14 @@ def get(url: str) -> Optional[bytes]:
     return b"".join(pieces) if hdfs.get(remote, pieces.append) else None
 
 
-def put(url: str, data: bytes) -> None:
-    """Replace the document at once. Raises OSError."""
+def put(url: str, data: bytes, meanwhile: Callable[[], Any] = int) -> None:
+    """Replace the document at once. `meanwhile`: done while its data is on the way, before it takes its name.
+
+    Raises OSError.
+    """
     path = _local(url)
     if path is not None:
+        meanwhile()
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         write_atomic(path, data)
         return
@@ -33,7 +38,10 @@ def put(url: str, data: bytes) -> None:
     hdfs, remote = webhdfs.locate(url)
     folder, _, name = remote.rpartition("/")
     temporary = "%s/.tmp-%s.%s" % (folder, name, os.urandom(4).hex())
-    hdfs.put(temporary, io.BytesIO(data), len(data))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(hdfs.put, temporary, io.BytesIO(data), len(data))
+        meanwhile()
+        sent.result()
     hdfs.rename(temporary, remote, overwrite=True)
 
 

@@ -6,7 +6,7 @@ import signal
 from typing import Dict, List, NoReturn, Optional, Sequence, Set
 
 from . import protocol
-from .processes import die_with_parent, send_group
+from .processes import die_with_parent, send, send_group
 
 _F_SETPIPE_SZ = 1031
 _PIPE = 1 << 20
@@ -52,6 +52,7 @@ class Gang:
         self._groups: Set[int] = set()
         self._codes: Dict[int, int] = {}  # rank -> exit code
         self._first_failure: Optional[int] = None
+        self._sent: Set[int] = set()  # signals
         self._servers = {member.rank for member in self.members if member.serves}
         self._dismissed = False
 
@@ -82,8 +83,11 @@ class Gang:
 
     def signal(self, number: int) -> None:
         """To every process group of the gang; members that left their group are the subreaper's affair."""
+        self._sent.add(number)
         for pid in self._alive:
-            send_group(pid, number)
+            # A rank has no group yet right after its fork. It is our child and not yet reaped: the pid is its own.
+            if not send_group(pid, number):
+                send(pid, number)
 
     @property
     def ranks_over(self) -> bool:
@@ -106,6 +110,10 @@ class Gang:
             failures = sorted((code for _, code in ours if code not in (0, protocol.EXIT_STOPPED)), reverse=True)
             if failures:
                 self._first_failure = failures[0]
+        elif self._first_failure < 128 and signal.SIGKILL not in self._sent:
+            # A killed rank's connections close before it can be reaped: its peers may have ended of that already.
+            if any(code == 128 + signal.SIGKILL for _, code in ours):
+                self._first_failure = 128 + signal.SIGKILL
 
     @property
     def failed(self) -> bool:
@@ -134,9 +142,15 @@ def _widen(pipe: int) -> None:
 def _fork(member: Member, output: int) -> int:
     """Fork and execute. The supervisor has one thread, so what happens between fork and exec is plain Python."""
     parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
+    # Until the child has the system's handlers again, signals to it wait: ours, inherited, would swallow them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_DEFAULT, signal.SIGUSR1))
+    try:
+        pid = os.fork()
+        if pid:
+            return pid
+    finally:
+        if os.getpid() == parent:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         _become(member, output, parent)
     except BaseException as error:  # noqa: BLE001  (the child must never return into the supervisor's code)

@@ -96,9 +96,18 @@ class Gate:
         value = {"host": host, "port": free_ports(), "gpus": self._gpus, "pid": os.getpid()}
         self._tell("members/" + self._name, value)
 
-    def acknowledge(self, epoch: int, state: str, code: int, mark: Optional[Dict[str, Any]], text: str) -> None:
+    def acknowledge(
+        self,
+        epoch: int,
+        state: str,
+        code: int,
+        mark: Optional[Dict[str, Any]],
+        text: str,
+        meanwhile: Callable[[], Any] = int,
+    ) -> None:
+        """`meanwhile`: what must be done before anybody hears of it; side by side with the data on its way."""
         value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": text}
-        self._tell("acks/" + self._name, value)
+        self._tell("acks/" + self._name, value, meanwhile)
 
     def read(self) -> Dict[str, Any]:
         """What the arbiter says now; {} when that cannot be seen."""
@@ -170,16 +179,16 @@ class Gate:
             isinstance(each, dict) and each.get("name") == self._name for each in members
         )
 
-    def _tell(self, name: str, value: Dict[str, Any]) -> None:
-        while not self._tried(name, value):
+    def _tell(self, name: str, value: Dict[str, Any], meanwhile: Callable[[], Any] = int) -> None:
+        while not self._tried(name, value, meanwhile):
             time.sleep(_POLL_S)
         while not self._tried("news", None):
             time.sleep(_POLL_S)
 
-    def _tried(self, name: str, value: Optional[Dict[str, Any]]) -> bool:
+    def _tried(self, name: str, value: Optional[Dict[str, Any]], meanwhile: Callable[[], Any] = int) -> bool:
         data = b"" if value is None else json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
         try:
-            documents.put("%s/%s" % (self._url, name), data)
+            documents.put("%s/%s" % (self._url, name), data, meanwhile)
         except OSError as error:
             self._complain("cannot write %s: %s" % (name, error))
             return False

@@ -161,7 +161,8 @@ def kill_marked(variable: str, value: str, patience_s: float = 5.0) -> int:
 def keep(forwarded: Iterable[int]) -> None:
     """Split in two: returns in the child, which does the work; the parent is its keeper and never returns.
 
-    The keeper forwards `forwarded` signals, waits, kills what the child left behind, and ends as the child ended.
+    In the child the `forwarded` signals are blocked until whoever handles them unblocks them. The keeper forwards
+    them, waits, kills what the child left behind, and ends as the child ended.
     If the keeper itself is killed, the child is told (SIGUSR2), kills everything below itself and ends.
     """
     keeper = os.getpid()
@@ -175,7 +176,6 @@ def keep(forwarded: Iterable[int]) -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
         if os.getppid() != keeper:
             os._exit(128 + signal.SIGKILL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
         return
 
     def forward(number: int, _frame: object) -> None:

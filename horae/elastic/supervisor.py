@@ -209,6 +209,7 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # what came since `keep`
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self.dismissed = self.dismissed or (self._over and number != signal.SIGUSR1)

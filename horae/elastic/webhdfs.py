@@ -87,8 +87,7 @@ class Hdfs:
     def put(self, path: str, source: Any, size: int) -> None:
         """Create or overwrite a file from a binary stream of `size` bytes."""
         response, connection = self._open("PUT", self._address(path, "CREATE", overwrite="true"), source, size)
-        response.read()
-        connection.close()
+        _rest(response, connection)
 
     def append(self, path: str, source: Any, size: int) -> None:
         """Add to a file, which is made where there is none."""
@@ -99,8 +98,7 @@ class Hdfs:
                 raise
             self.put(path, source, size)
             return
-        response.read()
-        connection.close()
+        _rest(response, connection)
 
     def size(self, path: str) -> int:
         """Bytes in a file; 0 when there is none."""
@@ -149,12 +147,11 @@ class Hdfs:
         return "%s%s?%s" % (_PREFIX, urllib.parse.quote(path), urllib.parse.urlencode(query))
 
     def _json(self, method: str, address: str) -> Any:
-        response, connection = self._open(method, address)
+        text = _rest(*self._open(method, address))
         try:
-            text = response.read()
-        finally:
-            connection.close()
-        return json.loads(text.decode()) if text.strip() else None
+            return json.loads(text.decode()) if text.strip() else None
+        except ValueError:
+            raise ConnectionError("HDFS's answer is not JSON") from None
 
     def _open(
         self, method: str, address: str, source: Any = None, size: int = 0
@@ -209,9 +206,7 @@ class Hdfs:
                 connection.close()
                 continue
             if response.status >= 400:
-                refused = refusal(response.status, response.read(), response.headers.get("Content-Type"))
-                connection.close()
-                raise refused
+                raise refusal(response.status, _rest(response, connection), response.headers.get("Content-Type"))
             return response, connection
         raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
 
@@ -372,6 +367,16 @@ def passes(error: BaseException) -> bool:
 def register() -> None:
     for scheme in ("webhdfs", "swebhdfs", "hdfs"):
         register_store(scheme, HdfsStore)
+
+
+def _rest(response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> bytes:
+    """What is left of an answer. Raises OSError, as everything here: an answer that breaks off is no other fault."""
+    try:
+        return response.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError("HDFS broke off its answer: %s" % type(error).__name__) from None
+    finally:
+        connection.close()
 
 
 def _connect(address: str) -> http.client.HTTPConnection:

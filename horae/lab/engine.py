@@ -48,7 +48,7 @@ def engine(say: Say) -> Any:
     say(f"no Docker engine answers: starting dockerd (log: {log})")
     with log.open("ab") as output:
         subprocess.Popen(["dockerd"], stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
-    for _ in range(100):
+    for _ in range(300):
         time.sleep(0.2)
         try:
             return _answering()

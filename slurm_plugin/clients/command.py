@@ -32,6 +32,9 @@ from slurm_plugin.writes import Write
 
 #: writes said to scontrol, and jobs named to scancel, before answers are waited for
 _TOGETHER = 32
+#: how long scancel may take: for a task of an array, after which it may hang; else on a busy host, where a signal that
+#: was cut off before it went out would be repeated only after a good part of the grace
+_HANGS_S, _SIGNAL_S = 3, 10
 _TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
@@ -165,7 +168,7 @@ class CommandClient:
         later. So it is ended where it runs: killing what it was started through (sudo, ssh, docker) would not end it.
         """
         self._pace.spend(_COST["scancel"] * len(ids))
-        limit_s = 3 + len(ids) // 8  # it signals ten at a time
+        limit_s = (_HANGS_S if "_" in ids[0] else _SIGNAL_S) + len(ids) // 8  # it signals ten at a time
         argv = ["timeout", "-k", "1", str(limit_s), self._path + "scancel", "-b", "-s", name, *ids]
         try:
             done = self._transport.run(argv, timeout_s=limit_s + 5.0)

@@ -163,7 +163,7 @@ class ContainerSlurm(DockedLab):
             (folder / f"{name}.pub").write_bytes(public + b"\n")
 
     def _wait_idle(self, nodes: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         text = ""
         while time.monotonic() < deadline:
             code, text = self.exec("ctl", ["sinfo", "-h", "-N", "-p", "dl", "-o", "%T"])
@@ -179,7 +179,7 @@ class ContainerSlurm(DockedLab):
             "add account lab Description=lab Organization=lab\nadd user alice,bob account=lab\n"
             "add user horae account=lab adminlevel=Operator\n"
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             code, text = self.exec("ctl", ["sh", "-c", f"printf '{lines}' | sacctmgr -i"])
             _, users = self.exec("ctl", ["sacctmgr", "-nP", "show", "user", "horae", "format=adminlevel"])
@@ -190,7 +190,7 @@ class ContainerSlurm(DockedLab):
             time.sleep(0.3)
         host_key = (self.folder / "etc/secret/ssh/host_key.pub").read_text().strip()
         (self.folder / "known_hosts").write_text(f"{self.address('ctl')} {host_key}\n")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:  # slurmctld learns of the new Operator by slurmdbd's push
             code, _ = self.exec("ctl", ["scontrol", "show", "assoc_mgr", "users=horae"], "root")
             _, text = self.exec("ctl", ["scontrol", "show", "assoc_mgr", "users=horae", "flags=users"])

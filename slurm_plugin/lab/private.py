@@ -29,6 +29,7 @@ _PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurmrestd", "slurmdbd", "slurm-wlm-basic-plugins", "slurm-wlm-plugins",
     "slurm-wlm-jwt-plugin", "munge",
 )  # fmt: skip
+_PORTS = (11000, 20000)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
 
 
@@ -55,13 +56,18 @@ class PrivateSlurm:
         self.folder.chmod(0o755)
         processes.own(self.folder)
         root = unpacked(self._cache)
-        self._configure(request, root)
-        (self.folder / "lab.json").write_text(json.dumps({"root": str(root), "nodes": request.nodes}))
-        self._start_munge()
-        self.start_controller()
-        for name, _, _ in request.node_kinds():
-            self.start_node(name)
-        self._wait_idle(request.nodes)
+        base, kept = _free_ports(request.nodes + 1)
+        try:
+            self._configure(request, root, base)
+            (self.folder / "lab.json").write_text(json.dumps({"root": str(root), "nodes": request.nodes}))
+            self._start_munge()
+            self.start_controller()
+            for name, _, _ in request.node_kinds():
+                self.start_node(name)
+            self._wait_idle(request.nodes)
+        finally:
+            for each in kept:
+                each.close()
         return self.status()
 
     def down(self) -> LabState:
@@ -139,9 +145,9 @@ class PrivateSlurm:
 
     # --- how ---
 
-    def _configure(self, request: LabRequest, root: Path) -> None:
+    def _configure(self, request: LabRequest, root: Path, base: int) -> None:
+        """`base`: the controller's port; the nodes' follow."""
         host = socket.gethostname().split(".")[0]
-        base = _free_ports(request.nodes + 1)
         first = base + 1
         extra = {}
         for hosts, _, _ in settings.kinds(request):
@@ -195,7 +201,7 @@ class PrivateSlurm:
         )  # fmt: skip
 
     def _wait_idle(self, nodes: int) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             done = self.run(["sinfo", "-h", "-N", "-p", "dl", "-o", "%T"], check=False)
             if done.stdout.split().count("idle") == nodes:
@@ -212,7 +218,16 @@ class PrivateSlurm:
         return processes.noted(pid_file, self.folder)
 
     def _kill_steps(self, node: str | None = None) -> None:
-        """slurmstepd and what it started outlive slurmd; they carry our SLURM_CONF, and jobs their node's name."""
+        """slurmstepd and what it started outlive slurmd; they carry our SLURM_CONF, and jobs their node's name. Until
+        none is left: what is being killed may still have begun another process, or be about to write."""
+        deadline = time.monotonic() + 60
+        while (found := self._steps_and_jobs(node)) and time.monotonic() < deadline:
+            for pid in found:
+                processes.kill(pid)
+            time.sleep(0.02)
+
+    def _steps_and_jobs(self, node: str | None) -> list[int]:
+        """Steps first: they must not tell how their job died."""
         conf = f"SLURM_CONF={self.folder}/etc/slurm.conf".encode()
         steps, jobs = [], []
         for path in Path("/proc").glob("[0-9]*"):
@@ -227,8 +242,7 @@ class PrivateSlurm:
                 steps.append(int(path.name))
             elif (f"SLURMD_NODENAME={node}".encode() if node else b"SLURM_JOB_ID") in b"\0".join(environment):
                 jobs.append(int(path.name))
-        for pid in [*steps, *jobs]:  # steps first: they must not tell how their job died
-            processes.kill(pid)
+        return [*steps, *jobs]
 
 
 def _steps_of(step: int, node: str) -> bool:
@@ -299,20 +313,19 @@ def _expanded(hosts: str) -> set[str]:
     return set(expand(hosts))
 
 
-def _free_ports(count: int) -> int:
-    """The first of `count` consecutive ports that nobody listens on now, below the ephemeral ones."""
+def _free_ports(count: int) -> tuple[int, list[socket.socket]]:
+    """The first of `count` consecutive ports that nobody has, below those of trainings (`horae.elastic.shape`), and
+    what keeps them from other labs that look for some, until it is closed: Slurm may bind them meanwhile."""
     for _ in range(200):
-        base = random.randrange(20000, 32000 - count)
-        sockets = []
+        base = random.randrange(*_PORTS) - count
+        kept: list[socket.socket] = []
         try:
             for port in range(base, base + count):
-                probe = socket.socket()
-                sockets.append(probe)
-                probe.bind(("127.0.0.1", port))
-            return base
+                kept.append(socket.socket())
+                kept[-1].bind(("127.0.0.1", port))
+                kept[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Slurm's own does
+            return base, kept
         except OSError:
-            continue
-        finally:
-            for probe in sockets:
-                probe.close()
-    raise BadInput("no free ports between 20000 and 32000")
+            for each in kept:
+                each.close()
+    raise BadInput("no free ports between {} and {}".format(*_PORTS))

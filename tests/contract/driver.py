@@ -5,17 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 
 from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater
-from policy.model import Allocation, Health, Node
+from policy.model import Allocation, BadInput, Health, Node
 from tests.contract.harness import Behaviour, Harness, Start, job_in, starts_in, steps_in
+
+T = TypeVar("T")
+#: after this long an arbiter asks again for a start that does not show, with the same epoch
+ASK_AGAIN_S = 15.0
+
+
+@dataclass
+class _Asked:
+    """A start that was accepted."""
+
+    allocation: Allocation
+    epoch: int
+    at_s: float
 
 
 class Driver:
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
+        self._asked: dict[JobId, _Asked] = {}
         self._stopped_at: float | None = None  #: when a stop was last seen, for the mandatory restart gap
 
     @property
@@ -26,15 +42,7 @@ class Driver:
 
     def observe(self) -> Observation:
         """One whole observation, and the invariants that hold for every observation of every cluster."""
-        deadline = time.monotonic() + self.harness.patience_s
-        while True:
-            try:
-                seen = self.port.observe()
-                break
-            except TryLater:
-                if time.monotonic() > deadline:
-                    raise
-                self.harness.pause()
+        seen = self.patient(self.port.observe)
         names = [job.id for job in seen.jobs]
         assert len(names) == len(set(names)), "a job appears twice"
         nodes = {node.name: node for node in seen.nodes}
@@ -62,7 +70,7 @@ class Driver:
     def log(self, job: JobId) -> bytes:
         data, offset = b"", 0
         while True:
-            chunk = self.port.read_log(job, offset)
+            chunk = self.patient(lambda at=offset: self.port.read_log(job, at))  # type: ignore[misc]
             data, offset = data + chunk.data, chunk.next_offset
             if chunk.eof:
                 return data
@@ -75,11 +83,28 @@ class Driver:
 
     # --- waiting ------------------------------------------------------------------------------------------
 
-    def until(self, what: str, holds: Callable[[], bool]) -> None:
+    def patient(self, call: Callable[[], T]) -> T:
+        """Again while the cluster says `TryLater`: one that is slow for a moment is no failure."""
         deadline = time.monotonic() + self.harness.patience_s
-        while not holds():
+        while True:
+            try:
+                return call()
+            except TryLater:
+                if time.monotonic() > deadline:
+                    raise
+                self.harness.pause()
+
+    def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """A cluster that does not answer now, to the port or to a command, shows nothing yet."""
+        deadline, silent = time.monotonic() + self.harness.patience_s, ""
+        while True:
+            try:
+                if holds():
+                    return
+            except (TryLater, BadInput) as error:
+                silent = f" ({error})"
             if time.monotonic() > deadline:
-                pytest.fail(f"not within {self.harness.patience_s:g} s: {what}")
+                pytest.fail(f"not within {self.harness.patience_s:g} s: {what}{silent}")
             self.harness.pause()
 
     def wait(self, job: JobId, *states: JobState) -> ObservedJob:
@@ -90,7 +115,11 @@ class Driver:
             seen.append(self.job(job))
             if seen[-1].state.ended and seen[-1].state not in states:
                 pytest.fail(f"{job} was to be {' or '.join(states)}, was {seen[-1].state} ({seen[-1].native})")
-            return seen[-1].state in states
+            if seen[-1].state in states:
+                return True
+            if not all(state.startable or state is JobState.CANCELLED for state in states):
+                self._ask_again(seen[-1])
+            return False
 
         with self._telling(job):
             self.until(f"{job} {' or '.join(states)}", reached)
@@ -154,19 +183,47 @@ class Driver:
         return job
 
     def start(self, job: JobId, allocation: Allocation, epoch: int = 1) -> None:
-        """Start as the arbiter does: after the mandatory gap, and again while the cluster says `TryLater`."""
+        """Start as the arbiter does: after the mandatory gap; and after another look where it says `TryLater`."""
         gap = self.port.capabilities().restart_gap_s
         if self._stopped_at is not None and gap:
             time.sleep(max(0.0, self._stopped_at + gap - time.monotonic()))
+        self.start_at_once(job, allocation, epoch)
+
+    def start_at_once(self, job: JobId, allocation: Allocation, epoch: int = 1) -> None:
+        """Without the gap, which an adapter keeps by itself, too; with a look before it is asked again."""
         deadline = time.monotonic() + self.harness.patience_s
         while True:
             try:
                 self.port.start(job, allocation, epoch)
-                return
+                break
             except TryLater:
                 if time.monotonic() > deadline:
                     raise
                 self.harness.pause()
+                self.observe()  # GPUs that came free since the last look are seen by the next one
+        self.asked(job, allocation, epoch)
+
+    def asked(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        """A start was accepted. It may be taken back (a slow cluster looks blocked): `wait` asks again then."""
+        self._asked[job] = _Asked(allocation, epoch, time.monotonic())
+
+    def _ask_again(self, seen: ObservedJob) -> None:
+        """As the arbiter does: a start that the cluster took back, or that does not show, with the same epoch."""
+        asked = self._asked.get(seen.id)
+        if asked is None or not seen.state.startable or seen.epoch >= asked.epoch:
+            return
+        if seen.blocked is not None or time.monotonic() > asked.at_s + ASK_AGAIN_S:
+            with suppress(TryLater):
+                self.port.start(seen.id, asked.allocation, asked.epoch)
+                asked.at_s = time.monotonic()
+
+    def stop(self, job: JobId, grace_s: float) -> None:
+        self._asked.pop(job, None)
+        self.patient(lambda: self.port.checkpoint_and_stop(job, grace_s))
+
+    def cancel(self, job: JobId) -> None:
+        self._asked.pop(job, None)
+        self.patient(lambda: self.port.cancel(job))
 
     def running(
         self,
@@ -185,6 +242,6 @@ class Driver:
 
     def stopped(self, name: str, allocation: Allocation | None = None) -> JobId:
         job = self.running(name, allocation=allocation)
-        self.port.checkpoint_and_stop(job, 30.0)
+        self.stop(job, 60.0)
         self.wait(job, JobState.STOPPED)
         return job

@@ -204,7 +204,7 @@ def test_an_empty_allocation_is_refused(cluster: Driver) -> None:
 @contract
 def test_a_stop_ends_in_stopped_with_a_complete_checkpoint(cluster: Driver) -> None:
     job = cluster.running("stops", allocation=cluster.one(2))
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     seen = cluster.wait(job, JobState.STOPPED)
     assert (dict(seen.allocation), seen.epoch, seen.exit_code) == ({}, 1, 86)
     assert seen.checkpoint is not None
@@ -215,10 +215,10 @@ def test_a_stop_ends_in_stopped_with_a_complete_checkpoint(cluster: Driver) -> N
 @contract
 def test_stopping_twice_is_stopping_once(cluster: Driver) -> None:
     job = cluster.running("stops-twice")
-    cluster.port.checkpoint_and_stop(job, 30.0)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
+    cluster.stop(job, 60.0)
     before = cluster.wait(job, JobState.STOPPED)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     cluster.harness.pause()
     after = cluster.job(job)
     assert (after.state, after.epoch, after.checkpoint) == (before.state, before.epoch, before.checkpoint)
@@ -231,7 +231,7 @@ def test_stopping_twice_is_stopping_once(cluster: Driver) -> None:
 @contract
 def test_stopping_what_does_not_run_changes_nothing(cluster: Driver) -> None:
     job = cluster.submit("idle")
-    cluster.port.checkpoint_and_stop(job, 5.0)
+    cluster.stop(job, 5.0)
     cluster.harness.pause()
     assert cluster.job(job).state is JobState.QUEUED
     cluster.start(job, cluster.one())
@@ -249,7 +249,7 @@ def test_training_goes_on_at_another_size_where_it_stopped(cluster: Driver) -> N
         cluster.start(job, shape, epoch)
         cluster.wait(job, JobState.RUNNING)
         cluster.wait_progress(job, 3)
-        cluster.port.checkpoint_and_stop(job, 30.0)
+        cluster.stop(job, 60.0)
         seen = cluster.wait(job, JobState.STOPPED)
         start = cluster.starts(job)[-1]
         assert (start.epoch, start.world, start.step) == (epoch, sum(shape.values()), expected)
@@ -266,7 +266,7 @@ def test_training_goes_on_at_another_size_where_it_stopped(cluster: Driver) -> N
 def test_a_stopping_job_holds_its_gpus(cluster: Driver) -> None:
     where = cluster.one()
     job = cluster.running("lingers", Behaviour.IGNORES, where)
-    cluster.port.checkpoint_and_stop(job, 1.0)
+    cluster.stop(job, 1.0)
     seen = cluster.wait(job, JobState.STOPPING, JobState.STOPPED)
     if seen.state is JobState.STOPPING:
         assert sum(seen.allocation.values()) == 1
@@ -276,7 +276,7 @@ def test_a_stopping_job_holds_its_gpus(cluster: Driver) -> None:
 @contract
 def test_a_job_that_ignores_the_request_is_killed_and_can_start_again(cluster: Driver) -> None:
     job = cluster.running("stubborn", Behaviour.IGNORES)
-    cluster.port.checkpoint_and_stop(job, 1.0)
+    cluster.stop(job, 1.0)
     seen = cluster.wait(job, JobState.STOPPED)
     assert seen.exit_code not in (0, 86)
     mark = seen.checkpoint
@@ -291,7 +291,7 @@ def test_a_stop_right_after_the_start_is_not_lost(cluster: Driver) -> None:
     job = cluster.submit("hasty")
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.STARTING, JobState.RUNNING)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     cluster.wait(job, JobState.STOPPED)
 
 
@@ -369,15 +369,15 @@ def test_cancel_ends_a_job_in_any_state(cluster: Driver, state: JobState) -> Non
         job = cluster.running("cancelled")
     elif state is JobState.STOPPING:
         job = cluster.running("cancelled", Behaviour.IGNORES)
-        cluster.port.checkpoint_and_stop(job, 60.0)
+        cluster.stop(job, 60.0)
         cluster.wait(job, JobState.STOPPING)
     else:
         job = cluster.stopped("cancelled")
-    cluster.port.cancel(job)
-    cluster.port.cancel(job)
+    cluster.cancel(job)
+    cluster.cancel(job)
     seen = cluster.wait(job, JobState.CANCELLED)
     assert dict(seen.allocation) == {}
-    cluster.port.cancel(job)
+    cluster.cancel(job)
     with pytest.raises(Never):
         cluster.port.start(job, cluster.one(), seen.epoch + 1)
     cluster.harness.pause()
@@ -390,7 +390,7 @@ def test_cancel_does_not_change_how_a_job_ended(cluster: Driver, behaviour: Beha
     job = cluster.submit("ended", behaviour)
     cluster.start(job, cluster.one())
     ended = cluster.wait(job, JobState.COMPLETED, JobState.FAILED)
-    cluster.port.cancel(job)
+    cluster.cancel(job)
     cluster.harness.pause()
     seen = cluster.job(job)
     assert (seen.state, seen.exit_code) == (ended.state, ended.exit_code)
@@ -399,10 +399,10 @@ def test_cancel_does_not_change_how_a_job_ended(cluster: Driver, behaviour: Beha
 @contract
 def test_a_stop_request_does_not_bring_a_cancelled_job_back(cluster: Driver) -> None:
     job = cluster.running("gone")
-    cluster.port.cancel(job)
-    cluster.port.checkpoint_and_stop(job, 5.0)
+    cluster.cancel(job)
+    cluster.stop(job, 5.0)
     cluster.wait(job, JobState.CANCELLED)
-    cluster.port.checkpoint_and_stop(job, 5.0)
+    cluster.stop(job, 5.0)
     cluster.harness.pause()
     assert cluster.job(job).state is JobState.CANCELLED
 
@@ -413,19 +413,20 @@ def test_a_stop_request_does_not_bring_a_cancelled_job_back(cluster: Driver) -> 
 @contract
 def test_an_unknown_job_is_never(cluster: Driver) -> None:
     port = cluster.port
+    where = cluster.one()
     with pytest.raises(Never):
-        port.start("no-such-job", cluster.one(), 1)
+        cluster.patient(lambda: port.start("no-such-job", where, 1))
     with pytest.raises(Never):
-        port.checkpoint_and_stop("no-such-job", 1.0)
+        cluster.stop("no-such-job", 1.0)
     with pytest.raises(Never):
-        port.cancel("no-such-job")
+        cluster.cancel("no-such-job")
     with pytest.raises(Never):
-        port.read_log("no-such-job", 0)
+        cluster.patient(lambda: port.read_log("no-such-job", 0))
 
 
 @contract
 def test_releasing_an_unknown_job_is_nothing(cluster: Driver) -> None:
-    cluster.port.release("no-such-job")
+    cluster.patient(lambda: cluster.port.release("no-such-job"))
     assert cluster.observe().jobs == ()
 
 
@@ -514,7 +515,7 @@ def test_a_restarted_arbiter_finds_its_jobs_running(cluster: Driver) -> None:
     after = cluster.job(job)
     assert (after.state, after.epoch, after.allocation) == (JobState.RUNNING, 1, before.allocation)
     cluster.wait_progress(job)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert len(cluster.starts(job)) == 1
 
@@ -585,8 +586,8 @@ def test_nothing_starts_on_a_lost_node(cluster: Driver) -> None:
 def test_a_released_job_is_no_longer_ours_and_runs_on(cluster: Driver) -> None:
     job = cluster.running("freed")
     (node,) = [cluster.node(name) for name in cluster.job(job).allocation]  # where the cluster put it
-    cluster.port.release(job)
-    cluster.port.release(job)
+    cluster.patient(lambda: cluster.port.release(job))
+    cluster.patient(lambda: cluster.port.release(job))
     cluster.until("it is gone", lambda: job not in {each.id for each in cluster.observe().jobs})
     cluster.until("its GPU is foreign", lambda: cluster.node(node.name).foreign == node.foreign + 1)
     assert held_by_node(cluster.observe().jobs) == {}

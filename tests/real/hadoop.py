@@ -13,11 +13,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from horae.lab import LabRequest, default_folder, processes
-from horae.port import ClusterPort, JobId
+from horae.port import ClusterPort, JobId, TryLater
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
@@ -33,6 +34,9 @@ _numbers = itertools.count(1)
 FOLDERS = re.compile(rb"(/[^\0=,:;<>&|'\"\s]*/pytest-[^\0=,:;<>&|'\"\s]*/hadoop[^/\0\s]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
+#: states of an application that has not ended
+ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+T = TypeVar("T")
 
 
 def cluster_of(
@@ -147,13 +151,13 @@ class YarnHarness:
         """End every service of the test, released ones too, and wait until all nodes are back and free."""
         port = YarnCluster(parse_options(self.options))
         self._ports.append(port)
-        port.claim("the end")
-        for job in port.observe().jobs:
+        patiently(lambda: port.claim("the end"))
+        for job in patiently(port.observe).jobs:
             port.cancel(job.id)
-        for each in port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")):
+        for each in port.manager.apps(states=ALIVE):
             port.manager.kill(each.id, owner=each.user)
         self.lab.wait_manager()
-        wait_for("services end", lambda: not port.manager.apps(states=("ACCEPTED", "RUNNING", "SUBMITTED")))
+        wait_for("services end", lambda: not port.manager.apps(states=ALIVE))
         wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
         for each in self._ports:
             each.close()
@@ -165,10 +169,28 @@ class YarnHarness:
 
 
 def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+    """A cluster that says `TryLater` meanwhile is asked again."""
+    deadline, said = time.monotonic() + limit_s, ""
+    while True:
+        try:
+            if holds():
+                return
+        except TryLater as error:
+            said = f" ({error.text})"
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}{said}"
         time.sleep(0.05)
+
+
+def patiently(act: Callable[[], T], limit_s: float = 90.0) -> T:
+    """Its answer; asked again and again while it answers TryLater."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return act()
+        except TryLater:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
 
 
 def kill_container(container: str) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from horae.lab import LabRequest, processes
 from horae.lab.engine import engine as docker_engine
+from horae.port import TryLater
 from policy.model import BadInput
 from slurm_plugin.lab import settings
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
@@ -127,7 +128,9 @@ class Containers:
         # Told first: with the container gone its name does not resolve either, scontrol hangs over it and the update
         # is lost. What runs there dies with the container a moment later.
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
-        self.lab.container(name).kill()
+        container = self.lab.container(name)
+        container.kill()
+        container.wait(timeout=60)
 
     def restore_node(self, name: str) -> None:
         before = _slurmd_start(self, name)
@@ -153,10 +156,16 @@ def _slurmd_start(cluster: RealSlurm, name: str) -> str:
     return text.partition("SlurmdStartTime=")[2].split()[0]
 
 
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}"
+def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 120.0) -> None:
+    """A cluster that does not answer now, to a command or to the port, shows nothing yet."""
+    deadline, silent = time.monotonic() + limit_s, ""
+    while True:
+        try:
+            if holds():
+                return
+        except (BadInput, TryLater) as error:
+            silent = f" ({error})"
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}{silent}"
         time.sleep(0.05)
 
 
@@ -169,12 +178,12 @@ def fresh_partition(cluster: RealSlurm) -> str:
 
 def clear_partition(cluster: RealSlurm, partition: str) -> None:
     """End every job in it and wait until its nodes are free."""
-    cluster.run("scancel", "-p", partition)
-    deadline = time.monotonic() + 90
-    while cluster.run("squeue", "-h", "-p", partition, "-t", "PD,R,CG,CF,S,SE"):
-        assert time.monotonic() < deadline, "jobs of the test do not end"
+
+    def ended() -> bool:
         cluster.run("scancel", "-p", partition)
-        time.sleep(0.1)
+        return not cluster.run("squeue", "-h", "-p", partition, "-t", "PD,R,CG,CF,S,SE")
+
+    wait_for("jobs of the test end", ended)
 
 
 def reap_orphans() -> None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from horae.port import ClusterPort, JobId
+from horae.port import ClusterPort, JobId, PortError, TryLater
 from horae.spec import JobSpec
 from slurm_plugin import connect
 from tests.contract.harness import Behaviour
 from tests.real.slurm import RealSlurm, clear_partition, fresh_partition
 
+T = TypeVar("T")
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 
 
 class SlurmHarness:
-    patience_s = 40.0
+    patience_s = 120.0
     can_lose_nodes = True
 
     def __init__(
@@ -30,8 +32,9 @@ class SlurmHarness:
         partition: str | None = None,
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`more`: options of the adapter beyond those that reach the cluster."""
-        self.cluster, self._more = cluster, more
+        """`more`: options of the adapter beyond those that reach the cluster. On a busy host Slurm may need longer
+        than a site's to follow a grant."""
+        self.cluster, self._more = cluster, {"blocked_after_s": 12.0, **more}
         self.partition = partition or fresh_partition(cluster)
         self._memory = memory
         self._ports: list[ClusterPort] = []
@@ -49,16 +52,18 @@ class SlurmHarness:
         retries = 1 if behaviour is Behaviour.FAILS_ONCE else 0
         checkpoints = f"{self._there}/checkpoints-{self.partition}-{name}"
         script = (
-            f"#!/bin/bash\nexec {self.cluster.tool()} --retries {retries} --grace 20 --checkpoint {checkpoints} -- "
+            f"#!/bin/bash\nexec {self.cluster.tool()} --retries {retries} --grace 60 --checkpoint {checkpoints} -- "
             f"python3 {self._there}/trainer.py {behaviour.value}\n"
         )
-        word = f"--comment=horae:min={gpus[0]},max={gpus[1]},grace=20"
+        word = f"--comment=horae:min={gpus[0]},max={gpus[1]},grace=60"
         return self.submit_script(script, f"--job-name={name}", "--gres=gpu:1", word)
 
     def submit_script(self, script: str, *options: str) -> JobId:
         """A user's own script; the port's id of the job (a task of it), which is observed by then."""
+        _patiently(self.port.heartbeat)  # a test that took long: a stale one lets new jobs pass
         number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
-        return next(job.id for job in self.port.observe().jobs if re.split("[._]", job.id)[0] == number)
+        seen = _patiently(self.port.observe)
+        return next(job.id for job in seen.jobs if re.split("[._]", job.id)[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
         port = connect({**self.cluster.options(self.partition), "state": str(self._memory), **self._more})
@@ -76,14 +81,28 @@ class SlurmHarness:
         self.cluster.restore_node(node)
 
     def end(self) -> None:
-        for job in self.port.observe().jobs:  # not scancel alone: its TERM is a request to checkpoint
-            self.port.cancel(job.id)
+        with suppress(PortError):  # what is left then is ended, or found, by what follows
+            for job in _patiently(self.port.observe).jobs:  # not scancel alone: its TERM asks to checkpoint
+                with suppress(PortError):
+                    self.port.cancel(job.id)
         clear_partition(self.cluster, self.partition)
         for port in self._ports:
             port.close()
 
     def _connect(self) -> ClusterPort:
         port = self.other_arbiter()
-        port.claim("the arbiter")
-        port.heartbeat()
+        _patiently(lambda: port.claim("the arbiter"))
+        _patiently(port.heartbeat)
         return port
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Again while a busy cluster says `TryLater`."""
+    deadline = time.monotonic() + SlurmHarness.patience_s
+    while True:
+        try:
+            return call()
+        except TryLater:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

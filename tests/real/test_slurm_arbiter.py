@@ -65,15 +65,15 @@ def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
         with arbiter(tmp_path) as first:
             wait_for("the first heartbeat", heart_beats)
             jobs = {"a": submit("a")}
-            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5, 60)
+            wait_for("a trains", lambda: len(steps_in(log("a"))) > 5)
             jobs["b"] = submit("b")
-            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5, 60)
+            wait_for("b trains beside it", lambda: len(steps_in(log("b"))) > 5)
             first.send_signal(signal.SIGKILL)
             first.wait()
         jobs["c"] = submit("c")  # while nobody watches: still held, the heartbeat is fresh
         assert "horae=" in private_slurm.run("scontrol", "show", "job", jobs["c"])
         with arbiter(tmp_path):
-            wait_for("all are done", lambda: all(state(job) == "COMPLETED" for job in jobs.values()), 150)
+            wait_for("all are done", lambda: all(state(job) == "COMPLETED" for job in jobs.values()), 200)
         for name in jobs:
             starts, steps = starts_in(log(name)), steps_in(log(name))
             assert steps[-1] == STEPS

@@ -20,7 +20,7 @@ from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
 
-PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
+PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\necho trapped\nwhile :; do sleep 0.05; done\n"
 ELASTIC = "--comment=horae:min=1,max=4"
 
 
@@ -64,7 +64,7 @@ def assert_finishes_another_cycle(driver: Driver, job: str, epoch: int) -> None:
     driver.start(job, driver.other(), epoch)
     driver.wait(job, JobState.RUNNING)
     driver.wait_progress(job)
-    driver.port.checkpoint_and_stop(job, 30.0)
+    driver.stop(job, 60.0)
     assert driver.wait(job, JobState.STOPPED).exit_code == 86
     steps = driver.steps(job)
     assert steps == sorted(set(steps)), "a step was done twice although every stop was clean"
@@ -77,7 +77,7 @@ def test_without_slurmdbd_everything_goes_on(cluster: Driver) -> None:
     job = cluster.running("unaccounted")
     site(cluster).lab.container("dbd").kill()
     try:
-        cluster.port.checkpoint_and_stop(job, 30.0)
+        cluster.stop(job, 60.0)
         cluster.wait(job, JobState.STOPPED)
         assert_finishes_another_cycle(cluster, job, 2)
     finally:
@@ -108,7 +108,7 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
     # Refused when Slurm took it back by itself: what counts is that it is back.
     site(cluster).lab.exec("ctl", ["scontrol", "update", f"nodename={first}", "state=resume"])
     cluster.wait_progress(job, steps=10)  # long enough for the old run to have checkpointed, were it let
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     log = cluster.log(job)
     begun = log.index(b"epoch=2")
@@ -118,21 +118,23 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
     assert mark.epoch == 2, "the newest checkpoint is the newest run's"
     finishes = cluster.job(job)
     assert finishes.epoch == 2
-    wait_for("the node is back", lambda: cluster.node(first).health.value == "up", 60)
+    wait_for("the node is back", lambda: cluster.node(first).health.value == "up")
 
 
 def test_without_munge_the_arbiter_says_so_and_recovers(cluster: Driver) -> None:
     job = cluster.running("unsigned")
     lab = site(cluster).lab
-    lab.must("ctl", ["sh", "-c", "kill $(cat /run/munge/munged.pid)"])
+    kill = "pid=$(cat /run/munge/munged.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done"
+    lab.must("ctl", ["sh", "-c", kill])
     try:
         with pytest.raises(PortError) as raised:
             cluster.port.observe()
         assert re.search("munge|authentication|credential|contact", str(raised.value), re.IGNORECASE)
     finally:
         lab.must("ctl", ["runuser", "-u", "munge", "--", "munged", "--force"])
+        wait_for("Slurm answers", lambda: lab.exec("ctl", ["squeue"])[0] == 0)
     cluster.wait(job, JobState.RUNNING)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     cluster.wait(job, JobState.STOPPED)
     assert_finishes_another_cycle(cluster, job, 2)
 
@@ -153,7 +155,7 @@ def edited(driver: Driver, old: str, new: str) -> Iterator[None]:
     finally:
         conf.write_text(before)
         site(driver).run("scontrol", "reconfigure")
-        wait_for("nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes), 60)
+        wait_for("nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes))
 
 
 @pytest.fixture
@@ -169,7 +171,7 @@ def test_slurm_conf_loses_the_exit_code_under_us(lasting: Driver) -> None:
     cluster = lasting
     job = cluster.running("edited")
     with edited(cluster, "RequeueExitHold=86\n", ""):
-        cluster.port.checkpoint_and_stop(job, 30.0)
+        cluster.stop(job, 60.0)
         cluster.wait(job, JobState.STOPPED)
         cluster.harness.restart_arbiter()
         assert any("RequeueExitHold" in note for note in cluster.port.capabilities().notes)
@@ -192,7 +194,7 @@ def test_where_jobs_and_nodes_are_hidden_only_an_operator_may_act(lasting: Drive
             assert "Operator" in raised.value.remedy
         finally:
             port.close()
-        lasting.port.checkpoint_and_stop(job, 30.0)
+        lasting.stop(job, 60.0)
         lasting.wait(job, JobState.STOPPED)
 
 
@@ -202,7 +204,7 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
     at = next(iter(cluster.job(job).allocation))
     site(cluster).run("scontrol", "reconfigure")
     partitions = "sinfo", "-h", "-p", harness(cluster).partition
-    wait_for("the partition is gone", lambda: at not in site(cluster).run(*partitions), 60)
+    wait_for("the partition is gone", lambda: at not in site(cluster).run(*partitions))
     for _ in range(3):
         seen = cluster.observe()
         held = {node for each in seen.jobs for node in each.allocation}
@@ -234,7 +236,7 @@ def test_dependents_do_not_take_a_stop_for_a_failure(cluster: Driver) -> None:
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert_finishes_another_cycle(cluster, job, 2)
     assert f"afternotok:{number(job)}" in site(cluster).run("squeue", "-h", "-j", after, "-o", "%E")
@@ -293,7 +295,7 @@ def test_what_another_user_writes_about_a_job_is_not_believed(cluster: Driver) -
         code, text = as_user(cluster, "bob", "sh", "-c", words)
         assert code != 0, text
     cluster.wait_progress(job)
-    cluster.port.checkpoint_and_stop(job, 30.0)
+    cluster.stop(job, 60.0)
     seen = cluster.wait(job, JobState.STOPPED)
     assert seen.exit_code == 86
     assert seen.checkpoint is not None
@@ -361,7 +363,7 @@ def test_a_spool_that_cannot_be_written_starts_nothing_and_stops_what_runs(clust
             cluster.port.heartbeat()
         assert cluster.job(queued).state is JobState.QUEUED
         assert "Priority=0" in shown(cluster, queued), "nothing was released"
-        cluster.port.checkpoint_and_stop(running, 60.0)  # by signal alone
+        cluster.stop(running, 60.0)  # by signal alone
     finally:
         for path in closed:
             os.chown(path, *owners[path])

@@ -15,6 +15,7 @@ from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_2411, wait_for  # noqa: F401 - a fixture
 from tests.real.slurm_harness import SlurmHarness
 from tests.real.test_slurm_bad_days import PLAIN, edited, shown, site
+from tests.real.test_slurm_days import trapped
 
 pytestmark = pytest.mark.real
 
@@ -54,7 +55,8 @@ def test_an_hour_between_the_clocks_changes_nothing(cluster: Driver, apart_s: fl
         left_s = cluster.wait(job, JobState.RUNNING).time_left_s
         assert left_s is not None
         assert 1500 < left_s <= 1800 + 60, "the limit is set in whole minutes"
-        cluster.port.checkpoint_and_stop(job, 1000.0)  # far more than this test waits: the request is what stops it
+        trapped(cluster, job, epoch)
+        cluster.stop(job, 200.0)  # far more than this test waits: the request is what stops it
         seen = cluster.wait(job, JobState.STOPPED)
         assert (seen.epoch, seen.exit_code) == (epoch, 86)
         assert seen.time_left_s is not None
@@ -87,7 +89,7 @@ def test_a_node_with_a_clock_of_its_own_trains_and_stops(cluster: Driver, apart_
         cluster.start(job, shape, epoch)
         cluster.wait(job, JobState.RUNNING)
         cluster.wait_progress(job)
-        cluster.port.checkpoint_and_stop(job, 60.0)
+        cluster.stop(job, 60.0)
         seen = cluster.wait(job, JobState.STOPPED)
         assert (seen.epoch, seen.exit_code) == (epoch, 86)
         assert seen.checkpoint is not None
@@ -114,7 +116,7 @@ def test_what_slurm_failed_is_brought_back_whatever_the_time(
             for epoch, shape in enumerate([driver.one(), driver.other()], start=1):
                 driver.start(job, shape, epoch)
                 driver.wait(job, JobState.RUNNING)
-                driver.port.checkpoint_and_stop(job, 60.0)
+                driver.stop(job, 60.0)
                 assert driver.wait(job, JobState.STOPPED).epoch == epoch
             assert "Restarts=2" in shown(driver, job)
     finally:

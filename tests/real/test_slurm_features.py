@@ -39,7 +39,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
 
 @pytest.fixture
 def port(lab: PrivateSlurm, tmp_path: Path) -> Iterator[SlurmCluster]:
-    made = connect({**lab.facts(), "state": str(tmp_path / "memory")})
+    made = connect({**lab.facts(), "state": str(tmp_path / "memory"), "blocked_after_s": 12.0})
     made.claim("features")
     made.heartbeat()
     yield made
@@ -59,19 +59,19 @@ def submitted(lab: PrivateSlurm, port: SlurmCluster, *options: str) -> str:
 def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSlurm, port: SlurmCluster) -> None:
     first, second = (submitted(lab, port, "--licenses=matlab:1") for _ in range(2))
     port.start(first, {"n1": 1}, 1)
-    wait_for("the first runs", lambda: state(port, first) is JobState.RUNNING, 60)
+    wait_for("the first runs", lambda: state(port, first) is JobState.RUNNING)
     port.start(second, {"n2": 1}, 1)
 
     def blocked() -> bool:
         job = next(each for each in port.observe().jobs if each.id == second)
         return job.blocked is not None and job.blocked.kind is BlockKind.OTHER and "Licenses" in job.blocked.text
 
-    wait_for("the second is blocked by its licence", blocked, 60)
-    wait_for("and taken back", lambda: state(port, second) is JobState.QUEUED, 60)
+    wait_for("the second is blocked by its licence", blocked)
+    wait_for("and taken back", lambda: state(port, second) is JobState.QUEUED)
     port.checkpoint_and_stop(first, 20)
-    wait_for("the first left", lambda: state(port, first) is JobState.STOPPED, 60)
+    wait_for("the first left", lambda: state(port, first) is JobState.STOPPED)
     port.start(second, {"n2": 1}, 2)
-    wait_for("its licence is free", lambda: state(port, second) is JobState.RUNNING, 60)
+    wait_for("its licence is free", lambda: state(port, second) is JobState.RUNNING)
 
 
 def test_leaf_switches_are_racks(lab: PrivateSlurm, port: SlurmCluster) -> None:
@@ -83,7 +83,7 @@ def test_leaf_switches_are_racks(lab: PrivateSlurm, port: SlurmCluster) -> None:
     lab.start_controller()
     fresh = connect({**lab.facts(), "state": str(lab.folder / "fresh")})
     try:
-        wait_for("slurmctld answers", lambda: bool(lab.run(["sinfo", "-h"], check=False).stdout), 60)
+        wait_for("slurmctld answers", lambda: bool(lab.run(["sinfo", "-h"], check=False).stdout))
         racks = {node.name: node.rack for node in fresh.observe().nodes}
     finally:
         fresh.close()
@@ -97,7 +97,7 @@ def test_an_uneven_split_of_a_total_is_seen_as_it_is(lab: PrivateSlurm, tmp_path
     lab.submit(PLAIN, {}, [*common, "--gpus=4", "--nodes=2", "--ntasks=2", "--nodelist=n[1-2]"])
     watching = connect({**lab.facts(), "partitions": ["raw"], "hold": False, "state": str(tmp_path / "watching")})
     try:
-        wait_for("both run", lambda: [job.state for job in watching.observe().jobs] == [JobState.RUNNING] * 2, 60)
+        wait_for("both run", lambda: [job.state for job in watching.observe().jobs] == [JobState.RUNNING] * 2)
         made = watching.client.calls
         seen = watching.observe()
         assert watching.client.calls - made == 4, "the split is asked for once"

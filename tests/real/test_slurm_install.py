@@ -91,14 +91,18 @@ def state(lab: PrivateSlurm, job: str) -> str:
     return lab.run(["squeue", "-h", "-t", "all", "-j", job, "-o", "%T %r"]).stdout.strip()
 
 
+def nodes(lab: PrivateSlurm) -> list[str]:
+    """Their states; none while slurmctld does not answer."""
+    return lab.run(["sinfo", "-hN", "-p", "dl", "-o", "%T"], check=False).stdout.split()
+
+
 def run_what_it_says(lab: PrivateSlurm, commands: Sequence[str]) -> None:
     """The commands that installing ends with, as the administrator runs them (systemd and the doctor apart)."""
     for command in commands:
         if command == "systemctl restart slurmctld":
             lab.kill("slurmctld", signal.SIGTERM)
             lab.start_controller()
-            wait_for("nodes are back", lambda: lab.run(["sinfo", "-hN", "-p", "dl", "-o", "%T"]).stdout.split()
-                     == ["idle", "idle"], 120)  # fmt: skip
+            wait_for("nodes are back", lambda: nodes(lab) == ["idle", "idle"])
         elif not command.startswith(("systemctl", "horae doctor")):
             lab.run(["sh", "-c", command])
 
@@ -128,9 +132,9 @@ def test_installed_on_a_running_slurm_and_taken_away_again(bare: PrivateSlurm, t
         with pytest.raises(BadInput, match="the site says no"):
             submit(bare, "--partition=dl", "--job-name=forbidden")
         number = submit(bare, "--partition=dl", "--comment=horae:min=1,max=2")
-        assert state(bare, number) == "PENDING JobHeldUser"
+        wait_for("it is held", lambda: state(bare, number) == "PENDING JobHeldUser")
         other = submit(bare, "--partition=raw", "--comment=horae:min=1")
-        wait_for("others' partitions are as ever", lambda: state(bare, other).startswith("RUNNING"), 60)
+        wait_for("others' partitions are as ever", lambda: state(bare, other).startswith("RUNNING"))
         job = next(found for found in port.observe().jobs if found.id.startswith(number + "."))
         noticed = port.noticed()
         port.start(job.id, {"n2": 2}, 1)
@@ -138,10 +142,10 @@ def test_installed_on_a_running_slurm_and_taken_away_again(bare: PrivateSlurm, t
         def seen() -> JobState:
             return next(found for found in port.observe().jobs if found.id == job.id).state
 
-        wait_for("it runs", lambda: seen() is JobState.RUNNING, 60)
+        wait_for("it runs", lambda: seen() is JobState.RUNNING)
         port.checkpoint_and_stop(job.id, 60.0)
-        wait_for("it stopped", lambda: seen() is JobState.STOPPED, 60)
-        wait_for("the epilog woke us", lambda: port.noticed() != noticed, 60)
+        wait_for("it stopped", lambda: seen() is JobState.STOPPED)
+        wait_for("the epilog woke us", lambda: port.noticed() != noticed)
         port.release(job.id)
     finally:
         port.close()
@@ -178,7 +182,7 @@ def test_a_submission_wakes_an_arbiter_that_would_not_look_for_an_hour(
     try:
         with arbiter(tmp_path):
             beat = private_slurm.lab.spool / "heartbeat"
-            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text(), 60)
+            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text())
             out = here / f"{partition}-w.out"
             words = ["submit", "-g", "1:4", "-c", f"{there}/{partition}-w", f"--sbatch=--partition={partition}"]
             words += [f"--sbatch=--output={out}", "--", "python3", f"{there}/{partition}.py"]

@@ -139,6 +139,8 @@ def test_signals_go_by_one_command_and_array_tasks_by_their_own() -> None:
         ["scancel", "-b", "-s", "USR1", "4_2"],
         ["scancel", "-b", "-s", "USR1", "4_7"],
     ]
+    limits_s = [int(argv[argv.index("-k") + 2]) for argv in script.ran]
+    assert limits_s[0] >= 10 > limits_s[1], "it hangs for tasks of arrays alone; others need their time on a busy host"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horae.elastic import checkpoints
+from horae.elastic.stores import FolderStore
 from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -36,6 +39,7 @@ class MemoryHdfs:
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
         self.writes_left: int | None = None  #: so many writes succeed
+        self.hidden = ""  #: no DataNode has the files whose paths hold this
         self.mode = "644"
 
     def as_user(self, owner: str) -> MemoryHdfs:
@@ -57,6 +61,8 @@ class MemoryHdfs:
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         self._call("read")
+        if self.hidden and self.hidden in path:
+            raise TryLater(f"reading {path} in HDFS: no DataNode answers")
         data = self.files.get(path)
         return None if data is None else data[offset : None if limit is None else offset + limit]
 
@@ -381,18 +387,20 @@ def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
     assert site.look().state is JobState.RUNNING
 
 
+@pytest.mark.parametrize("dies", [True, False])
 @pytest.mark.parametrize("verb", ["start", "stop"])
 @pytest.mark.parametrize("writes", range(5))
-def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: int) -> None:
-    """After so many writes to HDFS the next one fails, and the arbiter dies with it; another one takes over."""
+def test_an_arbiter_that_fails_at_any_write_goes_on(site: Site, verb: str, writes: int, dies: bool) -> None:
+    """After so many writes to HDFS the next ones fail: the arbiter dies with it and another takes over, or it lives."""
 
-    def dying(action: Callable[[], None]) -> None:
+    def failing(action: Callable[[], None]) -> None:
         site.hdfs.writes_left = writes
         with suppress(PortError):
             action()
             site.look()
         site.hdfs.writes_left = None
-        site.port = site.connect()
+        if dies:
+            site.port = site.connect()
         site.look()
         action()  # as the arbiter's own plan does, which sees no effect or asks again
 
@@ -404,16 +412,18 @@ def test_an_arbiter_killed_at_any_write_goes_on(site: Site, verb: str, writes: i
 
     site.port.submit("job", SPEC)
     if verb == "start":
-        dying(start)
+        failing(start)
     else:
         start()
     site.look()
     names = site.register()
     assert site.look().state is JobState.RUNNING
     if verb == "stop":
-        dying(stop)
+        failing(stop)
     else:
         stop()
+    assert site.look().state is JobState.STOPPING
+    assert site.gate()["state"] == "stop", "its workers are told"
     site.acknowledge(names, 1, "stopped", 86, step=7.0)
     seen = site.look()
     assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.STOPPED, 1, 7.0)
@@ -439,6 +449,98 @@ def test_an_arbiter_killed_at_any_write_of_a_resize_goes_on(site: Site, writes: 
     seen = site.look()
     assert (seen.state, seen.epoch, seen.checkpoint.step) == (JobState.RUNNING, 2, 7.0)
     assert second[0] == first[0], "the survivor keeps its container"
+
+
+def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site) -> None:
+    """HDFS refuses it for a while."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    site.hdfs.writes_left = 0
+    for _ in range(3):
+        site.now_s += 3.0
+        assert "job: HDFS is in safe mode" in site.port.observe().notes
+    site.hdfs.writes_left = None
+    assert site.look().state is JobState.RUNNING
+    assert site.gate()["state"] == "open"
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_cancelled_job_whose_application_master_does_not_answer_ends(site: Site, away: bool) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.yarn.away = away
+    site.port.cancel("job")
+    assert site.look().state is JobState.CANCELLED
+    assert site.yarn.services == {}
+
+
+@pytest.mark.parametrize("end", ["lost", "killed"])
+def test_what_a_rank_saves_while_its_job_is_cleared_is_seen(site: Site, tmp_path: Path, end: str) -> None:
+    def saved(step: int) -> None:
+        checkpoints.write(FolderStore(str(tmp_path)), step, 1, {}, lambda folder: None, lambda: None)
+
+    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path)))
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    site.look()
+    site.register()
+    site.look()
+    saved(20)
+    if end == "lost":
+        site.yarn.down = "n1"
+    else:
+        site.port.checkpoint_and_stop("job", 5.0)
+        site.now_s += 30.0
+    assert site.port.observe().jobs[0].native == "clearing"
+    saved(25)
+    seen = site.look()
+    assert seen.state is (JobState.LOST if end == "lost" else JobState.STOPPED)
+    assert seen.checkpoint.step == 25.0
+
+
+def test_a_checkpoint_folder_that_the_bridge_cannot_read_hinders_nobody(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    site.port.submit("job", replace(SPEC, checkpoint=str(tmp_path / "file")))
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    site.look()
+    site.yarn.down = "n1"
+    seen = site.look()
+    assert (seen.state, seen.checkpoint) == (JobState.LOST, None)
+
+
+def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
+    """Its folder changed once, and for some rounds what changed could not be read."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.hdfs.hidden = "/acks/"
+    site.acknowledge(names, 1, "completed", 0, step=7.0)
+    for _ in range(4):
+        site.now_s += 3.0
+        assert any("no DataNode answers" in note for note in site.port.observe().notes)
+    site.hdfs.hidden = ""
+    assert site.look().state is JobState.COMPLETED
+
+
+def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> None:
+    """As one sees it who has not the claim."""
+    site.port.submit("job", SPEC)
+    other = site.connect()
+    site.port.observe()
+    other.observe()
+    other.start("job", {"n1": 1}, 1)
+    site.hdfs.hidden = "/gate"
+    with pytest.raises(TryLater):
+        site.port.observe()
+    site.hdfs.hidden = ""
+    (seen,) = site.port.observe().jobs
+    assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
 
 
 def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
 from horae.lab import LabRequest, parse_gpus
@@ -19,6 +20,7 @@ from horae.local.gpus import nodes_from
 from tests.real.hadoop import FOLDERS
 from yarn_bridge.lab import fetch, roles, settings
 from yarn_bridge.lab.jars import local_framework
+from yarn_bridge.lab.private import PrivateHadoop
 
 HERE = Path(__file__).parents[2] / "containers" / "hadoop"
 REMEDY = "python -m yarn_bridge.lab.roles --write"
@@ -152,3 +154,27 @@ def test_what_runs_in_a_private_lab_is_of_its_folder_and_no_other(words: str) ->
     found = FOLDERS.search(words.format(lab=lab).encode())
     assert found is not None
     assert found[1].decode() == lab
+
+
+def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that is kept from the processor answers late, or refuses: that is no reason to give up."""
+    done, faults = set[tuple[str, str]](), {"MKDIRS": [0, 503], "SETPERMISSION": [0], "SETOWNER": [403], "CREATE": [0]}
+
+    def ask(what: str, operation: str) -> requests.Response:
+        answer = requests.Response()
+        answer.status_code = faults[operation].pop() if faults[operation] else 200
+        if answer.status_code == 0:
+            raise requests.ReadTimeout(operation)
+        if answer.ok:
+            done.add((what, operation))
+        return answer
+
+    lab = PrivateHadoop(tmp_path, tmp_path)
+    monkeypatch.setattr(lab, "_hdfs", lambda _method, path, operation, **_: ask(path, operation))
+    monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE").ok)
+    lab._prepare(b"")
+    assert not any(faults.values())
+    assert {(path, operation) for path, _ in settings.FOLDERS for operation in ("MKDIRS", "SETPERMISSION")} <= done
+    assert {("/user/horae", "SETOWNER"), (settings.FRAMEWORK, "CREATE")} <= done

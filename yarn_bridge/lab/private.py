@@ -242,14 +242,21 @@ class PrivateHadoop:
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
-        for path, mode in settings.FOLDERS:
-            self._hdfs("PUT", path, "MKDIRS", permission=mode)
-            self._hdfs("PUT", path, "SETPERMISSION", permission=mode)
-        for user in {"horae", _me()}:
-            self._hdfs("PUT", f"/user/{user}", "MKDIRS", permission="755")
-            self._hdfs("PUT", f"/user/{user}", "SETOWNER", owner=user)
-        self._put(settings.FRAMEWORK, local_framework(Path(lab["jars"])))
+        self._prepare(local_framework(Path(lab["jars"])))
         self.wait_manager()
+
+    def _prepare(self, framework: bytes) -> None:
+        """What HDFS must hold before jobs come. Each step may be taken twice, and is until it is done."""
+        for path, mode in settings.FOLDERS:
+            self._change(path, "MKDIRS", permission=mode)
+            self._change(path, "SETPERMISSION", permission=mode)
+        for user in {"horae", _me()}:
+            self._change(f"/user/{user}", "MKDIRS", permission="755")
+            self._change(f"/user/{user}", "SETOWNER", owner=user)
+        self._wait("the framework is in HDFS", lambda: self._put(settings.FRAMEWORK, framework), "namenode", "datanode")
+
+    def _change(self, path: str, operation: str, **options: str) -> None:
+        self._wait(f"{operation} of {path}", lambda: self._hdfs("PUT", path, operation, **options).ok, "namenode")
 
     def _lab(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / "lab.json").read_text())
@@ -268,11 +275,11 @@ class PrivateHadoop:
             method, f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}", params=query, timeout=10
         )
 
-    def _put(self, path: str, data: bytes) -> None:
+    def _put(self, path: str, data: bytes) -> bool:
         query = {"op": "CREATE", "user.name": _me(), "overwrite": "true", "permission": "644"}
         url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}"
         found = requests.put(url, params=query, allow_redirects=False, timeout=10)
-        requests.put(found.headers["Location"], data=data, timeout=60).raise_for_status()
+        return requests.put(found.headers.get("Location", ""), data=data, timeout=60).ok
 
     def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
         """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""

@@ -329,6 +329,34 @@ def test_a_download_outlasts_it_too_and_never_takes_half_a_file(hdfs: Hdfs, quic
     assert not cut
 
 
+@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize("operation", ["CREATE", "RENAME"])
+def test_an_answer_that_breaks_off_is_trouble_that_passes(hdfs: Hdfs, operation: str, status: int) -> None:
+    """A NameNode that is stopped in the middle of an answer must not end a worker that waits at its gate."""
+
+    def cut(to: Any, query: dict[str, str], path: str, body: bytes, *, data: bool) -> None:
+        if query["op"] != operation:
+            return Hdfs.serve(hdfs, to, query, path, body, data=data)
+        to.send_response(status)
+        to.send_header("Content-Length", "5000")
+        to.end_headers()
+        to.wfile.write(b"{")
+        to.close_connection = True
+        return None
+
+    hdfs.serve = cut  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="broke off its answer") as told:
+        documents.put(f"{hdfs.url}/gate", b"{}")
+    assert webhdfs.passes(told.value)
+
+
+def test_an_answer_that_is_not_json_is_trouble_that_passes(hdfs: Hdfs) -> None:
+    hdfs.serve = lambda to, *_, **__: to.answer(200, b"<html>")  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="not JSON") as told:
+        documents.size(f"{hdfs.url}/gate")
+    assert webhdfs.passes(told.value)
+
+
 def test_patience_ends(hdfs: Hdfs, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most half of the job's grace is waited, and then it is told."""
     monkeypatch.setenv("HORAE_GRACE_S", "6")
