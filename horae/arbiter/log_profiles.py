@@ -182,6 +182,8 @@ class LogProfiles:
                 # Another file: what was measured stays, reading begins anew.
                 log.loss = log.measured.loss
                 log.reader, log.from_line, start = LogReader(self._book, POINTS), 0, 0
+                if chunk.next_offset != len(chunk.data):  # it is longer than what was read of the old one
+                    chunk = read_log(job.id, 0)
             log.identity, log.offset = chunk.identity, chunk.next_offset
             log.reader.feed(chunk.data)
             if chunk.eof or not chunk.data:
