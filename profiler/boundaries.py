@@ -141,14 +141,15 @@ class Boundaries:
         """Decide whose the text since the last point is, now that a point came."""
         starts, run = self.starts, self.open
         self.hot.clear()
-        if not progress and run.has_points:
+        had_points = run.has_points
+        if not progress and had_points:
             # a validation point: what was held stays held, except an epoch header
             return run
         self.starts = []
-        if run.has_points and not new:
+        if had_points and not new:
             new = self._restarted(starts, run)
-        if not run.has_points or not new:
-            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not run.has_points else []
+        if not had_points or not new:
+            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not had_points else []
             for s in dead:
                 self._close_dead(s)
             for s in starts:
@@ -158,7 +159,7 @@ class Boundaries:
                 self._header(run, s)
                 if s.failure is not None and s.failure.kind in _FATAL:
                     self.late += 1
-            if not run.has_points:
+            if not had_points:
                 run.first_line = min((s.line for s in starts if s not in dead), default=line)
             return run
         # the stretch before the first banner is the end of the old run
@@ -190,9 +191,12 @@ class Boundaries:
 
     def _restarted(self, starts: list[Start], run: Open) -> bool:
         """Whether what stands between two points says that the program was started again, though it goes forward."""
-        if any(s.hard for s in starts):
-            return True
-        banner = next((s for s in starts if s.banner), None)
+        banner = None
+        for s in starts:
+            if s.hard:
+                return True
+            if s.banner and banner is None:
+                banner = s
         if banner is None:
             return False
         if any(s.failure is not None and s.failure.kind in _FATAL for s in starts):

@@ -85,7 +85,6 @@ GATES = (
     *("xceeded", "FAIL", "ailure", "lost node", "the bus", " ECC", "CANCELLED", "PREEMPT", "illed", "SIG", "ignal"),
     *("fault", "dumped", "Interrupt", "erminate", "Traceback", "CPUAlloc", "NaN loss", "Loss is ", "DataLoader worker"),
 )
-ENCODED_GATES = tuple((g, g.encode()) for g in GATES)
 
 
 def suspects(key: str) -> bool:

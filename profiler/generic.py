@@ -24,7 +24,6 @@ TRIGGERS = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
     "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
-ENCODED_TRIGGERS = tuple((t, t.encode()) for t in TRIGGERS)
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",

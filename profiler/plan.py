@@ -42,10 +42,6 @@ class Field:
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
 
 
-def _nothing(groups: Sequence[str]) -> object:
-    return None
-
-
 @dataclass(slots=True)
 class Plan:
     rule: str  #: "format/rule"
@@ -70,9 +66,10 @@ class Plan:
     epoch: Field | None = None
     loss: Field | None = None
     short: bool = False  #: lines may be taken the short way
+    many: bool = False  #: and many of them at once
     at_iteration: int = 0
     steady_names: tuple[str, ...] = ()
-    steady_of: Callable[[Sequence[str]], object] = _nothing
+    steady_of: Callable[[Sequence[str]], object] | None = None  #: None: nothing that could change
     undated: bool = False
     sample: str = ""  #: a line of this shape, from which the plan can be made again
     thousands: bool = True  #: commas may stand inside numbers
@@ -135,8 +132,9 @@ class Plan:
             names.append("rank")
             slots.append(self.slots[self.rank])
         self.steady_names = (*names, str(self.fixed_rank))
-        self.steady_of = itemgetter(*slots) if slots else _nothing
+        self.steady_of = itemgetter(*slots) if slots else None
         self.undated = self.clock is not None and self.clock.form == "clock"
+        self.many = not self.undated
 
     def rank_of(self, groups: Sequence[str]) -> int | None:
         """The rank that wrote the line; of `[1,140]` (job, rank), which reads like a thousand, the rank."""

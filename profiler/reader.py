@@ -16,12 +16,14 @@ from profiler.plan import Plan
 from profiler.points import Run
 from profiler.rules import RuleBook
 from profiler.runs import MAX_POINTS, Runs
+from profiler.series import Line
 from profiler.shapes import Shape, Shapes
 from profiler.terminal import State, Terminal
 from profiler.tokens import PRIVATE, without_bar
 
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _ROWS = 6  #: shapes of table rows remembered
+_ALIKE = 128  #: lines of one shape taken at once; more make the collector of garbage walk over them
 _LONGEST_NUMBER = 100  #: characters; the search for the end's number begins at each digit of it
 _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
 
@@ -62,8 +64,11 @@ class LogReader:
         self.bytes += len(data)
         states = self.terminal.feed(data)
         if states:
-            self._shapes.block(self.terminal.block)
-            if self.terminal.block is None or _WIDE in self.terminal.block:
+            block = self.terminal.block
+            if block is not None and _WIDE in block:
+                block = None
+            self._shapes.block(block)
+            if block is None:
                 states = [(number, _narrow(raw), redrawn) for number, raw, redrawn in states]
             self._read(states)
 
@@ -90,6 +95,8 @@ class LogReader:
 
     def _read(self, states: list[State]) -> None:
         take = self.runs_read.row
+        alike: list[Line] = []  # lines of the shape of the line before, not taken yet,
+        replaced = False  # which are all states that were redrawn, or none
         shapes = self._shapes
         bare = self.bare
         quick: re.Pattern[str] | None = None  # the shape of the line before
@@ -102,6 +109,20 @@ class LogReader:
                     raw = without_bar(raw)  # noqa: PLW2901
                 line = raw.decode("utf-8", "replace")
                 m = quick.fullmatch(line)
+                if m is not None and quick_plan is not None and quick_plan.many:
+                    if redrawn != replaced:
+                        if alike:
+                            self.runs_read.rows(quick_plan, alike, replaced)
+                            alike = []
+                        replaced = redrawn
+                    alike.append((number, m.groups()))
+                    if len(alike) == _ALIKE:
+                        self.runs_read.rows(quick_plan, alike, replaced)
+                        alike = []
+                    continue
+                if alike and quick_plan is not None:
+                    self.runs_read.rows(quick_plan, alike, replaced)
+                    alike = []
                 if m is None and before is not None and not strip:
                     m = before[0].fullmatch(line)
                     if m is not None:
@@ -111,7 +132,7 @@ class LogReader:
                         take(quick_plan, m.groups(), number, redrawn)
                     continue
             bare_line = without_bar(raw)
-            shape = shapes.of(bare_line)
+            shape = shapes.of(bare_line, bare_line is raw)
             if shape is None and self.table is None and not bare.alive:
                 continue
             text = bare_line.decode("utf-8", "replace")
@@ -142,6 +163,8 @@ class LogReader:
                 self._slow(shape, text, number, redrawn)
                 if self.table is not None:
                     quick = before = None
+        if alike and quick_plan is not None:
+            self.runs_read.rows(quick_plan, alike, replaced)
 
     def _slow(self, shape: Shape, text: str, number: int, redrawn: bool) -> None:
         """A line whose shape has no expression yet."""

@@ -36,7 +36,6 @@ class Gate:
     """A text, and the rules that need it: no look at them for a line without it."""
 
     text: str
-    encoded: bytes
     needs: tuple[tuple[str, list[Rule]], ...]
 
 
@@ -46,13 +45,13 @@ class RuleBook:
     def __init__(self, rules: Iterable[Rule], *, generic: bool = True) -> None:
         self.rules = tuple(rules)
         self.generic = generic
-        self._always = [rule for rule in self.rules if not rule.needs]
+        self.always = [rule for rule in self.rules if not rule.needs]
         behind: dict[str, dict[str, list[Rule]]] = {}
         for rule in self.rules:
             if rule.needs:
                 gate = next((g for g in _GATES if any(g in n for n in rule.needs)), max(rule.needs, key=len))
                 behind.setdefault(gate, {}).setdefault(max(rule.needs, key=len), []).append(rule)
-        self.gates = tuple(Gate(g, g.encode("latin-1"), tuple(needs.items())) for g, needs in behind.items())
+        self.gates = tuple(Gate(g, tuple(needs.items())) for g, needs in behind.items())
         self._order = {rule.full_name: i for i, rule in enumerate(self.rules)}
 
     @property
@@ -66,7 +65,7 @@ class RuleBook:
 
     def candidates(self, key: str, gates: Iterable[Gate]) -> list[Rule]:
         """The rules whose literals are all in a line; `key` is the line without its digits, as latin-1."""
-        found = list(self._always)
+        found = list(self.always)
         for gate in gates:
             if gate.text in key:
                 for need, rules in gate.needs:

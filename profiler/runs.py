@@ -12,7 +12,7 @@ from profiler.boundaries import MAX_POINTS, Boundaries
 from profiler.clock import Days
 from profiler.opening import Open
 from profiler.plan import Plan, Row
-from profiler.series import Series
+from profiler.series import Line, Series
 
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
 
@@ -20,25 +20,41 @@ NEAR = 40  #: lines within which a value without a counter belongs to the counte
 class Runs(Boundaries):
     """Takes rows; `all` gives the runs so far."""
 
+    def rows(self, plan: Plan, lines: list[Line], redrawn: bool) -> None:
+        """Take lines read by `plan`, one behind the other, all redrawn or none."""
+        while lines:
+            took = self._short(plan, lines, redrawn)
+            if not took:
+                (line, groups), took = lines[0], 1
+                self.row(plan, groups, line, redrawn)
+            lines = lines[took:]
+
+    def _short(self, plan: Plan, lines: list[Line], redrawn: bool) -> int:
+        """Take what only goes on; how many of the lines. Where stamps have no date there is but one line."""
+        s = self.hot.get(plan.series) if plan.short and not self.starts else None
+        if s is None or not (plan is s.plan or plan.steady_names == s.plan.steady_names):
+            return 0
+        time_s = self._time(plan, lines[0][1]) if plan.undated else None
+        if (s.whole or redrawn) and plan.kind != "epoch":
+            took = s.drawn(plan, lines, redrawn, self.order, time_s, self.limit)
+        else:
+            took = s.goes_on(plan, lines, self.order, time_s, self.limit)
+        if took:
+            self.order += took
+            run = self.open
+            run.last_line = line = lines[took - 1][0]
+            if plan.kind == "epoch":
+                run.header_line = line
+                run.context = (s.last_epoch or 0.0, run.context[1] if run.context else None)
+            else:
+                run.position_line = line
+                run.position = (s.last_epoch, s.last_iteration)
+        return took
+
     def row(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         """Take one line read by `plan`."""
-        if plan.short and not self.starts:
-            s = self.hot.get(plan.series)
-            if s is not None and plan.steady_names == s.plan.steady_names:
-                time_s = self._time(plan, groups) if plan.undated else None
-                if plan.kind == "epoch":
-                    if s.next_epoch(plan, groups, line, self.order, time_s, self.limit):
-                        self.order += 1
-                        run = self.open
-                        run.last_line = run.header_line = line
-                        run.context = (s.last_epoch or 0.0, run.context[1] if run.context else None)
-                        return
-                elif s.goes_on(plan, groups, line, redrawn, self.order, time_s, self.limit):
-                    self.order += 1
-                    run = self.open
-                    run.last_line = run.position_line = line
-                    run.position = (s.last_epoch, s.last_iteration)
-                    return
+        if plan.short and self._short(plan, [(line, groups)], redrawn):
+            return
         kind = plan.kind
         if kind == "train":
             self._train(plan, groups, line, redrawn)
@@ -113,7 +129,7 @@ class Runs(Boundaries):
             and series.has_loss == (plan.loss is not None)
         ):
             self.hot[plan.series] = series
-            series.steady = plan.steady_of(groups)
+            series.steady = plan.steady_of(groups) if plan.steady_of is not None else None
             series.whole = plan.bar and epoch is not None
         run.position = (epoch, iteration)
         run.position_line = line
@@ -243,7 +259,7 @@ class Runs(Boundaries):
             and not run.header_rule
         ):
             self.hot[plan.series] = series
-            series.steady = plan.steady_of(groups)
+            series.steady = plan.steady_of(groups) if plan.steady_of is not None else None
 
     def _validation(
         self, run: Open, series: Series, row: Row, plan: Plan, groups: Sequence[str], own: float | None

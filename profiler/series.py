@@ -21,6 +21,8 @@ RECENT = 64  #: positions remembered to tell a repetition (another rank, a redra
 SAME = 1024  #: rows kept of the newest position (every rank prints it)
 
 Position = tuple[float | None, float | None]
+#: A line as it came: its number, its groups.
+Line = tuple[int, Sequence[str]]
 #: The newest line as it came, not yet a row: plan, groups, line, redrawn, iteration, order, time.
 Pending = tuple[Plan, Sequence[str], int, bool, float | None, int, float | None]
 
@@ -111,76 +113,91 @@ class Series:
 
     # --- the short way ------------------------------------------------------------------------------------
 
-    def goes_on(
-        self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool, order: int, time_s: float | None, limit: int
-    ) -> bool:
-        """Take the line if it only goes on where the one before stood; False: it needs a closer look."""
-        try:
-            iteration = float(groups[plan.at_iteration])
-        except ValueError:
-            return False
-        step = iteration - (self.last_iteration or 0.0)
-        if (
-            step <= 0
-            or not (self.whole or redrawn or self._furthest(iteration))
-            or plan.steady_of(groups) != self.steady
-            or (plan.needs_header and iteration == self.total)
-        ):
-            return False
-        if self.whole:
-            if self.pending is None:
+    def drawn(
+        self, plan: Plan, lines: Sequence[Line], redrawn: bool, order: int, time_s: float | None, limit: int
+    ) -> int:
+        """Take those of a bar's states that only go on where the one before stood. How many: see `goes_on`."""
+        slot, steady_of, steady, whole = plan.at_iteration, plan.steady_of, self.steady, self.whole
+        full = self.total if plan.needs_header else None
+        before = last = self.last_iteration or 0.0
+        took = 0
+        for line, groups in lines:
+            try:
+                iteration = float(groups[slot])
+            except ValueError:
+                break
+            if iteration <= last or iteration == full or (steady_of is not None and steady_of(groups) != steady):
+                break
+            before, last = last, iteration
+            pending = (plan, groups, line, redrawn, iteration, order + took, time_s)
+            if whole and self.pending is None:
                 self.replace_last(limit)
             elif (self.state_count + 1) % self.state_stride:
                 self.state_count += 1
             else:
-                self._state(self.pending, limit)
-        elif redrawn:
-            if (self.state_count + 1) % self.state_stride:
-                self.state_count += 1
-            else:
-                self._state((plan, groups, line, redrawn, iteration, order, time_s), limit)
+                self._state(self.pending if whole and self.pending is not None else pending, limit)
+            self.pending = pending
+            took += 1
+        if took:
+            self.interval = last - before
+            self.last_iteration = last
+            self.count += took
+            self.last_line = lines[took - 1][0]
+        return took
+
+    def goes_on(self, plan: Plan, lines: Sequence[Line], order: int, time_s: float | None, limit: int) -> int:
+        """Take those of the lines, none redrawn, that only go on where the one before stood: each the next position,
+        or the summary of the next epoch. How many: the line behind them needs a closer look."""
+        epochs = plan.kind == "epoch"
+        top = self.top
+        last = self.last_epoch if epochs else (self.last_iteration or 0.0)
+        if last is None or (not epochs and (top is None or top[1] is None)):
+            return 0
+        epoch = self.last_epoch if self.last_epoch is not None else self.passes
+        rises = top is None or epoch == top[0] or _beyond((epoch, None), top)
+        furthest = last if epochs or top is None or top[1] is None else max(last, top[1])
+        slot, steady_of, steady, whole = plan.at_iteration, plan.steady_of, self.steady, None
+        if plan.needs_header and not epochs:
+            whole = self.total
+        ordinal, stride = self.ordinal, self.stride
+        before, took, recent = last, 0, self.recent
+        for line, groups in lines:
+            try:
+                value = float(groups[slot])
+            except ValueError:
+                break
+            if value <= furthest or value == whole or (steady_of is not None and steady_of(groups) != steady):
+                break
+            before, last = last, value
+            if epochs or rises:
+                furthest = value
+            recent.append((value, None) if epochs else (epoch, value))
+            ordinal += 1
+            if ordinal % stride == 0:
+                self.ordinal = ordinal
+                if epochs:
+                    self.last_epoch = value
+                made = (plan, groups, line, False, None if epochs else value, order + took, time_s)
+                self._keep(self._row(made), limit)
+                stride = self.stride
+            took += 1
+        if not took:
+            return 0
+        line, groups = lines[took - 1]
+        if epochs:
+            self.last_epoch = last
         else:
-            self.ordinal += 1
-            key = (self.last_epoch if self.last_epoch is not None else self.passes, iteration)
-            self.recent.append(key)
-            if self.top is None or key[0] == self.top[0] or _beyond(key, self.top):
-                self.top = key
-            if plan.loss is not None:
-                self.loss_positions = self.ordinal + 1
-            if self.ordinal % self.stride == 0:
-                self._keep(self._row((plan, groups, line, redrawn, iteration, order, time_s)), limit)
-        self.pending = (plan, groups, line, redrawn, iteration, order, time_s)
-        self.interval = step
-        self.last_iteration = iteration
-        self.count += 1
-        self.last_line = line
-        return True
-
-    def next_epoch(
-        self, plan: Plan, groups: Sequence[str], line: int, order: int, time_s: float | None, limit: int
-    ) -> bool:
-        """The same for the summary of the epoch after the last one."""
-        try:
-            epoch = float(groups[plan.at_iteration])
-        except ValueError:
-            return False
-        if self.last_epoch is None or epoch <= self.last_epoch or plan.steady_of(groups) != self.steady:
-            return False
-        self.ordinal += 1
-        self.top = (epoch, None)
-        self.recent.append(self.top)
-        self.last_epoch = epoch
+            self.last_iteration = last
+            self.interval = last - before
+        if epochs or rises:
+            self.top = recent[-1]
+        self.pending = (plan, groups, line, False, None if epochs else last, order + took - 1, time_s)
+        self.ordinal = ordinal
         if plan.loss is not None:
-            self.loss_positions = self.ordinal + 1
-        self.pending = (plan, groups, line, False, None, order, time_s)
-        if self.ordinal % self.stride == 0:
-            self._keep(self._row(self.pending), limit)
-        self.count += 1
+            self.loss_positions = ordinal + 1
+        self.count += took
         self.last_line = line
-        return True
-
-    def _furthest(self, iteration: float) -> bool:
-        return self.top is not None and self.top[1] is not None and iteration > self.top[1]
+        return took
 
     def settle(self) -> None:
         """Make the newest line a row, before anything but `goes_on` looks at the series."""

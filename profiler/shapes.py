@@ -8,15 +8,18 @@ that keeps coming gets a regular expression of its own. All of this is a cache: 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from profiler import failures, generic, tables
 from profiler.plan import Plan
 from profiler.rule import Rule
-from profiler.rules import RuleBook
+from profiler.rules import Gate, RuleBook
 from profiler.tokens import PRIVATE, matcher, tokenise, with_bar
 
 LONGEST = 16384  #: bytes of a line that are read; a training line is shorter
 _DIGITS = b"0123456789"
+_BREAKS = bytes.maketrans(b"\r", b"\n")
 _SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
 _CACHE = 8192  #: shapes remembered
 _CACHED_KEY = 600  #: bytes of a shape that is remembered
@@ -43,6 +46,61 @@ class Shape:
         self.seen: dict[str, tuple[Plan | None, int]] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for in lines that were never seen."""
+
+    gates: tuple[Gate, ...]
+    fails: tuple[str, ...] = failures.GATES
+    triggers: tuple[str, ...] = generic.TRIGGERS
+    heads: bool = True
+    lines: frozenset[bytes] | None = None  #: the only lines, without digits, that hold any of it; None: not known
+
+
+def _wanted_in(block: bytes, book: RuleBook) -> Wanted:
+    """What of all that is looked for a block may hold, and in which of its lines."""
+    text = block.translate(_BREAKS, _DIGITS)
+    # A text is searched for a literal at 2 GB/s, which is slow for hundreds of them: the block's words, each once,
+    # are a tenth of it, and without each word of a literal there it is not in the block.
+    words = b"  ".join(set(text.split())).decode("latin-1")
+    lower = words.lower()
+
+    def held(literal: str, words: str = words) -> bool:
+        return all(part in words for part in literal.split())
+
+    gates = []
+    for gate in filter(lambda g: held(g.text), book.gates):
+        kept = [(need, [r for r in rules if all(map(held, r.needs))]) for need, rules in gate.needs if held(need)]
+        if needs := tuple((need, rules) for need, rules in kept if rules):
+            gates.append(Gate(gate.text, needs))
+    fails = tuple(filter(held, failures.GATES))
+    triggers = tuple(t for t in generic.TRIGGERS if held(t, lower))
+    heads = tables.may_be_head(lower.encode("latin-1"))
+    if book.always:
+        return Wanted(tuple(gates), fails, triggers, heads)
+    literals = {need.encode("latin-1").lower() for gate in gates for need, _ in gate.needs}
+    literals.update(t.encode().lower() for t in (*fails, *triggers))
+    literals.update(tables.MEASURES if heads else ())
+    return Wanted(tuple(gates), fails, triggers, heads, _lines_with(text, literals))
+
+
+def _lines_with(text: bytes, literals: Iterable[bytes]) -> frozenset[bytes] | None:
+    """The lines that hold any of some literals (in any case); None when most do."""
+    lower = text.lower()
+    most = text.count(b"\n") // 2
+    found: set[bytes] = set()
+    for literal in literals:
+        at = lower.find(literal)
+        while at >= 0:
+            end = text.find(b"\n", at)
+            end = len(text) if end < 0 else end
+            found.add(text[text.rfind(b"\n", 0, at) + 1 : end])
+            at = lower.find(literal, end)
+        if len(found) > most:
+            return None
+    return frozenset(found)
+
+
 def _alone(rule: Rule, candidates: list[Rule]) -> bool:
     """Whether no other rule of its format may want the line."""
     return not any(other.format == rule.format and other is not rule for other in candidates)
@@ -55,11 +113,7 @@ class Shapes:
         self.book = book
         self._known: dict[bytes, Shape | None] = {}
         self._compiled = 0
-        self._rules = book.gates
-        self._fails: tuple[str, ...] = failures.GATES
-        self._triggers: tuple[str, ...] = generic.TRIGGERS
-        self._heads = True
-        self._narrowed = False
+        self._all = self._wanted = Wanted(book.gates)
         #: by the text of the expression: an expression itself is hashed anew, all of it, each time it is asked for
         self._drawn: dict[str, re.Pattern[str] | None] = {}
         self._block: bytes | None = None
@@ -67,26 +121,19 @@ class Shapes:
 
     def block(self, data: bytes | None) -> None:
         """The lines asked next are parts of `data`. None: of any text."""
-        if self._narrowed:
-            self._rules, self._fails, self._triggers = self.book.gates, failures.GATES, generic.TRIGGERS
-            self._heads, self._narrowed = True, False
+        self._wanted = self._all
         self._block, self._new = data, 0
 
-    def _narrow(self, data: bytes) -> None:
-        """Look only for what is in the block: worth it when many of its lines are new."""
-        self._rules = tuple(g for g in self.book.gates if g.encoded in data)
-        self._fails = tuple(f for f, encoded in failures.ENCODED_GATES if encoded in data)
-        lower = data.lower()
-        self._triggers = tuple(t for t, encoded in generic.ENCODED_TRIGGERS if encoded in lower)
-        self._heads, self._narrowed = tables.may_be_head(lower), True
-
-    def of(self, raw: bytes) -> Shape | None:
-        """The shape of a line; None when nothing can be in it."""
+    def of(self, raw: bytes, whole: bool = True) -> Shape | None:
+        """The shape of a line; None when nothing can be in it. `whole`: it is as it stands in the block."""
         key = raw.translate(None, _DIGITS)
         known = self._known
         if key in known:
             return known[key]
-        shape = self._look(key, raw) if len(raw) <= LONGEST else None
+        wanted = self._wanted if whole else self._all
+        if wanted.lines is not None and key not in wanted.lines:
+            return None
+        shape = self._look(key, raw, wanted) if len(raw) <= LONGEST else None
         if len(key) <= _CACHED_KEY:
             if len(known) >= _CACHE:
                 known.clear()
@@ -94,27 +141,27 @@ class Shapes:
             known[key] = shape
         return shape
 
-    def _look(self, key: bytes, raw: bytes) -> Shape | None:
+    def _look(self, key: bytes, raw: bytes, wanted: Wanted) -> Shape | None:
         self._new += 1
         if self._new == _MANY and self._block is not None:
-            self._narrow(self._block)
+            self._wanted = _wanted_in(self._block, self.book)  # worth it when many of its lines are new
         text = key.decode("latin-1")
-        candidates = self.book.candidates(text, self._rules)
+        candidates = self.book.candidates(text, wanted.gates)
         if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
             return None
         lower = text.lower()
         generic = False
         if len(key) < len(raw) or "nan" in lower:
-            for trigger in self._triggers:
+            for trigger in wanted.triggers:
                 if trigger in lower:
                     generic = True
                     break
         fails = False
-        for gate in self._fails:
+        for gate in wanted.fails:
             if gate in text:
                 fails = failures.suspects(text)
                 break
-        heads = self._heads and tables.may_be_head(key.lower())
+        heads = wanted.heads and tables.may_be_head(key.lower())
         if candidates or generic or fails or heads:
             return Shape(candidates, generic, fails, heads)
         return None

@@ -166,13 +166,13 @@ def _column(name: str) -> Meaning | None:
     return meaning(name)
 
 
-_MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
+MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
 
 
 def may_be_head(lower: bytes) -> bool:
     """The cheap test on a line in lower case, or on a text of many lines."""
     return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and any(
-        word in lower for word in _MEASURES
+        word in lower for word in MEASURES
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from itertools import repeat
 from typing import Any
 
 LONGEST = 256 * 1024  #: bytes of one state of a line that are held
@@ -136,7 +137,7 @@ class Terminal:
                 else:
                     out.append((number, line, False))
         else:
-            out = [(n, line, False) for n, line in enumerate(lines, number)]
+            out = list(zip(range(number, self.line), lines, repeat(False)))
         if len(self._carry) > _COMPACT:
             out.extend(self._compact())
         return out

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from horae.arbiter.model_key import model_key
-from horae.arbiter.profiles import LOGS_A_ROUND, LOSS_POINTS, Known, Measurement, ReadLog
+from horae.arbiter.profiles import LOSS_POINTS, NEVER_S, Known, Measurement, ReadLog, due
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
 from horae.spec import JobSpec
 from policy.model import Allocation, Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown
@@ -63,8 +63,8 @@ class _Log:
     reader: LogReader
     offset: int = 0
     identity: str = ""
-    read_s: Seconds = float("-inf")
-    packed_s: Seconds = float("-inf")
+    read_s: Seconds = NEVER_S
+    packed_s: Seconds = NEVER_S
     key: str = ""
     key_from: str = ""
     epoch: int = 0  #: the start that `from_line` and `watched` belong to
@@ -117,23 +117,15 @@ class LogProfiles:
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
-        due = []
-        for job in observation.jobs:
-            if job.epoch == 0:
-                continue
-            log = self._logs.get(job.id)
-            if log is None:
-                log = self._logs[job.id] = _Log(LogReader(self._book, POINTS))
-            moved = job.since_s > log.read_s  # its last words, or its first
-            if (job.state is JobState.RUNNING and now_s - log.read_s >= self._every_s) or moved:
-                due.append((log.read_s, job.id, job, log))
-        due.sort(key=lambda d: (d[0], d[1]))
         self._forecasts = FORECASTS_A_ROUND
         changed = {}
         began = time.monotonic()
-        for _, _, job, log in due[:LOGS_A_ROUND]:
+        for job in due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s):
             if time.monotonic() - began > self._budget_s:
                 break
+            log = self._logs.get(job.id)
+            if log is None:
+                log = self._logs[job.id] = _Log(LogReader(self._book, POINTS))
             try:
                 if self._look(log, job, read_log, nodes, now_s):
                     changed[job.id] = log.measured
@@ -190,6 +182,8 @@ class LogProfiles:
                 # Another file: what was measured stays, reading begins anew.
                 log.loss = log.measured.loss
                 log.reader, log.from_line, start = LogReader(self._book, POINTS), 0, 0
+                if chunk.next_offset != len(chunk.data):  # it is longer than what was read of the old one
+                    chunk = read_log(job.id, 0)
             log.identity, log.offset = chunk.identity, chunk.next_offset
             log.reader.feed(chunk.data)
             if chunk.eof or not chunk.data:

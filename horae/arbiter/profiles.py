@@ -72,6 +72,8 @@ class Profiles(Protocol):
 
 #: Logs looked at in one round; the others wait for the next.
 LOGS_A_ROUND = 500
+#: When a log that nobody has looked at yet was read.
+NEVER_S = float("-inf")
 #: Newest points of a loss curve that are kept.
 LOSS_POINTS = 200
 #: Weight of the newest rate in the smoothed one.
@@ -86,9 +88,20 @@ class _Reader:
     offset: int = 0
     identity: str | None = None
     rest: bytes = b""
-    read_s: Seconds = float("-inf")
+    read_s: Seconds = NEVER_S
     measured: Measurement = field(default_factory=Measurement)
     loss: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LOSS_POINTS))
+
+
+def due(observation: Observation, read_s: Mapping[JobId, Seconds], every_s: Seconds) -> list[ObservedJob]:
+    """The jobs whose logs are to be looked at in this round, the longest unread first. `read_s`: when each was read."""
+    found = []
+    for job in observation.jobs:
+        before_s = read_s.get(job.id, NEVER_S)
+        moved = job.since_s > before_s  # its last words, or its first
+        if job.epoch and (moved or (job.state is JobState.RUNNING and observation.now_s - before_s >= every_s)):
+            found.append((before_s, job.id, job))
+    return [job for *_, job in sorted(found, key=lambda each: each[:2])[:LOGS_A_ROUND]]
 
 
 class SdkProfiles:
@@ -109,17 +122,9 @@ class SdkProfiles:
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
-        due = []
-        for job in observation.jobs:
-            if job.epoch == 0:
-                continue
-            reader = self._readers.setdefault(job.id, _Reader())
-            moved = job.since_s > reader.read_s  # its last words, or its first
-            if (job.state is JobState.RUNNING and now_s - reader.read_s >= self._every_s) or moved:
-                due.append((reader.read_s, job.id, job, reader))
-        due.sort(key=lambda d: (d[0], d[1]))
         changed = {}
-        for _, _, job, reader in due[:LOGS_A_ROUND]:
+        for job in due(observation, {job: reader.read_s for job, reader in self._readers.items()}, self._every_s):
+            reader = self._readers.setdefault(job.id, _Reader())
             try:
                 if self._read(reader, job, read_log, _type_of(job.allocation, nodes)):
                     changed[job.id] = reader.measured

@@ -6,7 +6,8 @@ preferred client first and the next one for what it cannot do. The command line 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -86,22 +87,32 @@ class Client(Protocol):
     def close(self) -> None: ...
 
 
-def one_by_one(writes: Sequence[tuple[Write, str]], do: Callable[[Write, str], None]) -> list[PortError | None]:
-    """`Client.write_each` for a client that says them one after the other. Once it, or slurmctld, is away the rest
-    is not tried."""
-    errors: list[PortError | None] = []
-    for write, doing in writes:
-        try:
-            do(write, doing)
-        except (ClientAway, CannotSay, ControllerAway) as error:
-            if not errors:
-                raise
-            return [*errors, *[error] * (len(writes) - len(errors))]
-        except PortError as error:
-            errors.append(error)
-        else:
-            errors.append(None)
-    return errors
+class OneByOne(ABC):
+    """Writes of a client that says them one after the other."""
+
+    @abstractmethod
+    def _write(self, write: Write, doing: str) -> None:
+        """Raises PortError."""
+
+    def write(self, writes: Sequence[Write], doing: str) -> None:
+        for write in writes:
+            self._write(write, doing)
+
+    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
+        """Once the client, or slurmctld, is away the rest is not tried."""
+        errors: list[PortError | None] = []
+        for write, doing in writes:
+            try:
+                self._write(write, doing)
+            except (ClientAway, CannotSay, ControllerAway) as error:
+                if not errors:
+                    raise
+                return [*errors, *[error] * (len(writes) - len(errors))]
+            except PortError as error:
+                errors.append(error)
+            else:
+                errors.append(None)
+        return errors
 
 
 class Kept:

@@ -16,7 +16,7 @@ from typing import Any
 
 from horae.port import FixConfiguration, PortError
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation, one_by_one
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import task_numbers
 from slurm_plugin.errors import Gone, port_error
@@ -39,7 +39,7 @@ NODE_NAMES = tuple(
 )
 
 
-class PyslurmClient:
+class PyslurmClient(OneByOne):
     name = "pyslurm"
 
     def __init__(
@@ -106,13 +106,6 @@ class PyslurmClient:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.ENDED], "let the command line do it")
 
     # --- writes ---
-
-    def write(self, writes: Sequence[Write], doing: str) -> None:
-        for write in writes:
-            self._write(write, doing)
-
-    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
-        return one_by_one(writes, self._write)
 
     def _write(self, write: Write, doing: str) -> None:
         self._ask(doing, 1, op="write", job=int(write.job), verb=write.verb.value)

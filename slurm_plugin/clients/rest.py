@@ -20,7 +20,7 @@ import structlog
 
 from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, Operation, one_by_one
+from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.tokens import NoToken, Tokens
@@ -38,7 +38,7 @@ _ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already com
 _NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
 
 
-class RestClient:
+class RestClient(OneByOne):
     name = "slurmrestd"
 
     def __init__(
@@ -96,13 +96,6 @@ class RestClient:
         raise FixConfiguration(versions.REST_LACKS[Operation.ENDED], "let the command line do it")
 
     # --- writes ---
-
-    def write(self, writes: Sequence[Write], doing: str) -> None:
-        for write in writes:
-            self._write(write, doing)
-
-    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
-        return one_by_one(writes, self._write)
 
     def _write(self, write: Write, doing: str) -> None:
         self._check(Operation(write.verb.value))

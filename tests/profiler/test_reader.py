@@ -197,6 +197,19 @@ def test_points_of_many_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all((r.points[0].iteration, r.points[-1].iteration, r.positions) == (1, 999, 999) for r in runs)
 
 
+def test_many_new_shapes_at_once_are_read_as_one_by_one() -> None:
+    """Past a hundred new shapes in a piece, only what the piece may hold is looked for; `Top1` loses its digit."""
+    data = DATA.with_name("pasted.yaml").read_bytes()
+    names = [f"{a}{b}" for a in "bdfghjkl" for b in "bdfghjklmpqsvwxz"]
+    short = "".join(f"{n} {n[::-1]} says nothing\n" for n in names) + "Epoch 54 loss 0.25\nTop1: 91.81\n"
+    for text in (data, short.encode(), short.replace("\n", "\r\n").encode()):
+        apart = LogReader(BOOK)
+        for line in text.splitlines(keepends=True):
+            apart.feed(line)
+        assert apart.runs()
+        assert repr(runs_of(text)) == repr(apart.runs())  # nan is not equal to itself
+
+
 def test_lines_are_counted() -> None:
     """The number of lines, with and without an end of the last."""
     for log, lines in ((b"", 0), (b"a\n", 1), (b"a\nb", 2), (b"a\n\n\n", 3)):

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 from slurm_plugin import versions
-from slurm_plugin.clients.base import CannotSay, ClientAway, Operation, one_by_one
+from slurm_plugin.clients.base import CannotSay, ClientAway, OneByOne, Operation
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.command_reading import splits_of
 from slurm_plugin.clients.pace import Pace, site_limit
@@ -192,18 +192,19 @@ def test_batches_wait_together_while_slurmctld_is_away(pair: tuple[Scripted, Scr
 def test_writes_one_by_one_stop_where_the_way_ends() -> None:
     done: list[str] = []
 
-    def do(write: Write, doing: str) -> None:
-        if write.job in failing:
-            raise failing[write.job]
-        done.append(write.job)
+    class Client(OneByOne):
+        def _write(self, write: Write, doing: str) -> None:
+            if write.job in failing:
+                raise failing[write.job]
+            done.append(write.job)
 
     writes = [(release(job), "x") for job in "1234"]
     failing: dict[str, PortError] = {"2": Gone("2"), "3": ClientAway("away")}
-    assert one_by_one(writes, do) == [None, failing["2"], failing["3"], failing["3"]]
+    assert Client().write_each(writes) == [None, failing["2"], failing["3"], failing["3"]]
     assert done == ["1"]
     failing = {"1": ClientAway("away")}
     with pytest.raises(ClientAway):
-        one_by_one(writes, do)
+        Client().write_each(writes)
 
 
 def test_an_answer_that_one_cannot_give_is_asked_of_the_next(pair: tuple[Scripted, Scripted, Routes]) -> None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import importlib.util
 from pathlib import Path
@@ -32,3 +33,21 @@ def load(path: str | None = None) -> tuple[Any, Any]:
     with gzip.open(path or locate(), "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float64)
     return table[:, :FEATURES] / 16.0, table[:, FEATURES].astype(np.int64)
+
+
+def arguments(about: str | None, sample_ms: float) -> argparse.ArgumentParser:
+    """What every classifier of the digits is told on its command line."""
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--global-batch", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=32, help="size of the hidden layer; 0: softmax regression")
+    parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--sample-ms", type=float, default=sample_ms, help="time a sample would take on a GPU of speed 1"
+    )
+    parser.add_argument("--max-micro-batch", type=int, help="samples that fit a rank's memory at once")
+    parser.add_argument("--checkpoint-every-s", type=float, default=5.0)
+    parser.add_argument("--log-every-s", type=float, default=0.5)
+    parser.add_argument("--data", help="digits.csv.gz; default: scikit-learn's")
+    return parser

@@ -125,18 +125,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--global-batch", type=int, default=64)
-    parser.add_argument("--hidden", type=int, default=32, help="size of the hidden layer; 0: softmax regression")
-    parser.add_argument("--rate", type=float, default=0.05, help="learning rate")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample-ms", type=float, default=1.0, help="time a sample would take on a GPU of speed 1")
-    parser.add_argument("--max-micro-batch", type=int, help="samples that fit a rank's memory at once")
-    parser.add_argument("--checkpoint-every-s", type=float, default=5.0)
-    parser.add_argument("--log-every-s", type=float, default=0.5)
-    parser.add_argument("--data", help="digits.csv.gz; default: scikit-learn's")
-    return train(parser.parse_args(arguments))
+    return train(digits.arguments(__doc__, sample_ms=1.0).parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -171,12 +171,15 @@ def test_state_of_other_rules_is_read_again_from_the_start() -> None:
     assert ("j", 0) in logs.reads
 
 
-def test_a_replaced_log_is_read_from_its_start() -> None:
+@pytest.mark.parametrize("last", [1500, 2000])
+def test_a_replaced_log_is_read_from_its_start(last: int) -> None:
+    """Also where it is longer by now than what was read of the one before."""
     logs, profiles = Logs(j=imagenet(10, 1000, 0.4)), LogProfiles(0, budget_s=PATIENT_S)
     profiles.update(look(100.0, job()), logs)
-    logs.identity, logs.files["j"] = "2", imagenet(1000, 1500, 0.4).encode()
+    logs.identity, logs.files["j"] = "2", imagenet(1000, last, 0.4).encode()
     (found,) = profiles.update(look(200.0, job()), logs).values()
-    assert found.done == 1490
+    assert found.done == last - 10
+    assert 1000.0 in [at for at, _ in found.loss]
     assert found.loss[0][0] == 10.0, "what was measured before stays"
 
 
