@@ -360,22 +360,28 @@ def private_shape(_job: str) -> dict[str, int]:
     return {"n2": 1}
 
 
+def started_anew(h: SlurmHarness) -> None:
+    """slurmctld, on whatever state there is; a partition that scontrol made may be lost with it."""
+    assert isinstance(h.cluster, Private)
+    lab = h.cluster.lab
+    lab.start_controller()
+    wait_for("slurmctld answers", lambda: lab.run(["squeue"], check=False).returncode == 0)
+    if h.partition not in h.cluster.run("scontrol", "show", "partition"):
+        h.cluster.run("scontrol", "create", f"PartitionName={h.partition}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+
+
 def test_a_jobid_given_out_again_is_another_job(private: Driver, tmp_path: Path) -> None:
     h = harness(private)
     assert isinstance(h.cluster, Private)
     lab = h.cluster.lab
     lab.kill("slurmctld", signal.SIGTERM)  # it writes down all that it knows
     shutil.copytree(lab.folder / "state", tmp_path / "state")
-    lab.start_controller()
-    wait_for("slurmctld answers", lambda: lab.run(["squeue"], check=False).returncode == 0)
+    started_anew(h)
     first = private.submit("first")
     lab.kill("slurmctld")  # what a crash within the second loses: the job was never written down
     shutil.rmtree(lab.folder / "state")
     shutil.copytree(tmp_path / "state", lab.folder / "state")
-    lab.start_controller()
-    wait_for("slurmctld answers", lambda: lab.run(["squeue"], check=False).returncode == 0)
-    if h.partition not in h.cluster.run("scontrol", "show", "partition"):  # made by scontrol, and lost with the rest
-        h.cluster.run("scontrol", "create", f"PartitionName={h.partition}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    started_anew(h)
     private.until("nodes", lambda: all(node.health is Health.UP for node in private.observe().nodes))
     assert job_in(private.observe().jobs, first) is None
     second = private.submit("second")
