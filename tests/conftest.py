@@ -4,7 +4,7 @@
 * A test marked `real` needs a daemon, a browser or a framework. Where it is missing the test is skipped; under
   CI=true or HORAE_REAL=1, where `tests/real/setup` installs everything, a skip is a failure; so is one of a `root`
   test that root runs there.
-* A test marked `soak` runs only when soak tests are asked for.
+* A test marked `soak` runs only when soak tests are asked for; then the same holds for it.
 * Ctrl-C means what it means in a terminal: a run in the background of a shell inherits an ignored SIGINT, and would
   hand it on to every program that a test starts and interrupts.
 * Generated cases are the same in every run, so that a failure is the change's and not the dice's; `make soak` runs
@@ -59,8 +59,13 @@ def logging_as_at_first() -> Generator[None, None, None]:
     structlog.reset_defaults()
 
 
+def soaking(config: pytest.Config) -> bool:
+    """Whether soak tests are asked for."""
+    return "soak" in (config.getoption("-m") or "")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    soak = "soak" in (config.getoption("-m") or "")
+    soak = soaking(config)
     for item in items:
         if item.get_closest_marker("root") and os.getuid() != 0:
             item.add_marker(pytest.mark.skip(reason="acts as several users: root only (`make test` as root runs it)"))
@@ -73,9 +78,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    soak = item.get_closest_marker("soak")
+    left_out = item.get_closest_marker("soak") and not soaking(item.config)
     must = item.get_closest_marker("real") or (item.get_closest_marker("root") and os.getuid() == 0)
-    if REAL and report.skipped and must and not soak and not hasattr(report, "wasxfail"):
+    if REAL and report.skipped and must and not left_out and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"a test was skipped where it must run: {_reason(report.longrepr)}"
     return report

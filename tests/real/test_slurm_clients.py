@@ -54,7 +54,7 @@ def way(driver: Driver, operation: Operation) -> str:
     return next(choice.client for choice in port_of(driver).client.choices() if choice.operation is operation)
 
 
-def goes_by(driver: Driver, operation: Operation, name: str) -> None:
+def assert_goes_by(driver: Driver, operation: Operation, name: str) -> None:
     """Waits until it does. A client that was away rests for a while, and is tried by the next look after it."""
     driver.until(f"{operation} goes by {name}", lambda: bool(driver.observe()) and way(driver, operation) == name)
 
@@ -95,10 +95,10 @@ def test_slurmrestd_sees_what_the_commands_see_and_both_steer(by_rest: Driver) -
     by_rest.stop(array, 60.0)
     by_rest.wait(array, JobState.STOPPED)
     release = port.facts().release
-    goes_by(by_rest, Operation.JOBS, "slurmrestd")
-    goes_by(by_rest, Operation.UPDATE, "command" if release < (23, 2) else "slurmrestd")
-    goes_by(by_rest, Operation.REQUEUE_HOLD, "slurmrestd" if release >= (26, 5) else "command")
-    goes_by(by_rest, Operation.FACTS, "command")
+    assert_goes_by(by_rest, Operation.JOBS, "slurmrestd")
+    assert_goes_by(by_rest, Operation.UPDATE, "command" if release < (23, 2) else "slurmrestd")
+    assert_goes_by(by_rest, Operation.REQUEUE_HOLD, "slurmrestd" if release >= (26, 5) else "command")
+    assert_goes_by(by_rest, Operation.FACTS, "command")
 
 
 def _same(driver: Driver, partitions: list[str]) -> bool:
@@ -132,15 +132,15 @@ def test_slurmrestd_down_is_told_and_the_commands_take_over(slurm_2411: Containe
     try:
         wait_for("it answers", lambda: driver.observe().notes == (), 90)
         job = submit(driver)
-        goes_by(driver, Operation.JOBS, "slurmrestd")
+        assert_goes_by(driver, Operation.JOBS, "slurmrestd")
         own.stop()
         wait_for("that is told", lambda: any("slurmrestd is away" in note for note in driver.observe().notes))
         driver.start(job, {"n1": 1})
-        driver.wait(job, JobState.RUNNING)
-        goes_by(driver, Operation.RELEASE, "command")
+        assert driver.wait(job, JobState.RUNNING).epoch == 1
+        assert_goes_by(driver, Operation.RELEASE, "command")
         own.start()
         wait_for("it is asked again", lambda: driver.observe().notes == ())
-        goes_by(driver, Operation.JOBS, "slurmrestd")
+        assert_goes_by(driver, Operation.JOBS, "slurmrestd")
     finally:
         own.stop()
         ended(driver)
@@ -161,12 +161,12 @@ def test_a_token_that_ended_is_told_and_a_new_one_is_taken(slurm_2411: Container
         wait_for("it is taken", lambda: driver.observe().notes == ())
         write(1)
         wait_for("it ends", lambda: any("expired" in note for note in driver.observe().notes))
-        goes_by(driver, Operation.JOBS, "command")
+        assert_goes_by(driver, Operation.JOBS, "command")
         path.write_text("eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJob3JhZSJ9.c2lnbmVkIGJ5IG5vYm9keQ")
         wait_for("it is refused", lambda: any("refuses our token" in note for note in driver.observe().notes), 90)
         write(600)
         wait_for("the new one is taken", lambda: driver.observe().notes == ())
-        goes_by(driver, Operation.JOBS, "slurmrestd")
+        assert_goes_by(driver, Operation.JOBS, "slurmrestd")
     finally:
         ended(driver)
 
@@ -185,11 +185,11 @@ def test_a_unix_socket(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa:
     try:
         job = submit(driver)
         driver.start(job, {"n2": 1})
-        driver.wait(job, JobState.RUNNING)
+        assert dict(driver.wait(job, JobState.RUNNING).allocation) == {"n2": 1}
         driver.cancel(job)
-        driver.wait(job, JobState.CANCELLED)
+        assert driver.wait(job, JobState.CANCELLED).allocation == {}
         wait_for("nothing is told", lambda: driver.observe().notes == ())
-        goes_by(driver, Operation.CANCEL, "slurmrestd")
+        assert_goes_by(driver, Operation.CANCEL, "slurmrestd")
     finally:
         ended(driver)
         own.stop()

@@ -307,7 +307,7 @@ def test_a_stop_that_was_asked_for_survives_the_arbiter(cluster: Driver) -> None
     job = cluster.running("asked", Behaviour.IGNORES)
     cluster.stop(job, 1.0)
     cluster.harness.restart_arbiter()
-    cluster.wait(job, JobState.STOPPED)
+    assert cluster.wait(job, JobState.STOPPED).epoch == 1
 
 
 def _until_saved(cluster: Private, partition: str) -> None:

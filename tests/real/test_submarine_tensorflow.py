@@ -98,6 +98,7 @@ def test_collectives_span_each_shape_of_the_gang(yard: Yard, tensorflow: Framewo
     yard.open(2, "w-c", "w-b", "w-a")
     for name in ("w-a", "w-b", "w-c"):
         until(f"{name} has summed", lambda name=name: "sum 3.0 of 3" in yard.log(name), PATIENCE_S)  # type: ignore[misc]
+    assert "sum 2.0 of 2" not in yard.log("w-c"), "it came to the second gang alone"
 
 
 def test_an_estimator_with_a_parameter_server_trains_to_its_end(yard: Yard, tensorflow: Framework) -> None:

@@ -45,7 +45,7 @@ def by_rest(body: Path) -> tuple[list[JobRow], list[NodeRow]]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_commands_tell_what_was_done(release: str) -> None:
     rows, nodes = by_command(release)
-    told(rows)
+    assert_told(rows)
     assert [(node.name, node.gpu_types, node.used) for node in nodes] == [
         ("n1", {"v100": 4}, 2), ("n2", {"v100": 4}, 2), ("n3", {"k80": 4}, 1), ("n4", {"k80": 4}, 0),
     ]  # fmt: skip
@@ -54,10 +54,10 @@ def test_the_commands_tell_what_was_done(release: str) -> None:
 
 @pytest.mark.parametrize("body", BODIES, ids=str)
 def test_slurmrestd_tells_what_was_done(body: Path) -> None:
-    told(by_rest(body)[0])
+    assert_told(by_rest(body)[0])
 
 
-def told(rows: list[JobRow]) -> None:
+def assert_told(rows: list[JobRow]) -> None:
     named = {row.name: row for row in rows}
     for name, facts in FACTS.items():
         assert {key: getattr(named[name], key) for key in facts} == facts, name

@@ -59,12 +59,12 @@ def test_a_reader_that_was_held_up_finds_what_was_written_meanwhile(
 ) -> None:
     """What it had listed was removed behind newer ones: that is not the same as having no checkpoint."""
     write(store, 1)
-    list_now, todo = store.entries, [2]
+    list_now, steps = store.entries, [2]
 
     def entries() -> list[str]:
         found = list_now()
-        if todo:
-            write(FolderStore(store.path), todo.pop())
+        if steps:
+            write(FolderStore(store.path), steps.pop())
             checkpoints.prune(FolderStore(store.path), 1)
         return found
 

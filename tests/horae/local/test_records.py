@@ -37,12 +37,12 @@ def folder(port: LocalCluster, tmp_path: Path) -> JobFolder:
 
 def after_reading(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
     """`happens` right after somebody has read a job's account, once."""
-    real, todo = JobFolder.state, [happens]
+    real, once = JobFolder.state, [happens]
 
     def state(self: JobFolder) -> Any:
         found = real(self)
-        if todo:
-            todo.pop()()
+        if once:
+            once.pop()()
         return found
 
     monkeypatch.setattr(JobFolder, "state", state)

@@ -134,7 +134,7 @@ def test_the_account_names_every_option_that_was_given(name: str) -> None:
 
 def test_the_job_is_one_that_the_api_takes() -> None:
     for words in ((), ELASTIC, PS, KERBEROS, ("--docker_image", "i", "--localization", "hdfs:///a:/b")):
-        JobForm.model_validate(job(*words))
+        assert JobForm.model_validate(job(*words)).name == "j"
 
 
 def test_a_plain_command_is_a_rigid_job_as_it_was() -> None:
