@@ -13,6 +13,7 @@ import pytest
 from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater
 from policy.model import Allocation, BadInput, Health, Node
 from tests.contract.harness import Behaviour, Harness, Start, job_in, starts_in, steps_in
+from tests.contract.waiting import patiently
 
 T = TypeVar("T")
 #: after this long an arbiter asks again for a start that does not show, with the same epoch
@@ -84,15 +85,7 @@ class Driver:
     # --- waiting ------------------------------------------------------------------------------------------
 
     def patient(self, call: Callable[[], T]) -> T:
-        """Again while the cluster says `TryLater`: one that is slow for a moment is no failure."""
-        deadline = time.monotonic() + self.harness.patience_s
-        while True:
-            try:
-                return call()
-            except TryLater:
-                if time.monotonic() > deadline:
-                    raise
-                self.harness.pause()
+        return patiently(call, self.harness.patience_s, self.harness.pause)
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
         """A cluster that does not answer now, to the port or to a command, shows nothing yet."""

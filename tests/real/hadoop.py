@@ -12,17 +12,18 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from horae.lab import LabRequest, default_folder, processes
-from horae.port import ClusterPort, JobId, TryLater
+from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.harness import Behaviour
+from tests.contract.waiting import patiently, wait_for
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.memory import SERVICES
@@ -167,31 +168,6 @@ class YarnHarness:
         port = self.other_arbiter()
         port.claim("the arbiter")
         return port
-
-
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 90.0) -> None:
-    """A cluster that says `TryLater` meanwhile is asked again."""
-    deadline, said = time.monotonic() + limit_s, ""
-    while True:
-        try:
-            if holds():
-                return
-        except TryLater as error:
-            said = f" ({error.text})"
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}{said}"
-        time.sleep(0.05)
-
-
-def patiently(act: Callable[[], T], limit_s: float = 90.0) -> T:
-    """Its answer; asked again and again while it answers TryLater."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        try:
-            return act()
-        except TryLater:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.3)
 
 
 def kill_container(container: str) -> None:

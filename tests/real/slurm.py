@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,12 +20,12 @@ import pytest
 
 from horae.lab import LabRequest, processes
 from horae.lab.engine import engine as docker_engine
-from horae.port import TryLater
 from policy.model import BadInput
 from slurm_plugin.lab import settings
 from slurm_plugin.lab.containers import SPOOL, ContainerSlurm
 from slurm_plugin.lab.private import PrivateSlurm
 from slurm_plugin.lab.pyslurm import with_pyslurm
+from tests.contract.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "slurm"
@@ -163,19 +163,6 @@ def _slurmd_start(cluster: RealSlurm, name: str) -> str:
     """When the node's slurmd began, as slurmctld last heard: another time once a new one has registered."""
     text = cluster.run("scontrol", "show", "node", name)
     return text.partition("SlurmdStartTime=")[2].split()[0]
-
-
-def wait_for(what: str, holds: Callable[[], bool], limit_s: float = 120.0) -> None:
-    """A cluster that does not answer now, to a command or to the port, shows nothing yet."""
-    deadline, silent = time.monotonic() + limit_s, ""
-    while True:
-        try:
-            if holds():
-                return
-        except (BadInput, TryLater) as error:
-            silent = f" ({error})"
-        assert time.monotonic() < deadline, f"not within {limit_s:g} s: {what}{silent}"
-        time.sleep(0.05)
 
 
 def fresh_partition(cluster: RealSlurm) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from horae.port import ClusterPort, JobId, PortError, TryLater
+from horae.port import ClusterPort, JobId, PortError
 from horae.spec import JobSpec
 from slurm_plugin import connect
 from tests.contract.harness import Behaviour
+from tests.contract.waiting import patiently
 from tests.real.slurm import RealSlurm, clear_partition, fresh_partition
 
 T = TypeVar("T")
@@ -60,9 +61,9 @@ class SlurmHarness:
 
     def submit_script(self, script: str, *options: str) -> JobId:
         """A user's own script; the port's id of the job (a task of it), which is observed by then."""
-        _patiently(self.port.heartbeat)  # a test that took long: a stale one lets new jobs pass
+        patiently(self.port.heartbeat)  # a test that took long: a stale one lets new jobs pass
         number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
-        seen = _patiently(self.port.observe)
+        seen = patiently(self.port.observe)
         return next(job.id for job in seen.jobs if re.split("[._]", job.id)[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
@@ -82,7 +83,7 @@ class SlurmHarness:
 
     def end(self) -> None:
         with suppress(PortError):  # what is left then is ended, or found, by what follows
-            for job in _patiently(self.port.observe).jobs:  # not scancel alone: its TERM asks to checkpoint
+            for job in patiently(self.port.observe).jobs:  # not scancel alone: its TERM asks to checkpoint
                 with suppress(PortError):
                     self.port.cancel(job.id)
         clear_partition(self.cluster, self.partition)
@@ -91,18 +92,6 @@ class SlurmHarness:
 
     def _connect(self) -> ClusterPort:
         port = self.other_arbiter()
-        _patiently(lambda: port.claim("the arbiter"))
-        _patiently(port.heartbeat)
+        patiently(lambda: port.claim("the arbiter"))
+        patiently(port.heartbeat)
         return port
-
-
-def _patiently(call: Callable[[], T]) -> T:
-    """Again while a busy cluster says `TryLater`."""
-    deadline = time.monotonic() + SlurmHarness.patience_s
-    while True:
-        try:
-            return call()
-        except TryLater:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
