@@ -18,6 +18,7 @@ Format: the Javadoc of org.apache.hadoop.io.file.tfile (TFile, BCFile, Utils), a
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -67,29 +68,19 @@ class Block:
     size: int  #: bytes once unpacked
 
 
-class Stream:
-    """Bytes in their order, of a file or of a block of it. `name` and `base` are for errors only."""
+class Reader(ABC):
+    """What can be read from bytes in their order. `name`: of the file, for errors."""
 
-    def __init__(self, pieces: Iterator[bytes], name: str, base: int) -> None:
-        self._pieces, self.name, self._base = pieces, name, base
-        self._piece, self._at, self.position = b"", 0, 0
+    name: str
 
     @property
+    @abstractmethod
     def offset(self) -> int:
-        """Where in the file; of a packed block, where it would be unpacked."""
-        return self._base + self.position
+        """Where in the file; in a packed block, where it would be were it not packed."""
 
+    @abstractmethod
     def some(self, most: int) -> bytes:
         """At least one byte and at most `most`; none at the end."""
-        while self._at == len(self._piece):
-            found = next(self._pieces, None)
-            if found is None:
-                return b""
-            self._piece, self._at = found, 0
-        data = self._piece[self._at : self._at + most]
-        self._at += len(data)
-        self.position += len(data)
-        return data
 
     def take(self, count: int) -> bytes:
         """Exactly so many. Raises Damaged where there are fewer."""
@@ -97,7 +88,7 @@ class Stream:
         while len(data) < count:
             more = self.some(count - len(data))
             if not more:
-                raise Damaged(self.name, self.offset, f"the file ends {count - len(data)} bytes too early")
+                raise Damaged(self.name, self.offset, f"it ends {count - len(data)} bytes too early")
             data += more
         return data
 
@@ -127,29 +118,66 @@ class Stream:
 
     def text(self) -> str:
         at = self.offset
-        return _utf8(self.take(self.count(_LARGEST_KEY, "the length of a text")), self.name, at)
+        return utf8(self.take(self.count(_LARGEST_KEY, "the length of a text")), self.name, at)
+
+    def java_text(self) -> str:
+        """As Java's writeUTF: two bytes of length."""
+        at = self.offset
+        return utf8(self.take(int.from_bytes(self.take(2), "big")), self.name, at)
 
 
-class Value:
-    """The value of one record; good until the next record is asked for."""
+class Stream(Reader):
+    """Of a file, or of a block of it, which begins at `base`."""
 
-    def __init__(self, stream: Stream, most: int) -> None:
-        self.stream, self._most = stream, most
-        self._left, self._last = 0, False
+    def __init__(self, pieces: Iterator[bytes], name: str, base: int) -> None:
+        self._pieces, self.name, self._base = pieces, name, base
+        self._piece, self._at, self.position = b"", 0, 0
+
+    @property
+    def offset(self) -> int:
+        return self._base + self.position
+
+    def peek(self) -> int | None:
+        """The next byte, which stays; None at the end."""
+        while self._at == len(self._piece):
+            found = next(self._pieces, None)
+            if found is None:
+                return None
+            self._piece, self._at = found, 0
+        return self._piece[self._at]
 
     def some(self, most: int) -> bytes:
-        """As `Stream.some`, without the lengths of the chunks."""
+        if self.peek() is None:
+            return b""
+        data = self._piece[self._at : self._at + most]
+        self._at += len(data)
+        self.position += len(data)
+        return data
+
+
+class Value(Reader):
+    """The value of one record, without the lengths of its chunks; good until the next record is asked for."""
+
+    def __init__(self, stream: Stream, most: int) -> None:
+        self.name, self._stream, self._most = stream.name, stream, most
+        self._left, self._last = 0, False
+
+    @property
+    def offset(self) -> int:
+        return self._stream.offset
+
+    def some(self, most: int) -> bytes:
         while not self._left:
             if self._last:
                 return b""
-            at = self.stream.offset
-            found = self.stream.vint()
+            at = self.offset
+            found = self._stream.vint()
             self._left, self._last = abs(found), found >= 0
             if self._left > self._most:
-                raise Damaged(self.stream.name, at, "a chunk is longer than its block:", self._left)
-        data = self.stream.some(min(most, self._left))
+                raise Damaged(self.name, at, "a chunk is longer than its block:", self._left)
+        data = self._stream.some(min(most, self._left))
         if not data:
-            raise Damaged(self.stream.name, self.stream.offset, f"the block ends {self._left} bytes too early")
+            raise Damaged(self.name, self.offset, f"a block ends {self._left} bytes too early")
         self._left -= len(data)
         return data
 
@@ -201,9 +229,7 @@ class TFile:
 
     def _blocks(self, stream: Stream) -> tuple[Block, ...]:
         self._packing = stream.text()
-        return tuple(
-            self._block(stream) for _ in range(stream.count(self._source.length, "the number of blocks"))
-        )
+        return tuple(self._block(stream) for _ in range(stream.count(self._source.length, "the number of blocks")))
 
     def _block(self, stream: Stream) -> Block:
         at = stream.offset
@@ -234,7 +260,9 @@ def unpacked(source: Source, block: Block, packing: str) -> Iterator[bytes]:
 
 def _plain(source: Source, block: Block) -> Iterator[bytes]:
     if block.packed != block.size:
-        raise Damaged(source.name, block.offset, "a block that is not packed has two sizes:", (block.packed, block.size))
+        raise Damaged(
+            source.name, block.offset, "a block that is not packed has two sizes:", (block.packed, block.size)
+        )
     yield from source.pieces(block.offset, block.packed)
 
 
@@ -259,7 +287,7 @@ def _inflated(source: Source, block: Block) -> Iterator[bytes]:
         yield data
 
 
-def _utf8(data: bytes, name: str, at: int) -> str:
+def utf8(data: bytes, name: str, at: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
