@@ -1,7 +1,7 @@
 """Java's object serialization, as much of it as the index of an indexed log file needs. Nothing is ever run.
 
 Objects become `Thing`s: fields by name, and what their class wrote on top (the entries of a list or a map). Strings
-become text, handles what they refer to. Arrays, enums and very long texts do not occur in such an index and are refused.
+become text, handles what they refer to. Arrays, enums and very long texts do not occur in an index and are refused.
 Format: Java Object Serialization Specification, chapter 6.
 """
 
