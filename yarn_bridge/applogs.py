@@ -300,8 +300,10 @@ def _roots(settings: Settings) -> list[str]:
 
 
 def _unread(container: Container, error: PortError) -> PortError:
-    """Its end is no fault of anybody: it may have come between the list of containers and the question."""
-    return TryLater(f"{container.id} is not read: {error.text}", retry_after_s=5.0)
+    said = f"{container.id} is not read: {error.text}"
+    if "cannot be resolved" in error.text:
+        return FixConfiguration(said, "make the node's name resolve on this host, or map it in the option hdfs_names")
+    return TryLater(said, retry_after_s=5.0)
 
 
 def _files(node: HttpClient, container: str, owner: str) -> list[str]:

@@ -106,7 +106,9 @@ class Reader(ABC):
             return (first + 88 << 16) | int.from_bytes(self.take(2), "big")
         if first >= -120:
             return (first + 112 << 24) | int.from_bytes(self.take(3), "big")
-        return self.number(first + 129)
+        if first >= -125:
+            return self.number(first + 129)
+        raise Damaged(self.name, self.offset - 1, "no integer begins with", first & 0xFF)
 
     def count(self, most: int, what: str) -> int:
         """A `vint` that must be in range. Raises Damaged."""
