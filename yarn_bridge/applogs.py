@@ -42,6 +42,7 @@ _MASTER = re.compile(r"_0*1$")
 _HEADER = 1 << 14  #: bytes within which a NodeManager's words before a log end
 _BEGIN = re.compile(rb"LogLength:\s*(\d+)\s*\nLogContents:\n")
 _TAIL = 1 << 16  #: bytes of a file's end that are read at once
+_UNDER_WAY = ("NOT_START", "RUNNING", "RUNNING_WITH_FAILURE")  #: of log aggregation, as the ResourceManager says
 _SHOWN = 8  #: names in an error
 _WRITTEN_S = 300.0  #: NodeManagers take this long at most, for what is asked here, to put logs into HDFS
 _MOST_USERS = 500  #: folders looked through for an application that the ResourceManager has forgotten
@@ -184,6 +185,10 @@ class YarnLogs:
         folders, unfinished = self._folders(hdfs, settings, app.user, app.id)
         if not folders:
             self._absent(app, settings, unfinished)
+        recent = time.time() - app.finished_s < _WRITTEN_S
+        if app.log_aggregation == "FAILED" or (recent and app.log_aggregation in _UNDER_WAY):
+            word = "failed to put" if app.log_aggregation == "FAILED" else "may still be putting"
+            self._faults.append(TryLater(f"nodes {word} logs of {app.id} into HDFS: some may be missing", 30.0))
         for file in unfinished:
             self._faults.append(TryLater(f"{file} is still being written", retry_after_s=60.0))
         yield from self._read(hdfs, folders, wanted)
@@ -237,7 +242,7 @@ class YarnLogs:
                 below = f"{bucket}/{app}" if kind.name.startswith("bucket-") else app
                 folder = f"{root}/{user}/{kind.name}/{below}"
                 for each in self._listed(hdfs, folder, user) if kind.folder else ():
-                    if each.name.endswith(".tmp"):
+                    if each.name.endswith(".tmp") or not (each.folder or each.length):
                         unfinished.append(f"{folder}/{each.name}")
                     elif not each.folder and not each.name.endswith((".checksum", ".har")):
                         found.append((f"{folder}/{each.name}", each))

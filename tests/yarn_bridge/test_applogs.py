@@ -19,7 +19,9 @@ from policy.model import BadInput
 from tests.yarn_bridge.fake import Asked, Fake, Reply, serving
 from tests.yarn_bridge.fake_hdfs import World, refused
 from tests.yarn_bridge.test_aggregated import FIXTURES, LOG, recorded
-from yarn_bridge.applogs import YarnLogs, open_logs, parse
+from yarn_bridge.applogs import YarnLogs, _access, _files, _living, open_logs, parse
+from yarn_bridge.http import Access, HttpClient
+from yarn_bridge.options import parse_options
 
 APP = "application_1795311234093_0001"
 _CONTAINER = re.compile(rb"container_\d+_\d+_\d+_\d+")
@@ -33,7 +35,7 @@ class Cluster:
         self.folders("/tmp/logs/alice")
         self.manager: Fake = stack.enter_context(serving(self._manager))
         self.node: Fake = stack.enter_context(serving(self._node))
-        self.state, self.finished_s, self.known = "FINISHED", 1.0, True
+        self.state, self.finished_s, self.known, self.aggregation = "FINISHED", 1.0, True, "SUCCEEDED"
         self.conf = {"yarn.log-aggregation-enable": "true", "yarn.nodemanager.remote-app-log-dir": "/tmp/logs"}
         self.containers = ["container_1795311234093_0001_01_000001", "container_1795311234093_0001_01_000002"]
         self.files: dict[str, bytes] = {"stdout": LOG, "stderr": b"no news\n", "prelaunch.out": b"x"}
@@ -67,8 +69,9 @@ class Cluster:
         if not self.known or APP not in path:
             return refused(404, "NotFoundException", f"app with id: {path} not found")
         if path == f"/apps/{APP}":
-            return Reply(body={"app": {"id": APP, "user": "alice", "state": self.state, "finalStatus": "UNDEFINED",
-                                       "finishedTime": int(self.finished_s * 1000)}})  # fmt: skip
+            app = {"id": APP, "user": "alice", "state": self.state, "finalStatus": "UNDEFINED"}
+            app |= {"finishedTime": int(self.finished_s * 1000), "logAggregationStatus": self.aggregation}
+            return Reply(body={"app": app})
         if path.endswith("/appattempts"):
             found = [{"appAttemptId": f"{APP}-1", "containerId": each} for each in self.containers[:1]]
             return Reply(body={"appAttempts": {"appAttempt": found}})
@@ -172,6 +175,27 @@ def test_a_damaged_part_does_not_hide_the_others(cluster: Cluster, capsys: pytes
     assert "n3_8041.tmp is still being written" in said
 
 
+@pytest.mark.parametrize(
+    ("status", "ago_s", "said"),
+    [("RUNNING", 5.0, "may still be putting"), ("NOT_START", 5.0, "may still be putting"), ("FAILED", 1e6, "failed to"),
+     ("NOT_START", 1e6, ""), ("SUCCEEDED", 5.0, "")],
+)  # fmt: skip
+def test_logs_that_may_not_be_all_are_said_to_be_so(cluster: Cluster, status: str, ago_s: float, said: str) -> None:
+    """A node's file that is not there yet leaves no trace in HDFS: the ResourceManager knows."""
+    cluster.aggregation, cluster.finished_s = status, time.time() - ago_s
+    cluster.put(f"/tmp/logs/alice/bucket-logs-tfile/0001/{APP}/n1_8041", recorded("3.4.2-tfile-none"))
+    source = cluster.logs()
+    assert [b"".join(each.pieces) for each in source.logs(APP)]
+    assert ([said in each for each in source.troubles] == [True]) if said else source.troubles == []
+
+
+def test_a_file_of_no_length_is_being_written(cluster: Cluster) -> None:
+    """The indexed format is written under its final name."""
+    cluster.put(f"/tmp/logs/alice/bucket-logs-ifile/0001/{APP}/n1_8041", b"")
+    with pytest.raises(TryLater, match="not all in HDFS yet"):
+        cluster.read(APP)
+
+
 def test_damage_alone_is_an_error_in_words(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     folder = f"/tmp/logs/alice/bucket-logs-tfile/0001/{APP}"
     cluster.put(f"{folder}/n1_8041", recorded("3.4.2-tfile-none")[:100])
@@ -187,6 +211,20 @@ def test_an_application_that_the_manager_has_forgotten_is_found_by_its_folder(cl
     assert LOG in cluster.read(APP).values()
     with pytest.raises(BadInput, match="does not know application_1_0007, and there are no logs of it in /tmp/logs"):
         cluster.read("application_1_0007")
+
+
+def test_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of the command; the bridge only for who may read its keytab."""
+    monkeypatch.setenv("HADOOP_USER_NAME", "bob")
+    told = {"resource_manager": "http://rm:8088", "webhdfs": "http://nn:9870", "user": "horae", "doas": True}
+    simple = _access(parse_options(told))
+    assert (simple.user, simple.doas) == ("bob", False)
+    told |= {"auth": "kerberos", "principal": "horae/rm", "keytab": str(tmp_path / "horae.keytab")}
+    ticket = _access(parse_options(told))
+    assert (ticket.user, ticket.principal, ticket.keytab, ticket.doas) == ("", "", "", False)
+    (tmp_path / "horae.keytab").write_bytes(b"")
+    bridge = _access(parse_options(told))
+    assert (bridge.user, bridge.principal, bridge.doas) == ("horae", "horae/rm", True)
 
 
 def test_why_there_are_none(cluster: Cluster) -> None:
@@ -248,9 +286,6 @@ def _info(listing: Any) -> list[dict[str, str]]:
 
 
 def _node_says(answers: Callable[[Asked], Reply]) -> bytes:
-    from yarn_bridge.applogs import _files, _living
-    from yarn_bridge.http import Access, HttpClient
-
     with serving(answers) as fake:
         node = HttpClient(Access((fake.url,), "alice"), "NodeManager n1")
         assert "stdout" in _files(node, "container_1", "")
