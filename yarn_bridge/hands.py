@@ -76,6 +76,8 @@ class Hands:
         runtime = self._runtimes[record.runtime]
         if action.verb is Verb.SWEEP:
             self._files.sweep(record)
+        elif action.verb is Verb.FORGET:
+            self._files.forget(record, action.names)
         elif action.verb is Verb.DESTROY:
             runtime.end(record, application)
         elif action.verb is Verb.FLEX:
