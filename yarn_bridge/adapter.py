@@ -236,6 +236,7 @@ class YarnCluster:
                 self._reasons[job] = text
 
     def close(self) -> None:
+        self._hands.close()
         self._token_life.close()
         self._http.close()
         self._hdfs.close()
@@ -390,8 +391,7 @@ class YarnCluster:
         step = go_ahead(asked, {})
         self._put(seen, step.record)
         for action in step.actions:
-            with suppress(TryLater, Gone):  # it is compared again once all have left
-                self._do(seen, action)
+            self._do(seen, action)
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
         before = seen.record.phase

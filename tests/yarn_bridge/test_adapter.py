@@ -6,6 +6,7 @@ import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +194,18 @@ def instances(service: Service) -> list[Instance]:
     return [each for part in service.components.values() for each in part.instances]
 
 
+class AtOnce(Executor):
+    """Threads that are done as soon as they begin."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        try:
+            found.set_result(fn(*args, **kwargs))
+        except PortError as error:
+            found.set_exception(error)
+        return found
+
+
 class Site:
     def __init__(self, **options: object) -> None:
         self.calls, self.now_s = Counter[str](), 1000.0
@@ -209,6 +222,7 @@ class Site:
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
         port._hands.chooser.probes = Probes("3.4.2", True, True, True)
         port._hands.by_service._services = self.yarn
+        port._hands._helpers = AtOnce()
         port.claim("me")
         made: YarnCluster = port
         return made
