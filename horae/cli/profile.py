@@ -50,8 +50,8 @@ def profile(
     logs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, patterns; - reads standard input. yarn:APPLICATION[/CONTAINER[/FILE]]: logs of any "
-            "YARN application, while it runs and afterwards.",
+            help="Files, folders, patterns; - reads standard input. yarn:APPLICATION or "
+            "yarn:APPLICATION/CONTAINER/FILE: logs of any YARN application, while it runs and afterwards.",
             metavar="LOG...",
         ),
     ] = None,
