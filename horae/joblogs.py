@@ -69,5 +69,12 @@ def source(kind: str, config: Path | None) -> LogSource:
             value=cluster.adapter, remedy=f"name the configuration of the {kind} cluster with --config",
         )  # fmt: skip
     (point,) = entry_points(group=GROUP, name=kind)
-    found: LogSource = point.load()(cluster.options)
+    try:
+        opened = point.load()
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"needs {error.name}, which is not installed", field="LOG", value=kind,
+            remedy=f"pip install 'horae[{kind}]'",
+        ) from None  # fmt: skip
+    found: LogSource = opened(cluster.options)
     return found
