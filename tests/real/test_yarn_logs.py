@@ -102,6 +102,7 @@ def of_a_file(capsys: pytest.CaptureFixture[str], path: Path, text: str) -> dict
     return found
 
 
+@pytest.mark.soak
 def test_a_plain_service_while_it_runs_and_after_its_end(
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
@@ -152,8 +153,13 @@ def test_a_plain_service_while_it_runs_and_after_its_end(
     assert f"HADOOP_USER_NAME={OWNER}" in err
 
 
-@pytest.mark.soak
-def test_an_application_of_one_container_on_the_older_line(
+INDEXED = {"yarn.log-aggregation.file-formats": "IFile", "yarn.nodemanager.log-aggregation.compression-type": "gz"}
+
+
+@pytest.mark.parametrize(("release", "settings"), [("3.3.6", {}), ("3.4.2", INDEXED)])
+def test_an_application_of_one_container(
+    release: str,
+    settings: dict[str, str],
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
     tmp_path: Path,
@@ -161,7 +167,7 @@ def test_an_application_of_one_container_on_the_older_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its only container is its application master, which says nothing to YARN: it fails, and its log is there."""
-    lab = cluster_of("3.3.6", pytestconfig, tmp_path_factory, AGGREGATED)
+    lab = cluster_of(release, pytestconfig, tmp_path_factory, {**AGGREGATED, **settings})
     site = Site(lab, tmp_path)
     monkeypatch.setenv("HADOOP_USER_NAME", OWNER)
     app = plain(site.manager, OWNER, *site.command)
