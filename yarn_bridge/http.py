@@ -112,6 +112,10 @@ class _Request:
     anonymous: bool
 
 
+class Unanswered(TryLater):
+    """A daemon took the request and said nothing in time: a change may have been made, and to ask again is as slow."""
+
+
 class _Dropped(Exception):
     """The daemon closed a connection that was kept open, before it answered."""
 
@@ -238,7 +242,7 @@ class HttpClient:
             ) from None
         except requests.exceptions.ReadTimeout:
             more = "" if request.method == "GET" else "; it may be done all the same"
-            raise TryLater(
+            raise Unanswered(
                 f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
         except requests.exceptions.RequestException as error:

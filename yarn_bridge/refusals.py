@@ -70,7 +70,7 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
      "see the Kerberos part of the YARN site guide: the owner's service principal and keytab"),
     (r"Expected auth type is kerberos", FixConfiguration, "delegation tokens need Kerberos on the web servers"),
     (r"flex can only be invoked when service is running", TryLater, ""),
-    (r"because it already exists", TryLater, ""),
+    (r"because it (?:already exists|is still running)", TryLater, ""),
     (r"is already taken", Exists, ""),
     (r"File does not exist: \S*/\.yarn/services/", Gone, ""),
     (r"Services? \S+ not found|Service \S+ doesn't exist|app with id: \S+ not found|NotFoundException", Gone, ""),
