@@ -131,8 +131,11 @@ def test_the_next_server_is_tried_when_one_is_away_or_knows_no_active_one(stack:
 def test_when_nobody_is_active_the_caller_waits_and_is_told_of_each(stack: ExitStack) -> None:
     lost = serve(stack, lambda asked: Reply(200, "Can not find any active RM. Will retry in next 3 seconds"))
     http = HttpClient(Access((unused_port_url(), lost.url)), "ResourceManager")
-    with pytest.raises(TryLater, match=r"no ResourceManager answers: .*connection refused; .* is in standby"):
+    with pytest.raises(TryLater, match=r"no ResourceManager answers: .*connection refused; .* is in standby$"):
         http.ask("GET", "/x")
+    both = HttpClient(Access((lost.url, serve(stack, lost.answers).url)), "ResourceManager")
+    with pytest.raises(TryLater, match=r"is in standby; .* is in standby\. None is elected: does ZooKeeper run\?$"):
+        both.ask("GET", "/x")
 
 
 def test_a_name_that_does_not_resolve_is_said() -> None:
