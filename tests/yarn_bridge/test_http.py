@@ -264,6 +264,10 @@ MEANINGS = [
     ("3.4.2", "svc-flex-too-early", TryLater, "rec is at ACCEPTED state"),
     ("3.4.2", "flex-am-down", TryLater, "fl is at ACCEPTED state"),
     ("3.4.2", "svc-start-too-early", TryLater, "already exists"),
+    ("3.4.2-lab", "setxattr-off", FixConfiguration, "dfs.namenode.xattrs.enabled to true"),
+    ("3.4.2-lab", "setxattr-big", FixConfiguration, "raise dfs.namenode.fs-limits.max-xattr-size"),
+    ("3.4.2-lab", "getxattrs-none", Gone, "was not found"),
+    ("3.4.2-lab", "inactive-app", Gone, "app with id"),
     ("3.4.2", "svc-destroy-again", Gone, "doesn't exist"),
     ("3.4.2", "svc-flex-negative", Never, "Invalid number of containers"),
     ("3.4.2", "sched-conf-put-xml-bad", Never, "Illegal capacity"),
@@ -284,6 +288,12 @@ MEANINGS = [
     ("3.4.2-kerberos", "krb-rm-token-cancelled-use", FixConfiguration, "get a new one"),
     ("3.4.2-kerberos", "http-hdfs-no-username-is-drwho", FixConfiguration, "Permission denied: user=dr.who"),
 ]
+
+
+def test_a_service_that_is_still_ending_is_asked_for_again() -> None:
+    """As seen after ZooKeeper had come back; a cancelled job must not fail by it."""
+    body = b'{"diagnostics":"Failed to destroy service h-x, because it is still running."}'
+    assert type(refusal(400, body).error("destroying h-x")) is TryLater
 
 
 @pytest.mark.parametrize(("lane", "name", "kind", "text"), MEANINGS, ids=[f"{m[0]}-{m[1]}" for m in MEANINGS])

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.http import Answer, HttpClient
 from yarn_bridge.memory import SLICES
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings
+from yarn_bridge.settings import Settings, setting_of
+from yarn_bridge.site.xml import remedy
 
 _PROBE = b"written and deleted by horae doctor\n"
 #: quotas with less left than this are about to stop checkpoints
 _ROOM = 0.1
+_XATTRS, _XATTR_SIZE = "dfs.namenode.xattrs.enabled", "dfs.namenode.fs-limits.max-xattr-size"
+_FILE_END = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
+#: Hadoop's own defaults
+_XATTR_BYTES, _FILE_END_MS = 16384, 400
+#: a shorter wait is not worth a word
+_SHORT_MS = 100
 
 
 def checks(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> Iterator[Check]:
@@ -92,3 +102,78 @@ def _framework(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> It
         yield fail("framework", f"{path} is {found.permission}: others cannot read it", f"hdfs dfs -chmod 644 {path}")
     else:
         yield ok("framework", f"{path}, {found.length >> 20} MB")
+
+
+def attributes(hdfs: Hdfs, namenode: HttpClient, names: Settings, options: Options) -> Iterator[Check]:
+    """Extended attributes: one is set on a folder of ours, read back, and goes with the folder."""
+    mend = remedy("hdfs-site.xml of the NameNodes", {_XATTRS: "true"})
+    parent = options.root if hdfs.status(options.root) else f"/user/{options.user}"
+    folder = posixpath.join(parent, f".horae-doctor-{secrets.token_hex(4)}")
+    mine = hdfs.as_user(options.user)
+    mine.make_folder(folder)
+    try:
+        said = {"xattr.name": "user.horae.doctor", "xattr.value": "0x" + _PROBE.hex(), "flag": "CREATE"}
+        _ask(namenode, "PUT", folder, "SETXATTR", said).check(f"setting an attribute of {folder} in HDFS")
+        asked = {"xattr.name": said["xattr.name"], "encoding": "hex"}
+        told = _ask(namenode, "GET", folder, "GETXATTRS", asked)
+        found = told.get(f"reading an attribute of {folder} in HDFS", "XAttrs") or [{}]
+    except PortError as error:
+        if _XATTRS not in error.text:
+            raise
+        yield fail("HDFS attributes", error.text, mend)
+        return
+    finally:
+        mine.delete(folder)
+    if str(found[0].get("value", "")).lower() != said["xattr.value"]:
+        yield fail("HDFS attributes", "what was read is not what was set", "is there a proxy before the NameNode?")
+        return
+    if names.why:
+        yield ok("HDFS attributes", f"can be set and read; {_XATTR_SIZE} is not readable: {names.why}")
+        return
+    most = names.number(_XATTR_SIZE, _XATTR_BYTES)
+    text = f"can be set and read, {most} bytes at most"
+    yield ok("HDFS attributes", text) if most >= _XATTR_BYTES else warn(
+        "HDFS attributes", f"{text}: less than Hadoop's own {_XATTR_BYTES}",
+        remedy("hdfs-site.xml of the NameNodes", {_XATTR_SIZE: str(_XATTR_BYTES)}),
+    )  # fmt: skip
+
+
+def file_end(namenode: HttpClient, names: Settings, options: Options) -> Iterator[Check]:
+    """How long a DataNode, as WebHDFS's client, waits at a file's end before it asks again whether its last block has
+    come. Advice only: a resize takes about a second less where that is short."""
+    where, found = _of_a_datanode(namenode, options)
+    if found.why and not names.why:
+        where, found = "as the NameNode's host has it", names
+    if found.why:
+        yield ok("end of a file", f"{_FILE_END} is not readable: {found.why}")
+        return
+    wait = found.number(_FILE_END, _FILE_END_MS)
+    text = f"HDFS takes {wait} ms for the end of a file ({where})"
+    yield ok("end of a file", text) if wait <= _SHORT_MS else warn(
+        "end of a file", f"{text}: advice, a resize would be about a second shorter with less",
+        remedy("hdfs-site.xml of the DataNodes", {_FILE_END: "50"}),
+    )  # fmt: skip
+
+
+def _of_a_datanode(namenode: HttpClient, options: Options) -> tuple[str, Settings]:
+    """The setting as one DataNode has it: the one to which a new file would go (none is made)."""
+    path = f"/user/{options.user}/.horae-doctor-{secrets.token_hex(4)}"
+    doing = "asking for a DataNode"
+    try:
+        to = str(_ask(namenode, "PUT", path, "CREATE", {"noredirect": "true"}).get(doing, "Location") or "")
+    except PortError as error:
+        return "", Settings({}, error.text)
+    parts = urlsplit(to)
+    known = dict(options.hdfs_names)
+    at = known.get(parts.netloc) or known.get(parts.hostname or "", parts.hostname or "")
+    address = at if ":" in at else f"{at}:{parts.port}"
+    access = replace(options.access((f"{parts.scheme}://{address}",)), connect_s=2.0, read_s=5.0)
+    http = HttpClient(access, "DataNode")
+    try:
+        return f"DataNode {parts.hostname}", setting_of(http, f"the DataNode {parts.hostname}", _FILE_END)
+    finally:
+        http.close()
+
+
+def _ask(namenode: HttpClient, method: str, path: str, operation: str, more: Mapping[str, str]) -> Answer:
+    return namenode.ask(method, f"/webhdfs/v1{path}", query={"op": operation, **more})
