@@ -1,7 +1,7 @@
 """ZooKeeper dies under a ResourceManager that keeps its state there: it hangs, gives up, or comes back knowing nobody.
 
 On a real Hadoop of its own, for the soak run. (A ZooKeeper that holds the registry of services alone: the storage
-days. A pair of ResourceManagers that ZooKeeper elects: `test_hadoop_ha.py`.)
+days. Two ResourceManagers without jobs: `test_hadoop_ha.py`.)
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ _STORE = {
 _PATIENT = {"yarn.resourcemanager.fail-fast": "false", "hadoop.zk.num-retries": "1000"}
 #: A few tries, and the ResourceManager exits.
 _HASTY = {"yarn.resourcemanager.fail-fast": "true", "hadoop.zk.num-retries": "3"}
+#: One of a pair, whose twin is away: it is active for as long as ZooKeeper says so.
+_ELECTED = {
+    "yarn.resourcemanager.ha.enabled": "true",
+    "yarn.resourcemanager.cluster-id": "pair",
+    "yarn.resourcemanager.ha.rm-ids": "rm1,rm2",
+    "yarn.resourcemanager.ha.id": "rm1",
+    "yarn.resourcemanager.hostname.rm1": "${yarn.resourcemanager.hostname}",
+    "yarn.resourcemanager.webapp.address.rm1": "${yarn.resourcemanager.webapp.address}",
+    "yarn.resourcemanager.hostname.rm2": "127.0.0.1",
+}
 
 
 class Impatient(YarnHarness):
@@ -43,8 +53,10 @@ class Impatient(YarnHarness):
 
 
 @pytest.fixture(scope="module")
-def lab(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
-    made = cluster_of("3.4.2", pytestconfig, tmp_path_factory, {**_STORE, **_PATIENT})
+def lab(
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateHadoop]:
+    made = cluster_of("3.4.2", pytestconfig, tmp_path_factory, {**_STORE, **getattr(request, "param", _PATIENT)})
     yield made
     made.down()
 
@@ -214,3 +226,27 @@ def test_a_manager_whose_state_is_gone(cluster: Driver, harness: Impatient) -> N
     cluster.stop(job, 40.0)
     stopped = cluster.wait(job, JobState.STOPPED)
     assert (stopped.exit_code, stopped.epoch) == (86, 2)
+
+
+@pytest.mark.parametrize("lab", [_ELECTED], indirect=True, ids=["elected"])
+def test_a_manager_that_nobody_elects(cluster: Driver, harness: Impatient) -> None:
+    """It steps back and serves nobody; the job trains, leaves for a resize, and is resized once it is elected again."""
+    port, lab = harness.port, harness.lab
+    assert isinstance(port, YarnCluster)
+    job = running(cluster, harness, "elected")
+    shape, kept = cluster.spread(2), workers(port, job)
+    lab.kill("zookeeper")
+    wait_for("it steps back", lambda: port.manager.info().ha_state == "STANDBY", 180.0)
+    with pytest.raises(TryLater, match=r"no ResourceManager answers: \S+ is in standby"):
+        port.observe()
+    trains_on(cluster, harness, job)
+    port.reshape(job, shape, 2)
+    wait_for("its workers have left", lambda: set(kept) <= set(port.files.acks(job)), 120.0)
+    lab.start("zookeeper")
+    wait_for("it is elected", lambda: port.manager.info().ha_state == "ACTIVE", 180.0)
+    cluster.until("the resize goes on", lambda: cluster.job(job).epoch == 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 5)
+    assert set(kept) <= set(workers(port, job)), "who was in both shapes kept its container"
+    wait_for("no GPU is held by nobody", lambda: gpus_used(port) == 4)
+    ends_whole(cluster, harness, job, [(1, 2), (2, 4)])
