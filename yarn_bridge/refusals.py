@@ -63,8 +63,6 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"StandbyException|RetriableException|not yet (?:active|initialized)|any (?:active|valid) RM", TryLater, ""),
     (r"(?:NSQuota|DSQuota|Quota)ExceededException|quota .*exceeded|exceeds? .*quota", FixConfiguration,
      "raise the folder's quota (hdfs dfsadmin -setSpaceQuota / -setQuota) or remove old files there"),
-    (r"Support for XAttrs has been disabled", FixConfiguration,
-     "set dfs.namenode.xattrs.enabled to true in hdfs-site.xml of the NameNodes"),
     (r"XAttr is too big", FixConfiguration,
      "raise dfs.namenode.fs-limits.max-xattr-size (32768 at most) in hdfs-site.xml of the NameNodes"),
     (r"could only be (?:written|replicated) to 0|There are 0 datanode", TryLater, ""),

@@ -123,7 +123,8 @@ def ends_whole(cluster: Driver, harness: YarnHarness, job: str, starts: list[tup
 
 
 def test_a_manager_that_cannot_write_its_state_down(cluster: Driver, harness: Impatient) -> None:
-    """It answers, and whatever it must write first hangs: new applications and ends. Training and resizes go on."""
+    """It answers, and whatever it must write first hangs: new applications and ends. GPUs come free all the same, and
+    training and resizes go on."""
     port, lab = harness.port, harness.lab
     assert isinstance(port, YarnCluster)
     job = running(cluster, harness, "kept")
@@ -134,12 +135,14 @@ def test_a_manager_that_cannot_write_its_state_down(cluster: Driver, harness: Im
     trains_on(cluster, harness, job)
     assert (cluster.job(job).state, cluster.job(job).epoch) == (JobState.RUNNING, 1)
 
-    # The end of an application waits, and with it one request a round. Nobody else waits for it.
+    # The end of an application is not written down, and waits: one request a round hangs. Nobody else waits for it.
     port.cancel(doomed)
     port.reshape(job, shape, 2)
     cluster.until("it grows", lambda: cluster.job(job).epoch == 2)
     cluster.wait(job, JobState.RUNNING)
     trains_on(cluster, harness, job)
+    assert cluster.job(doomed).state is JobState.STOPPING
+    cluster.until("its GPU is free", lambda: bool(cluster.observe().jobs) and gpus_used(port) == 4)
 
     # A new application is taken and not written down. It is told, and asked for once.
     cluster.start(waiting, elsewhere)

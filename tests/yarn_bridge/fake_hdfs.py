@@ -125,6 +125,10 @@ class World:
 
     def rename(self, path: str, query: dict[str, str]) -> Any:
         target = query["destination"]
+        if path in self.attributes:  # a document: a folder without entries
+            self.folders = (self.folders - {path}) | {target}
+            self.attributes[target] = self.attributes.pop(path)
+            return None
         if query.get("renameoptions") == "OVERWRITE":
             self.files[target], self.times[target] = self.files.pop(path), self.times.get(path, 0)
             return None
@@ -140,7 +144,8 @@ class World:
         return None
 
     def getxattrs(self, path: str, query: dict[str, str]) -> Any:
-        return {"XAttrs": [{"name": query["xattr.name"], "value": self.attributes[path][query["xattr.name"]]}]}
+        held = self.attributes.get(path, {})
+        return {"XAttrs": [{"name": name, "value": value} for name, value in held.items()]}
 
     def delete(self, path: str, query: object) -> Any:
         found = [each for each in (*self.files, *self.folders) if each == path or each.startswith(path + "/")]

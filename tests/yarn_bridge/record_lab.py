@@ -34,11 +34,11 @@ def attributes(lab: PrivateHadoop, ask: Recorder) -> None:
     ask("conf-unknown", "GET", "/conf?name=no.such.setting&format=json")
     ask("conf-nobody", "GET", "/conf?name=dfs.namenode.xattrs.enabled&format=json", user=None)
     ask("mkdirs", "PUT", f"{FOLDER}?op=MKDIRS")
-    value = "&xattr.name=user.horae.doctor&flag=CREATE&xattr.value=0x"
-    ask("setxattr", "PUT", f"{FOLDER}?op=SETXATTR{value}6869")
-    ask("getxattrs", "GET", f"{FOLDER}?op=GETXATTRS&xattr.name=user.horae.doctor&encoding=hex")
-    ask("getxattrs-none", "GET", f"{FOLDER}?op=GETXATTRS&xattr.name=user.none&encoding=hex")
-    ask("setxattr-big", "PUT", f"{FOLDER}?op=SETXATTR{value.replace('doctor', 'big')}{'00' * 17000}")
+    value = "&flag=CREATE&xattr.name=user.horae."
+    ask("setxattr", "PUT", f"{FOLDER}?op=SETXATTR{value}0&xattr.value=0saGk=")
+    ask("getxattrs", "GET", f"{FOLDER}?op=GETXATTRS&encoding=base64")
+    ask("getxattrs-none", "GET", f"{FOLDER}?op=GETXATTRS&xattr.name=user.none&encoding=base64")
+    ask("setxattr-big", "PUT", f"{FOLDER}?op=SETXATTR{value}1&xattr.value=0x{'00' * 17000}")
     ask("create-noredirect", "PUT", f"{FOLDER}/file?op=CREATE&noredirect=true")
     site = lab.folder / "etc/master/hdfs-site.xml"
     off = f"<property><name>{XATTRS}</name><value>false</value></property></configuration>"
@@ -46,8 +46,8 @@ def attributes(lab: PrivateHadoop, ask: Recorder) -> None:
     lab.kill("namenode")
     lab.start("namenode")
     lab.wait_hdfs()
-    ask("setxattr-off", "PUT", f"{FOLDER}?op=SETXATTR{value}6869")
-    ask("getxattrs-off", "GET", f"{FOLDER}?op=GETXATTRS&xattr.name=user.horae.doctor&encoding=hex")
+    ask("setxattr-off", "PUT", f"{FOLDER}?op=SETXATTR{value}0&xattr.value=0saGk=")
+    ask("getxattrs-off", "GET", f"{FOLDER}?op=GETXATTRS&encoding=base64")
 
 
 def away(lab: PrivateHadoop, ask: Recorder) -> None:

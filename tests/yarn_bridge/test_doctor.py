@@ -29,6 +29,7 @@ HEALTHY = {
 
 
 XATTR_SIZE = "dfs.namenode.fs-limits.max-xattr-size"
+XATTR_COUNT = "dfs.namenode.fs-limits.max-xattrs-per-inode"
 FILE_END = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
 
 
@@ -205,8 +206,12 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("HDFS attributes", answering("SETXATTR", "setxattr-off"), Verdict.FAIL, "disabled by setting dfs.namenode.xattrs.",
      "<name>dfs.namenode.xattrs.enabled</name><value>true</value>"),
     ("HDFS attributes", answering("GETXATTRS", "getxattrs"), Verdict.FAIL, "not what was set", "proxy"),
-    ("HDFS attributes", lambda s: s.world.conf.update({XATTR_SIZE: "2048"}), Verdict.WARN, "2048 bytes at most",
+    ("HDFS attributes", answering("SETXATTR", "setxattr-big"), Verdict.FAIL, "The XAttr is too big",
+     f"hdfs-site.xml of the NameNodes: <property><name>{XATTR_SIZE}</name><value>16384</value>"),
+    ("HDFS attributes", lambda s: s.world.conf.update({XATTR_SIZE: "2048"}), Verdict.WARN, "max-xattr-size 2048",
      f"<name>{XATTR_SIZE}</name><value>16384</value>"),
+    ("HDFS attributes", lambda s: s.world.conf.update({XATTR_COUNT: "8"}), Verdict.WARN, "max-xattrs-per-inode 8",
+     f"<name>{XATTR_COUNT}</name><value>32</value>"),
     ("end of a file", datanode_tells("dn-conf-one"), Verdict.WARN, "takes 400 ms for the end of a file (DataNode data",
      f"hdfs-site.xml of the DataNodes: <property><name>{FILE_END}</name><value>50</value>"),
     ("racks", lambda s: [node.update(rack="/default-rack") for node in s.nodes["nodes"]["node"]], Verdict.WARN,
@@ -306,7 +311,7 @@ def test_a_wait_that_cannot_be_read_is_no_fault(site: Site, ail: Callable[[Site]
     assert f"{FILE_END} {told}" in found.text
     attributes = next(check for check in site.examine() if check.name == "HDFS attributes")
     assert attributes.verdict is Verdict.OK
-    assert f"{XATTR_SIZE} is not readable" in attributes.text
+    assert "the limits are not readable" in attributes.text
 
 
 def test_the_quota_of_the_home(site: Site) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import posixpath
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, ok, warn
+from horae.elastic.attributes import MOST, PIECE
 from horae.port import PortError
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import Answer, HttpClient
@@ -20,10 +22,14 @@ from yarn_bridge.site.xml import remedy
 _PROBE = b"written and deleted by horae doctor\n"
 #: quotas with less left than this are about to stop checkpoints
 _ROOM = 0.1
+_NAMENODES = "hdfs-site.xml of the NameNodes"
 _XATTRS, _XATTR_SIZE = "dfs.namenode.xattrs.enabled", "dfs.namenode.fs-limits.max-xattr-size"
 _FILE_END = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
 #: Hadoop's own defaults
-_XATTR_BYTES, _FILE_END_MS = 16384, 400
+_XATTR_ROOM = {_XATTR_SIZE: "16384"}
+_XATTR_LIMITS = {_XATTR_SIZE: 16384, "dfs.namenode.fs-limits.max-xattrs-per-inode": 32}
+_FILE_END_MS = 400
+_TOO_BIG = "XAttr is too big"
 #: a shorter wait is not worth a word
 _SHORT_MS = 100
 
@@ -104,43 +110,45 @@ def _framework(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> It
         yield ok("framework", f"{path}, {found.length >> 20} MB")
 
 
-def attributes(hdfs: Hdfs, namenode: HttpClient, names: Settings, options: Options) -> Iterator[Check]:
-    """Extended attributes: one is set on a folder of ours, read back, and goes with the folder."""
-    mend = remedy("hdfs-site.xml of the NameNodes", {_XATTRS: "true"})
+def attributes(hdfs: Hdfs, names: Settings, options: Options) -> Iterator[Check]:
+    """Extended attributes, in which documents are kept: one of two pieces is written, read back, and taken away."""
     parent = options.root if hdfs.status(options.root) else f"/user/{options.user}"
     folder = posixpath.join(parent, f".horae-doctor-{secrets.token_hex(4)}")
-    mine = hdfs.as_user(options.user)
-    mine.make_folder(folder)
+    mine, probe = hdfs.as_user(options.user), bytes(range(256)) * (2 * PIECE // 256)
     try:
-        said = {"xattr.name": "user.horae.doctor", "xattr.value": "0x" + _PROBE.hex(), "flag": "CREATE"}
-        _ask(namenode, "PUT", folder, "SETXATTR", said).check(f"setting an attribute of {folder} in HDFS")
-        asked = {"xattr.name": said["xattr.name"], "encoding": "hex"}
-        told = _ask(namenode, "GET", folder, "GETXATTRS", asked)
-        found = told.get(f"reading an attribute of {folder} in HDFS", "XAttrs") or [{}]
+        mine.make_folder(folder)
+        mine.keep_document(f"{folder}/probe", probe, folder)
+        same = mine.document(f"{folder}/probe") == probe
     except PortError as error:
-        if _XATTRS not in error.text:
-            raise
-        yield fail("HDFS attributes", error.text, mend)
+        mend = {_XATTRS: "true"} if _XATTRS in error.text else _XATTR_ROOM if _TOO_BIG in error.text else {}
+        yield fail(
+            "HDFS attributes", error.text, remedy(_NAMENODES, mend) if mend else getattr(error, "remedy", "") or
+            "documents of jobs are kept so: see the NameNode's log",
+        )  # fmt: skip
         return
     finally:
-        mine.delete(folder)
-    if str(found[0].get("value", "")).lower() != said["xattr.value"]:
+        with suppress(PortError):  # what cannot be taken away has just been told
+            mine.delete(folder)
+    if not same:
         yield fail("HDFS attributes", "what was read is not what was set", "is there a proxy before the NameNode?")
         return
+    text = "documents of jobs can be written and read"
     if names.why:
-        yield ok("HDFS attributes", f"can be set and read; {_XATTR_SIZE} is not readable: {names.why}")
+        yield ok("HDFS attributes", f"{text}; the limits are not readable: {names.why}")
         return
-    most = names.number(_XATTR_SIZE, _XATTR_BYTES)
-    text = f"can be set and read, {most} bytes at most"
-    yield ok("HDFS attributes", text) if most >= _XATTR_BYTES else warn(
-        "HDFS attributes", f"{text}: less than Hadoop's own {_XATTR_BYTES}",
-        remedy("hdfs-site.xml of the NameNodes", {_XATTR_SIZE: str(_XATTR_BYTES)}),
+    little = {
+        key: str(usual) for key, usual in _XATTR_LIMITS.items()
+        if names.number(key, usual) < (PIECE + len("user.horae.99") if key == _XATTR_SIZE else MOST)
+    }  # fmt: skip
+    said = ", ".join(f"{key.rpartition('.')[2]} {names.number(key, usual)}" for key, usual in _XATTR_LIMITS.items())
+    yield ok("HDFS attributes", f"{text} ({said})") if not little else warn(
+        "HDFS attributes", f"{text}, and long ones will not fit ({said})", remedy(_NAMENODES, little)
     )  # fmt: skip
 
 
 def file_end(namenode: HttpClient, names: Settings, options: Options) -> Iterator[Check]:
     """How long a DataNode, as WebHDFS's client, waits at a file's end before it asks again whether its last block has
-    come. Advice only: a resize takes about a second less where that is short."""
+    come. Advice only: checkpoints and resizes are quicker where that is short."""
     where, found = _of_a_datanode(namenode, options)
     if found.why and not names.why:
         where, found = "as the NameNode's host has it", names
@@ -150,7 +158,7 @@ def file_end(namenode: HttpClient, names: Settings, options: Options) -> Iterato
     wait = found.number(_FILE_END, _FILE_END_MS)
     text = f"HDFS takes {wait} ms for the end of a file ({where})"
     yield ok("end of a file", text) if wait <= _SHORT_MS else warn(
-        "end of a file", f"{text}: advice, a resize would be about a second shorter with less",
+        "end of a file", f"{text}: advice, checkpoints and resizes are quicker with less",
         remedy("hdfs-site.xml of the DataNodes", {_FILE_END: "50"}),
     )  # fmt: skip
 
