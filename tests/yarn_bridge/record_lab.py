@@ -13,6 +13,8 @@ import json
 import tempfile
 from pathlib import Path
 
+import requests
+
 from horae.lab import LabRequest, default_folder
 from tests.contract.waiting import wait_for
 from tests.yarn_bridge.record import RM, SERVICES, Recorder
@@ -72,8 +74,6 @@ def away(lab: PrivateHadoop, ask: Recorder) -> None:
 
 
 def answers(ask: Recorder) -> bool:
-    import requests
-
     try:
         return requests.get(f"{ask.base}{RM}/info", params={"user.name": USER}, timeout=5).ok
     except requests.RequestException:
