@@ -234,6 +234,7 @@ class YarnCluster:
 
     def close(self) -> None:
         self._token_life.close()
+        self._hands.close()
         self._http.close()
         self._hdfs.close()
 

@@ -60,6 +60,9 @@ class Hands:
         """Everything that it has goes; False while YARN still ends it."""
         return self._runtimes[record.runtime].end(record)
 
+    def close(self) -> None:
+        self.by_slices.close()
+
     def last_words(self, application: str) -> str:
         """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
         try:
