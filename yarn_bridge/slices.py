@@ -166,10 +166,12 @@ class SliceRuntime:
         check(spec)
         failed = [each for each in listed if each.state == "FAILED" and epoch_tag(record.granted) in each.tags]
         if len(failed) >= _FAILURES:
-            raise FixConfiguration(
-                f"{record.job}: {len(failed)} of its slices failed, the last one so: {failed[-1].diagnostics[:300]}",
-                f"see the log of {failed[-1].id}: does its application master find Hadoop's jars (`framework`)?",
-            )
+            last = failed[-1]
+            mend = f"see the log of {last.id}: does its application master find Hadoop's jars (`framework`)?"
+            if "Failed to renew token" in last.diagnostics:
+                mend = "the ResourceManager must reach the NameNode that `webhdfs` names, as its `fs.defaultFS`"
+            text = f"{record.job}: {len(failed)} of its slices failed, the last one so: {last.diagnostics[:300]}"
+            raise FixConfiguration(text, mend)
         worker, classes = self._worker(record), self._hadoop()
         for node, gpus in submitting.items():
             app_id = self._manager.new_application(record.owner)
