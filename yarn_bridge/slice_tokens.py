@@ -7,8 +7,8 @@ bridge asks the NameNode for one by doAs, and puts it into the submission's `cre
   principal will do: the NameNode makes the short name of it by its own rules.
 * WebHDFS gives it as a token of its own kind. ResourceManager, application master and NodeManager speak to HDFS by
   RPC, and look for another kind; the identifier and the password are the same.
-* They find it by its service: address and port of the NameNode, as WebHDFS says, or the name of the whole where
-  NameNodes are in high availability.
+* They find it by its service: address and port of the NameNode, as WebHDFS says. Where NameNodes are in high
+  availability it is the name of them all: with one's address the token is good until the other one takes over.
 
 A token is a secret: it is in the body of the submission and nowhere else, and never in an error's text.
 """

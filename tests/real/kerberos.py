@@ -100,7 +100,11 @@ def free_port() -> int:
 
 @contextmanager
 def secured(
-    kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY, yarn: Mapping[str, str] = EMPTY
+    kdc: Kdc,
+    folder: Path,
+    hdfs: Mapping[str, str] = EMPTY,
+    yarn: Mapping[str, str] = EMPTY,
+    release: str = "",
 ) -> Iterator[Options]:
     """A cluster of two nodes under Kerberos, homes for alice and carol, a keytab in alice's; the bridge's options.
 
@@ -110,7 +114,7 @@ def secured(
         secure(kdc, patch, hdfs)
         lab = private.PrivateHadoop(folder, default_folder() / "hadoop")
         try:
-            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),), options=yarn))
+            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),), release=release, options=yarn))
             keytab = kdc.keytab("horae", "horae")
             who = {"auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
             found = parse_options({**lab.facts(), **who})

@@ -1,6 +1,6 @@
-"""Slices under Kerberos where the NameNodes share a name: their tokens are made out to that name, or nobody finds them.
+"""Slices under Kerberos where NameNodes share a name: tokens are made out to that name, and are good at all of them.
 
-One of the two NameNodes is away for good: what is tried is how Hadoop's clients look for a token.
+One of the two NameNodes is away for good: what is tried is that all of Hadoop's clients find such a token.
 """
 
 from __future__ import annotations

@@ -36,20 +36,25 @@ pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"
 OWNER = "carol"
 
 
+@pytest.fixture(scope="module", params=["3.4.2", "3.3.6"])
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+def kdc(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
     pytest.importorskip("gssapi", reason="pip install 'horae[kerberos]' (needs libkrb5-dev)")
     yield from running_kdc(tmp_path_factory.mktemp("kdc"))
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab(release: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hadoopkrbslices-")
 
 
 @pytest.fixture(scope="module")
-def options(kdc: Kdc, lab: Path) -> Iterator[Options]:
-    with secured(kdc, lab, yarn={"yarn.webapp.api-service.enable": "false"}) as found:
+def options(kdc: Kdc, lab: Path, release: str) -> Iterator[Options]:
+    with secured(kdc, lab, yarn={"yarn.webapp.api-service.enable": "false"}, release=release) as found:
         yield replace(found, slice_memory_mib=320)
 
 
