@@ -43,7 +43,7 @@ from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.rollcall import RollCall
 from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
-from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, is_worn, next_step, suspicious
+from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, go_ahead, is_worn, next_step, suspicious
 from yarn_bridge.token_life import TokenLife
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
@@ -175,7 +175,10 @@ class YarnCluster:
             self._grant(seen, allocation, epoch)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
-        """Checkpoint, FLEX, go on: workers that stay keep their containers and wait at the gate meanwhile."""
+        """Checkpoint, FLEX, go on: workers that stay keep their containers and wait at the gate meanwhile.
+
+        Containers of new workers start while the old gang checkpoints.
+        """
         with self._lock:
             seen = self._known(job)
             record = seen.record
@@ -233,6 +236,7 @@ class YarnCluster:
                 self._reasons[job] = text
 
     def close(self) -> None:
+        self._hands.close()
         self._token_life.close()
         self._hands.close()
         self._http.close()
@@ -305,7 +309,9 @@ class YarnCluster:
         if record.phase is Phase.FORMING:
             if app is not None and app.state != "RUNNING":
                 return overdue and self._clock() - record.since_s > self._options.gang_s
-            return overdue or (app is not None and app.gpus == record.gpus and len(seen.members) >= record.gpus)
+            return overdue or (app is not None and len(seen.members) >= record.gpus)
+        if record.phase is Phase.LEAVING and record.next is not None and not overdue:
+            return False  # containers come and go as they should
         if record.phase is Phase.CLEARING:
             return overdue or app is None or app.gpus == 0
         if record.phase is Phase.IDLE:
@@ -331,7 +337,7 @@ class YarnCluster:
         taken: dict[str, int] = {}
         for seen in self._jobs.values():
             if seen.record.phase is not Phase.IDLE and not seen.record.released:
-                for node, gpus in seen.record.placed.items():
+                for node, gpus in seen.record.claims.items():
                     taken[node] = taken.get(node, 0) + gpus
         return taken
 
@@ -383,9 +389,18 @@ class YarnCluster:
     def _ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
         now_s = self._clock()
         asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
-        self._put(seen, asked)
+        step = go_ahead(asked, {})
+        self._put(seen, step.record)
+        for action in step.actions:
+            self._do(seen, action)
 
     def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
+        before = seen.record.phase
+        self._step(seen, app, lost)
+        if before is Phase.LEAVING and seen.record.phase is Phase.FORMING:
+            self._step(seen, app, lost)  # its gang may stand already
+
+    def _step(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
         facts = self._facts(seen, app, lost)
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
@@ -402,7 +417,7 @@ class YarnCluster:
                 record = replace(record, checkpoint=newest or record.checkpoint)
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
-            # what the next round makes of it, which often is that its gang stands.
+            # what the next step makes of it, which often is that its gang stands.
             seen.record, seen.unsettled, seen.unwritten = record, 2, True
         elif record is not seen.record or seen.unwritten:
             self._put(seen, record)

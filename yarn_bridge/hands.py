@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 
 from horae.port import JobId, PortError
 from horae.spec import JobSpec
 from yarn_bridge import shapes
 from yarn_bridge.jobfiles import JobFiles
-from yarn_bridge.memory import SERVICES, SLICES, Record
+from yarn_bridge.memory import SERVICES, SLICES, Phase, Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import App, Service
 from yarn_bridge.refusals import Gone
@@ -19,6 +20,8 @@ from yarn_bridge.slice_shapes import SLICE_KIND
 from yarn_bridge.slices import SliceRuntime
 from yarn_bridge.steps import Action, Verb
 
+#: YARN takes a tenth of a second or more for a FLEX; so many jobs are flexed side by side
+_AT_ONCE = 8
 #: of what YARN says, for people
 _LONGEST = 300
 
@@ -33,6 +36,11 @@ class Hands:
         self.by_service = ServiceRuntime(options, manager, files)
         self.by_slices = SliceRuntime(options, manager, files)
         self._runtimes: Mapping[str, Runtime] = {SERVICES: self.by_service, SLICES: self.by_slices}
+        self._helpers: Executor = ThreadPoolExecutor(_AT_ONCE, "flex")
+        self._ahead: dict[JobId, Future[None]] = {}  #: the newest FLEX of each job that nobody waits for
+
+    def close(self) -> None:
+        self._helpers.shutdown(wait=False, cancel_futures=True)
 
     def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
         """This round's applications of ours by (runtime, owner, service); a job's slices as one."""
@@ -74,11 +82,25 @@ class Hands:
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.
 
-        `application`: of the job, as last seen alive.
+        `application`: of the job, as last seen alive. Nobody waits for a FLEX of a job that has not left yet, nor for
+        its error: its shape is compared once all its workers have left.
         """
+        before = self._ahead.pop(record.job, None)
+        if record.phase is Phase.LEAVING and action.verb is Verb.FLEX:
+            self._ahead[record.job] = self._helpers.submit(self._do_after, before, record, spec, action)
+        else:
+            self._do_after(before, record, spec, action, application)
+
+    def _do_after(
+        self, before: Future[None] | None, record: Record, spec: JobSpec, action: Action, application: str = ""
+    ) -> None:
+        if before is not None:
+            wait([before])  # what is asked for last shall hold
         runtime = self._runtimes[record.runtime]
         if action.verb is Verb.SWEEP:
             self._files.sweep(record)
+        elif action.verb is Verb.FORGET:
+            self._files.forget(record, action.names)
         elif action.verb is Verb.DESTROY:
             runtime.end(record, application)
         elif action.verb is Verb.FLEX:

@@ -1,4 +1,4 @@
-"""HDFS for the arbiter, over WebHDFS: job folders, the gate's documents, checkpoints as they lie there, logs.
+"""HDFS for the arbiter, over WebHDFS: job folders, documents, checkpoints as they lie there, logs.
 
 The requests are HdfsCLI's, which also knows NameNodes in high availability; ours are identity (as in `http.py`),
 time-outs, rate, and what an error means. Three things of WebHDFS that matter:
@@ -24,9 +24,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import hdfs
 import requests
+from hdfs.client import _Request
 from hdfs.util import HdfsError
 
-from horae.port import FixConfiguration, PortError, TryLater
+from horae.elastic import attributes
+from horae.port import FixConfiguration, Never, PortError, TryLater
 from yarn_bridge.http import TOKEN_HEADER, Access, Pace, identity, nobody, prepare, why
 from yarn_bridge.refusals import Exists, Gone, Refusal, refusal
 from yarn_bridge.spnego import Spnego, no_token
@@ -82,7 +84,7 @@ class Hdfs:
         self.owner = owner or self.access.user
         self._session = _Session(self.access, owner, self._names, self._pace)
         urls = ";".join(url.rstrip("/") for url in self.access.urls)
-        self._client = hdfs.Client(urls, session=self._session)
+        self._client = _Client(urls, session=self._session)
 
     # --- looking ---
 
@@ -140,6 +142,15 @@ class Hdfs:
         ):
             yield from pieces
 
+    def document(self, path: str) -> bytes | None:
+        """A document kept in attributes (`horae/elastic/attributes.py`); None when there is none."""
+        try:
+            with _told(f"reading {path} in HDFS"):
+                answer = self._client._get_x_attrs(path, encoding="base64")
+        except Gone:
+            return None
+        return attributes.join(answer.json())
+
     # --- changing ---
 
     def make_folder(self, path: str, permission: str | None = None) -> None:
@@ -163,6 +174,20 @@ class Hdfs:
             with suppress(PortError):  # what cannot be taken away now is swept later
                 self.delete(temporary)
             raise
+
+    def keep_document(self, path: str, data: bytes, at: str) -> None:
+        """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError."""
+        temporary = posixpath.join(at, f"{TEMPORARY}{posixpath.basename(path)}.{secrets.token_hex(4)}")
+        try:
+            pieces = attributes.split(data)
+        except OSError as error:
+            raise Never(f"writing {path} in HDFS: {error}") from None
+        with _told(f"writing {path} in HDFS"):
+            self._client.makedirs(temporary, permission="755")
+            for name, value in pieces:
+                settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE"}
+                self._client._set_x_attr(temporary, **settings)
+        self.rename(temporary, path, replace=True)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Atomic. Raises Exists or Gone, where HDFS itself says only `false`."""
@@ -206,6 +231,13 @@ class Hdfs:
         for each in users:
             each.close()
         self._session.close()
+
+
+class _Client(hdfs.Client):  # type: ignore[misc]
+    """HdfsCLI with two operations that it lacks, made as it makes its own."""
+
+    _get_x_attrs = _Request("GET")
+    _set_x_attr = _Request("PUT")
 
 
 class _Session(requests.Session):

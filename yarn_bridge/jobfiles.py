@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +54,11 @@ class JobFiles:
     # --- claim and SDK ---
 
     def claim(self) -> str | None:
-        data = self._hdfs.read(f"{self.jobs}/.{CLAIM}")
+        data = self._hdfs.document(f"{self.jobs}/.{CLAIM}")
         return None if data is None else data.decode(errors="replace").strip()
 
     def write_claim(self, token: str) -> None:
-        self._hdfs.write(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n")
+        self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
 
     def carry(self, name: str, data: bytes) -> str:
         """Put a file into lib/ where it is not yet; its path."""
@@ -92,15 +92,15 @@ class JobFiles:
         part = f"{self.jobs}/.tmp-{record.service}"
         own.delete(part)
         own.make_folder(part, "755")
-        own.write(f"{part}/{SPEC}", specfile.encode(spec))
+        own.keep_document(f"{part}/{SPEC}", specfile.encode(spec), part)
+        own.keep_document(f"{part}/{GATE}", encode(record), part)
         own.write(f"{part}/{LAUNCH}", launch.encode())
-        own.write(f"{part}/{GATE}", encode(record))
         own.rename(part, self.folder(record.job))
 
     def read(self, job: JobId, stamp: float) -> Seen | str:
         """The job, or what is wrong with its files."""
         folder = self.folder(job)
-        data, text = self._hdfs.read(f"{folder}/{GATE}"), self._hdfs.read(f"{folder}/{SPEC}")
+        data, text = self._hdfs.document(f"{folder}/{GATE}"), self._hdfs.document(f"{folder}/{SPEC}")
         if data is None or text is None:
             return f"{folder} lacks {GATE if data is None else SPEC}"
         try:
@@ -109,15 +109,17 @@ class JobFiles:
             return f"{folder}: {error}"
 
     def reread(self, seen: Seen) -> None:
-        data = self._hdfs.read(f"{self.folder(seen.record.job)}/{GATE}")
+        data = self._hdfs.document(f"{self.folder(seen.record.job)}/{GATE}")
         if data is not None:
             seen.record, seen.unwritten = decode(data), False
 
     def keep(self, record: Record) -> None:
-        self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/{GATE}", encode(record))
+        folder = self.folder(record.job)
+        self._hdfs.as_user(record.owner).keep_document(f"{folder}/{GATE}", encode(record), folder)
 
     def reason(self, record: Record, text: str) -> None:
-        self._hdfs.as_user(record.owner).write(f"{self.folder(record.job)}/reason", text.encode() + b"\n")
+        folder = self.folder(record.job)
+        self._hdfs.as_user(record.owner).keep_document(f"{folder}/reason", text.encode() + b"\n", folder)
 
     def look(self, owner: str, path: str) -> Status | None:
         """A file of the owner's that is not ours."""
@@ -137,7 +139,7 @@ class JobFiles:
             if entry.name.startswith("."):
                 continue
             if entry.name not in self._members:
-                value = _json(self._hdfs.read(f"{folder}/{entry.name}"))
+                value = _json(self._hdfs.document(f"{folder}/{entry.name}"))
                 if "host" not in value:
                     continue
                 port = value.get("port")
@@ -154,17 +156,28 @@ class JobFiles:
                 continue
             key = (job, entry.name, entry.modified_s)
             if key not in self._acks:
-                ack = _ack(_json(self._hdfs.read(f"{folder}/{entry.name}")))
+                ack = _ack(_json(self._hdfs.document(f"{folder}/{entry.name}")))
                 if ack is None:
                     continue
                 self._acks[key] = ack
             found[entry.name] = self._acks[key]
         return found
 
+    def forget(self, record: Record, names: Iterable[str]) -> None:
+        """Members whose containers are gone."""
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        for name in sorted(names):
+            own.delete(f"{folder}/members/{name}")
+            own.delete(f"{folder}/acks/{name}")
+            self._members.pop(name, None)
+            self._acks = {key: ack for key, ack in self._acks.items() if key[:2] != (record.job, name)}
+
     def sweep(self, record: Record) -> None:
         own = self._hdfs.as_user(record.owner)
+        folder = self.folder(record.job)
         for name in ("members", "acks"):
-            own.delete(f"{self.folder(record.job)}/{name}")
+            own.delete(f"{folder}/{name}")
+        own.sweep(folder)
         self._acks = {key: ack for key, ack in self._acks.items() if key[0] != record.job}
         for worker in record.workers:
             self._members.pop(worker.name, None)

@@ -1,18 +1,18 @@
 """What the bridge keeps of one job, in HDFS beside what its workers write: enough to go on after a kill anywhere.
 
-    ROOT/jobs/JOB/spec.json     what the user asked for                                   written once
+    ROOT/jobs/JOB/spec          what the user asked for                                   written once
                   gate          what the workers are told (horae/elastic/gate.py), and    the bridge
                                 under `record` what that follows from: what was granted
                                 and how far it has come, a `Record`
                   launch.sh     what a worker's container runs                            the bridge
-                  members/ acks/ news                                                     horae/elastic/gate.py
+                  members/ acks/                                                          horae/elastic/gate.py
                   log/EPOCH     output of rank 0, a file an epoch                         horae/elastic/mirror.py
     ROOT/claim                  the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 
-All but the log is replaced atomically. A record is written before what it says is done, and what it says can be done
-again, so whoever reads it can carry on. Record and gate are one file: no kill comes between them, and HDFS takes half
-a second for the end of each file that has data.
+All but the log is replaced atomically; all but log, script and lib/ are documents kept in attributes
+(horae/elastic/attributes.py). A record is written before what it says is done, and what it says can be done again, so
+whoever reads it can carry on. Record and gate are one document: no kill comes between them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
 CLAIM = "claim"
 #: how a job gets its containers (`runtimes.py`)
 SERVICES, SLICES = "services", "slices"
-GATE, SPEC, LAUNCH = "gate", "spec.json", "launch.sh"
+GATE, SPEC, LAUNCH = "gate", "spec", "launch.sh"
 
 
 class Phase(StrEnum):
@@ -66,6 +66,7 @@ class Record:
     asked: bool = False  #: an arbiter asked
     grace_s: float = 0.0
     next: tuple[int, tuple[tuple[str, int], ...]] | None = None  #: a reshape's epoch and grant, once it has left
+    ahead: tuple[tuple[str, int], ...] = ()  #: component -> containers, as flexed for `next` before all have left
     failures: int = 0
     exit_code: int | None = None
     native: str = ""
@@ -86,6 +87,14 @@ class Record:
         found: dict[str, int] = {}
         for worker in self.workers:
             found[worker.node] = found.get(worker.node, 0) + 1
+        return found
+
+    @property
+    def claims(self) -> dict[str, int]:
+        """Where its GPUs are or may come to be while it changes its shape."""
+        found = self.placed
+        for node, gpus in self.next[1] if self.next is not None else ():
+            found[node] = max(gpus, found.get(node, 0))
         return found
 
     @property
@@ -121,7 +130,8 @@ def decode(data: bytes) -> Record:
         value = json.loads(data)["record"]
         value["phase"], value["outcome"] = Phase(value["phase"]), JobState(value["outcome"])
         value["workers"] = tuple(Worker(**each) for each in value["workers"])
-        value["allocation"], value["components"] = _pairs(value["allocation"]), _pairs(value["components"])
+        for name in ("allocation", "components", "ahead"):
+            value[name] = _pairs(value.get(name, ()))
         if value["next"] is not None:
             value["next"] = (int(value["next"][0]), _pairs(value["next"][1]))
         for name in ("checkpoint", "blocked"):

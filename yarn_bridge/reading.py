@@ -29,7 +29,7 @@ def nodes_of(
     held: dict[str, int] = {}
     for record in ours:
         if record.phase is not Phase.IDLE:
-            for name, gpus in record.placed.items():
+            for name, gpus in record.claims.items():
                 held[name] = held.get(name, 0) + gpus
     found = []
     for report in one_a_host(reports):

@@ -57,6 +57,8 @@ class Refusal:
 _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"is not allowed to impersonate", FixConfiguration,
      "set hadoop.proxyuser.BRIDGE.hosts and .users (or .groups) in core-site.xml of ResourceManager and NameNode"),
+    (r"XAttrs has been disabled", FixConfiguration,
+     "set dfs.namenode.xattrs.enabled to true, its default, in the NameNode's hdfs-site.xml: documents are kept so"),
     (r"safe ?mode", TryLater, ""),
     (r"StandbyException|RetriableException|not yet (?:active|initialized)|any (?:active|valid) RM", TryLater, ""),
     (r"(?:NSQuota|DSQuota|Quota)ExceededException|quota .*exceeded|exceeds? .*quota", FixConfiguration,

@@ -20,7 +20,7 @@ from horae.elastic.protocol import EXIT_STOPPED, State
 from horae.port import BlockKind, JobState
 from policy.model import EMPTY
 from yarn_bridge import shapes
-from yarn_bridge.memory import Phase, Record, Worker
+from yarn_bridge.memory import SERVICES, Phase, Record, Worker
 from yarn_bridge.records import App, Instance, Service
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
@@ -66,12 +66,14 @@ class Verb(StrEnum):
     FLEX = "flex"
     DESTROY = "destroy"
     SWEEP = "sweep"  #: forget members and acknowledgements
+    FORGET = "forget"  #: those of the members named
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
     verb: Verb
     counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         opened = record.into(
             Phase.OPEN, facts.now_s, epoch=record.granted, workers=workers, blocked=None, native="", exit_code=None
         )
-        return Step(replace(opened, asked=False, stop_s=None))
+        gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
+        return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
     if late:
         return _give_back(record, facts, f"{len(standing)} of its {record.gpus} workers came within {gang_s:g} s")
     return Step(record, actions)
@@ -157,7 +160,28 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
         outcome = JobState.STOPPED if record.asked else JobState.LOST
         mark = _newest(record, told)
         return _clear(record, facts, outcome, "did not leave in time and was killed", exit_code=137, checkpoint=mark)
-    return Step(record)
+    return go_ahead(record, told)
+
+
+def go_ahead(record: Record, told: Mapping[str, Ack]) -> Step:
+    """What a job that leaves for another shape can be flexed to before all its workers have left. `told`: their ends.
+
+    New workers only wait at the gate, and what all workers of a component have left can go. So containers start and
+    end while rank 0 still writes its checkpoint.
+    """
+    if record.next is None or record.runtime != SERVICES or not shapes.covers(record.components, dict(record.next[1])):
+        return Step(record)
+    now, then = (shapes.counts(record.components, shape) for shape in (record.placed, dict(record.next[1])))
+    names = dict(record.components)
+    working = {
+        names.get(worker.node, names.get(shapes.ANYWHERE))
+        for worker in record.workers
+        if worker.name not in told or told[worker.name].state != State.STOPPED
+    }
+    ahead = {name: now[name] if then[name] < now[name] and name in working else then[name] for name in now}
+    if ahead == (dict(record.ahead) or now):
+        return Step(record)
+    return Step(replace(record, ahead=tuple(ahead.items())), (Action(Verb.FLEX, ahead),))
 
 
 def _clearing(record: Record, facts: Facts) -> Step:
@@ -226,6 +250,7 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
             allocation=allocation,
             workers=(),
             next=None,
+            ahead=(),
             stop_s=None,
             asked=False,
             checkpoint=mark,
@@ -234,13 +259,14 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
         )
         if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
             return Step(formed)  # a new service is made as soon as the old one was looked at
-        return Step(formed, (Action(Verb.FLEX, shapes.counts(record.components, dict(allocation))),))
+        counts = shapes.counts(record.components, dict(allocation))
+        return Step(formed, () if counts == dict(record.ahead) else (Action(Verb.FLEX, counts),))
     text = record.native or next((ack.text for ack in acks if ack.exit_code == code), "")
     return _clear(record, facts, JobState.STOPPED, text, exit_code=code, checkpoint=mark)
 
 
 def _clear(record: Record, facts: Facts, outcome: JobState, native: str, **changes: Any) -> Step:
-    cleared = record.into(Phase.CLEARING, facts.now_s, outcome=outcome, native=native, next=None, **changes)
+    cleared = record.into(Phase.CLEARING, facts.now_s, outcome=outcome, native=native, next=None, ahead=(), **changes)
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     first = _DESTROY if outcome.ended else Action(Verb.FLEX, nothing)
     return Step(cleared, (first,))
@@ -316,10 +342,13 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     gone = [worker for worker in waiting if worker.name not in living]
     ours = {worker.name for worker in record.workers}
     # An application master that has just been replaced does not list its workers yet: the ResourceManager's own
-    # count, or a successor at the gate, must say so too.
-    replaced = any(name in living and name not in ours for name in facts.members)
-    left = sum(ack.state == State.COMPLETED for ack in told.values())  # all others come back to the gate
-    if gone and (replaced or facts.app.gpus < len(record.workers) - left):
+    # count, or a successor at the gate, must say so too. Of a job on its way to another shape others are there anyway.
+    moving = record.next is not None
+    others = len(living - ours) if moving else 0
+    replaced = not moving and any(name in living and name not in ours for name in facts.members)
+    # All others come back to the gate; of a job that moves, some who have told were flexed away.
+    left = sum(ack.state == State.COMPLETED or (moving and name not in living) for name, ack in told.items())
+    if gone and (replaced or facts.app.gpus - others < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
 

@@ -163,9 +163,11 @@ def _run_gate(options: argparse.Namespace) -> int:
 
     gate = Gate(options.gate, options.member, options.gpus or 1, say)
     gate.register()
-    epoch = 0
+    epoch, mirror = 0, None
     while True:
         opening = gate.wait(after=epoch)
+        if mirror is not None:
+            mirror.await_end()  # side by side with the wait; the spool goes on, and what forks has one thread
         if opening is None:
             say("the gate is closed")
             return 0
@@ -179,7 +181,7 @@ def _run_gate(options: argparse.Namespace) -> int:
         run.allocation = opening.allocation
         if tasks.servers(env):
             run.all_done = gate.all_done(opening)
-        watch = gate.watch(epoch, folder)
+        watch = gate.watch(opening, folder)
         mirror = None
         if options.log and opening.position == 0:
             mirror = Mirror(spool.path, "%s/%08d" % (options.log.rstrip("/"), epoch))
@@ -187,9 +189,13 @@ def _run_gate(options: argparse.Namespace) -> int:
         supervisor = Supervisor(run, folder, spool, last=False)
         code = supervisor.run()
         own = code if supervisor.exit_code is None else supervisor.exit_code
-        finish = int if mirror is None else mirror.finish
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native, meanwhile=finish)
-        if not comes_back(supervisor.state):
+        stays = comes_back(supervisor.state)
+        if mirror is not None:
+            # Whoever hears of the end may take this container away.
+            mirror.finish()
+            (mirror.await_sent if stays else mirror.await_end)()
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
+        if not stays:
             return _over(code)
 
 

@@ -1,9 +1,8 @@
-"""Small documents by path or URL: the gate, its members, acknowledgements, the fence."""
+"""Small documents by path or URL: the gate, its members, acknowledgements, the fence; and texts that only grow."""
 
-import concurrent.futures
 import io
 import os
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from .files import read_bytes, write_atomic
 
@@ -18,31 +17,23 @@ def get(url: str) -> Optional[bytes]:
     from . import webhdfs
 
     hdfs, remote = webhdfs.locate(url)
-    pieces: List[bytes] = []
-    return b"".join(pieces) if hdfs.get(remote, pieces.append) else None
+    return hdfs.document(remote)
 
 
-def put(url: str, data: bytes, meanwhile: Callable[[], Any] = int) -> None:
-    """Replace the document at once. `meanwhile`: done while its data is on the way, before it takes its name.
+def put(url: str, data: bytes, at: str = "") -> None:
+    """Replace the document at once. `at`: the URL of a folder whose stamp shall tell of it (default: its own folder's).
 
     Raises OSError.
     """
     path = _local(url)
     if path is not None:
-        meanwhile()
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         write_atomic(path, data)
         return
     from . import webhdfs
 
     hdfs, remote = webhdfs.locate(url)
-    folder, _, name = remote.rpartition("/")
-    temporary = "%s/.tmp-%s.%s" % (folder, name, os.urandom(4).hex())
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(hdfs.put, temporary, io.BytesIO(data), len(data))
-        meanwhile()
-        sent.result()
-    hdfs.rename(temporary, remote, overwrite=True)
+    hdfs.keep_document(remote, data, webhdfs.locate(at)[1] if at else remote.rpartition("/")[0])
 
 
 def size(url: str) -> int:
@@ -56,18 +47,22 @@ def size(url: str) -> int:
     return hdfs.size(remote)
 
 
-def append(url: str, data: bytes) -> None:
-    """Raises OSError; whether it is there all the same, `size` tells. One writer at a time."""
+def append(url: str, data: bytes, sent: Callable[[], Any] = int) -> None:
+    """Raises OSError; whether it is there all the same, `size` tells. One writer at a time.
+
+    `sent`: called once it is on its way, whatever becomes of this process.
+    """
     path = _local(url)
     if path is not None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(path, "ab") as file:
             file.write(data)
+        sent()
         return
     from . import webhdfs
 
     hdfs, remote = webhdfs.locate(url)
-    hdfs.append(remote, io.BytesIO(data), len(data))
+    hdfs.append(remote, io.BytesIO(data), len(data), sent)
 
 
 def _local(url: str) -> Optional[str]:

@@ -6,8 +6,8 @@ A gate is a folder or URL with small JSON documents:
     gate             the arbiter   {epoch, state, members: [{name, gpus, host}, ...], port}; its epoch is the fence
     members/NAME     the worker    {host, port, gpus, pid, time_s}: it is here and waits; two free ports from `port`
     acks/NAME        the worker    {epoch, state, exit_code, checkpoint, text}: how its part of an epoch ended
-    news             the worker    replaced after each of these, so that one listing of many gates tells which changed;
-                                   empty, for HDFS has a file without data in a tenth of the time
+
+In HDFS each of these changes the stamp of the folder, so that one listing of many gates tells which have news.
 
 `state` is `open` (members of `epoch` train), `stop` (they checkpoint and come back, at most `grace_s` seconds after)
 or `closed` (for good). Ranks are given by position: a worker's ranks follow those of the members before it. Rank 0's
@@ -32,7 +32,7 @@ from .jobfolder import JobFolder
 from .protocol import State
 from .shape import Place, free_ports, rank_environment
 
-_POLL_S = 0.5
+_POLL_S, _FIRST_POLL_S = 0.5, 0.2
 #: A worker that has just come, or come back, is waited for: it looks more often for a while.
 _SOON_S, _SOON_FOR_S = 0.15, 20.0
 
@@ -103,11 +103,9 @@ class Gate:
         code: int,
         mark: Optional[Dict[str, Any]],
         text: str,
-        meanwhile: Callable[[], Any] = int,
     ) -> None:
-        """`meanwhile`: what must be done before anybody hears of it; side by side with the data on its way."""
         value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": text}
-        self._tell("acks/" + self._name, value, meanwhile)
+        self._tell("acks/" + self._name, value)
 
     def read(self) -> Dict[str, Any]:
         """What the arbiter says now; {} when that cannot be seen."""
@@ -170,8 +168,8 @@ class Gate:
         except ValueError:
             return False  # being replaced
 
-    def watch(self, epoch: int, folder: JobFolder) -> "Callable[[], Watch]":
-        return lambda: Watch(self, epoch, folder)
+    def watch(self, opening: Opening, folder: JobFolder) -> "Callable[[], Watch]":
+        return lambda: Watch(self, opening, folder)
 
     def _listed(self, value: Dict[str, Any]) -> bool:
         members = value.get("members")
@@ -179,16 +177,14 @@ class Gate:
             isinstance(each, dict) and each.get("name") == self._name for each in members
         )
 
-    def _tell(self, name: str, value: Dict[str, Any], meanwhile: Callable[[], Any] = int) -> None:
-        while not self._tried(name, value, meanwhile):
-            time.sleep(_POLL_S)
-        while not self._tried("news", None):
+    def _tell(self, name: str, value: Dict[str, Any]) -> None:
+        while not self._tried(name, value):
             time.sleep(_POLL_S)
 
-    def _tried(self, name: str, value: Optional[Dict[str, Any]], meanwhile: Callable[[], Any] = int) -> bool:
-        data = b"" if value is None else json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
+    def _tried(self, name: str, value: Dict[str, Any]) -> bool:
+        data = json.dumps(dict(value, time_s=time.time()), sort_keys=True).encode()
         try:
-            documents.put("%s/%s" % (self._url, name), data, meanwhile)
+            documents.put("%s/%s" % (self._url, name), data, at=self._url)
         except OSError as error:
             self._complain("cannot write %s: %s" % (name, error))
             return False
@@ -206,15 +202,17 @@ class Watch(threading.Thread):
     A thread, because a gate may be a round trip away and the supervisor's loop must not wait for it.
     """
 
-    def __init__(self, gate: Gate, epoch: int, folder: JobFolder) -> None:
+    def __init__(self, gate: Gate, opening: Opening, folder: JobFolder) -> None:
         super().__init__(daemon=True)
         self._gate = gate
-        self._epoch = epoch
+        self._epoch = opening.epoch
+        # One of the gang looks more often: what it hears the gang hears, by the trainers' own agreement.
+        self._every_s = _POLL_S if opening.position else _FIRST_POLL_S
         self._folder = folder
         self._over = threading.Event()
 
     def run(self) -> None:
-        while not self._over.wait(_POLL_S):
+        while not self._over.wait(self._every_s):
             value = self._gate.read()
             state, epoch = value.get("state"), value.get("epoch")
             if state in ("stop", "closed") or (isinstance(epoch, int) and epoch > self._epoch):

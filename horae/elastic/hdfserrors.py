@@ -17,6 +17,7 @@ _MEANINGS: Tuple[Tuple[str, str, bool], ...] = (
         "the quota of space there is used up: remove old checkpoints, or ask for more (hdfs dfsadmin -setSpaceQuota)",
         False,
     ),
+    ("XAttrs has been disabled", "the NameNode needs dfs.namenode.xattrs.enabled, which is true by default", False),
     ("SafeMode|safe mode", "nothing can be written until the NameNode leaves its safe mode", True),
     ("StandbyException|state standby", "this NameNode is not the active one", True),
     ("RetriableException", "the NameNode is busy", True),

@@ -18,7 +18,9 @@ _PATIENCE_S = 30.0
 
 
 class Mirror:
-    """Copies what is written to `path` from now on to `url`. `start` and `end` frame the gang; `finish` comes last."""
+    """Copies what is written to `path` from now on to `url`. `start` and `end` frame the gang; `finish` comes last,
+    then `await_sent` where this process goes on, and `await_end`.
+    """
 
     def __init__(self, path: str, url: str) -> None:
         self._path = path
@@ -27,23 +29,37 @@ class Mirror:
         self._sent = 0
         self._sure = True  #: `_sent` is what the document holds
         self._over = threading.Event()
+        self._finishing = False
+        self._sent_all = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._last = threading.Thread(target=self._finish, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
         self._over.set()
-        self._thread.join()
 
-    def finish(self) -> bool:
-        """Copy what is left; False when that could not be done in time."""
+    def finish(self) -> None:
+        """Begin to copy what is left."""
+        self._last.start()
+
+    def await_sent(self) -> None:
+        """Until what is left is on its way, or was not to be sent in time."""
+        self._sent_all.wait()
+
+    def await_end(self) -> None:
+        """Until it is there: HDFS takes half a second for the end of a file."""
+        self._last.join()
+
+    def _finish(self) -> None:
+        if self._thread.ident is not None:  # the gang was spawned
+            self._thread.join()
+        self._finishing = True
         until = time.monotonic() + _PATIENCE_S
-        while not self.push():
-            if time.monotonic() > until:
-                return False
+        while not self.push() and time.monotonic() < until:
             time.sleep(_EVERY_S)
-        return True
+        self._sent_all.set()
 
     def push(self) -> bool:
         """Copy what there is; False when the document could not be written."""
@@ -60,7 +76,8 @@ class Mirror:
                     if not data:
                         return True
                     self._sure = False  # an answer that is lost leaves the bytes there
-                    documents.append(self._url, data)
+                    last = self._finishing and len(data) < _PIECE
+                    documents.append(self._url, data, self._sent_all.set if last else int)
                     self._sent += len(data)
                     self._sure = True
         except OSError:

@@ -27,7 +27,7 @@ import time
 import urllib.parse
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 
-from . import protocol
+from . import attributes, protocol
 from .container_tokens import hdfs_token
 from .hdfserrors import HdfsError, refusal
 from .stores import Store, register_store, sizes_of
@@ -89,10 +89,10 @@ class Hdfs:
         response, connection = self._open("PUT", self._address(path, "CREATE", overwrite="true"), source, size)
         _rest(response, connection)
 
-    def append(self, path: str, source: Any, size: int) -> None:
-        """Add to a file, which is made where there is none."""
+    def append(self, path: str, source: Any, size: int, sent: Callable[[], Any] = int) -> None:
+        """Add to a file, which is made where there is none. `sent`: called once HDFS has all bytes to write."""
         try:
-            response, connection = self._open("POST", self._address(path, "APPEND"), source, size)
+            response, connection = self._open("POST", self._address(path, "APPEND"), source, size, sent)
         except HdfsError as error:
             if error.status != 404:
                 raise
@@ -119,8 +119,8 @@ class Hdfs:
             raise
         return list(answer["FileStatuses"]["FileStatus"])
 
-    def make_folder(self, path: str) -> None:
-        self._json("PUT", self._address(path, "MKDIRS"))
+    def make_folder(self, path: str, **settings: str) -> None:
+        self._json("PUT", self._address(path, "MKDIRS", **settings))
 
     def rename(self, source: str, target: str, overwrite: bool = False) -> None:
         """Raises FileExistsError when HDFS will not: the target is there, or the source is not."""
@@ -130,6 +130,32 @@ class Hdfs:
         answer = self._json("PUT", self._address(source, "RENAME", **options))
         if answer is not None and answer.get("boolean") is False:
             raise FileExistsError("HDFS did not rename %s to %s" % (source, target))
+
+    def document(self, path: str) -> Optional[bytes]:
+        """A document kept in attributes; None when there is none."""
+        try:
+            return attributes.join(self._json("GET", self._address(path, "GETXATTRS", encoding="base64")))
+        except HdfsError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def keep_document(self, path: str, data: bytes, at: str) -> None:
+        """Replace a document at once. It is made in the folder `at`, whose stamp changes with it."""
+        folder, _, name = path.rpartition("/")
+        temporary = "%s/%s%s.%s" % (at, _TEMPORARY, name, os.urandom(4).hex())
+        pieces = attributes.split(data)
+        self.make_folder(temporary, permission="755")
+        for key, value in pieces:
+            settings = {"xattr.name": key, "xattr.value": value, "flag": "CREATE"}
+            self._json("PUT", self._address(temporary, "SETXATTR", **settings))
+        try:
+            self.rename(temporary, path, overwrite=True)
+        except HdfsError as error:
+            if error.status != 404:
+                raise
+            self.make_folder(folder, permission="755")  # the first of its kind
+            self.rename(temporary, path, overwrite=True)
 
     def delete(self, path: str) -> None:
         self._json("DELETE", self._address(path, "DELETE", recursive="true"))
@@ -154,14 +180,14 @@ class Hdfs:
             raise ConnectionError("HDFS's answer is not JSON") from None
 
     def _open(
-        self, method: str, address: str, source: Any = None, size: int = 0
+        self, method: str, address: str, source: Any = None, size: int = 0, sent: Callable[[], Any] = int
     ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
         """The active NameNode's answer. Raises OSError: HdfsError, or ConnectionError where somebody is away."""
         trouble: OSError = Away("no NameNode is known")
         first = _active.get(self._bases)
         for base in sorted(self._bases, key=lambda each: each != first):
             try:
-                answer = self._follow(method, base + address, source, size)
+                answer = self._follow(method, base + address, source, size, sent)
             except HdfsError as error:
                 if not error.standby:
                     _active[self._bases] = base  # a refusal is an answer
@@ -176,7 +202,7 @@ class Hdfs:
         raise trouble
 
     def _follow(
-        self, method: str, address: str, source: Any, size: int
+        self, method: str, address: str, source: Any, size: int, sent: Callable[[], Any]
     ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
         """One redirect is followed: data goes only where the NameNode sends it."""
         for hop in range(3):
@@ -191,6 +217,8 @@ class Hdfs:
                 body = source if hop else b""
             try:
                 connection.request(method, path, body=body, headers=headers)
+                if hop:
+                    sent()
                 response = connection.getresponse()
             except (http.client.HTTPException, OSError) as error:
                 connection.close()

@@ -6,6 +6,7 @@ import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,16 @@ class MemoryHdfs:
         self._call("write")
         self.files[path] = data
         self._touch(path)
+
+    def document(self, path: str) -> bytes | None:
+        return self.read(path)
+
+    def keep_document(self, path: str, data: bytes, at: str) -> None:
+        self.write(path, data)
+        self._touch(posixpath.join(at, "x"))
+
+    def sweep(self, folder: str) -> list[str]:
+        return []
 
     def make_folder(self, path: str, permission: str | None = None) -> None:
         self._call("make_folder")
@@ -183,6 +194,18 @@ def instances(service: Service) -> list[Instance]:
     return [each for part in service.components.values() for each in part.instances]
 
 
+class AtOnce(Executor):
+    """Threads that are done as soon as they begin."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        try:
+            found.set_result(fn(*args, **kwargs))
+        except PortError as error:
+            found.set_exception(error)
+        return found
+
+
 class Site:
     def __init__(self, **options: object) -> None:
         self.calls, self.now_s = Counter[str](), 1000.0
@@ -199,6 +222,7 @@ class Site:
         port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
         port._hands.chooser.probes = Probes("3.4.2", True, True, True)
         port._hands.by_service._services = self.yarn
+        port._hands._helpers = AtOnce()
         port.claim("me")
         made: YarnCluster = port
         return made
@@ -219,8 +243,7 @@ class Site:
         return names
 
     def tell(self, path: str, value: dict[str, Any], job: str = "job") -> None:
-        self.hdfs.write(f"/hdfs/jobs/{job}/{path}", json.dumps(value).encode())
-        self.hdfs.write(f"/hdfs/jobs/{job}/news", b"{}")
+        self.hdfs.keep_document(f"/hdfs/jobs/{job}/{path}", json.dumps(value).encode(), f"/hdfs/jobs/{job}")
 
     def acknowledge(self, names: list[str], epoch: int, state: str, code: int, step: float | None = None) -> None:
         mark = None if step is None else {"epoch": epoch, "step": step, "time_s": 1.0}
@@ -265,11 +288,15 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     flexes = site.calls["flex"]
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
     assert (site.look().state, site.gate()["state"]) == (JobState.STOPPING, "stop")
-    assert site.calls["flex"] == flexes, "nothing moves before the checkpoint is complete"
+    there = [each.container for service in site.yarn.services.values() for each in instances(service)]
+    assert (site.calls["flex"], set(first) < set(there)) == (flexes + 1, True), "none goes before its checkpoint"
+    assert site.port.observe().nodes[1].foreign == 0, "the new one's GPU is ours"
     site.acknowledge(first, 1, "stopped", 86, step=40.0)
-    assert (site.look().state, site.calls["flex"]) == (JobState.STARTING, flexes + 1)
+    assert (site.look().state, site.calls["flex"]) == (JobState.STARTING, flexes + 2)
     second = site.register()
     seen = site.look()
+    members = [name for name in site.hdfs.files if "/members/" in name]
+    assert sorted(posixpath.basename(name) for name in members) == sorted(second), "those that went are forgotten"
     assert (seen.state, seen.epoch, seen.allocation) == (JobState.RUNNING, 2, {"n1": 1, "n2": 1})
     assert (seen.checkpoint.step, second[0]) == (40.0, first[0]), "the survivor keeps its container"
 

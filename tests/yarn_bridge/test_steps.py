@@ -77,6 +77,11 @@ def test_the_gate_opens_when_every_granted_worker_waits_at_it() -> None:
     assert (found.actions, gate_document(found.record)["state"]) == ((), "open")
 
 
+def test_members_whose_containers_are_gone_are_forgotten_when_it_opens() -> None:
+    facts = Facts(1.0, app(), service(), True, members("c2", "c0", "c1"))
+    assert step(record(Phase.FORMING), facts).actions == (Action(Verb.FORGET, names=("c0",)),)
+
+
 @pytest.mark.parametrize(
     ("what", "facts"),
     [
@@ -247,6 +252,69 @@ def test_a_reshape_goes_on_in_the_new_shape_after_a_clean_stop() -> None:
     assert (found.record.phase, found.record.granted, found.record.epoch) == (Phase.FORMING, 2, 1)
     assert found.record.allocation == (("n1", 3),)
     assert found.actions == (Action(Verb.FLEX, {"w0": 3, "w1": 0}),)
+
+
+def leaves_for(**shape: int) -> Record:
+    return record(Phase.LEAVING, asked=True, stop_s=0.0, grace_s=GRACE_S, next=(2, tuple(shape.items())))
+
+
+@pytest.mark.parametrize(
+    ("shape", "told", "ahead"),
+    [
+        ({"n1": 3, "n2": 1}, (), {"w0": 3, "w1": 1}),
+        ({"n1": 1}, (), None),
+        ({"n1": 1}, ("c1",), None),
+        ({"n1": 1}, ("c2",), {"w0": 1, "w1": 0}),
+        ({"n1": 3}, (), {"w0": 3, "w1": 1}),
+        ({"n1": 3}, ("c2",), {"w0": 3, "w1": 0}),
+        ({"n1": 1, "n2": 1}, (), None),
+        ({"n1": 1, "n3": 1}, (), None),  # a new service will be made for it
+    ],
+)  # fmt: skip
+def test_what_has_left_goes_and_what_is_new_comes_before_all_have_told(
+    shape: dict[str, int], told: tuple[str, ...], ahead: dict[str, int] | None
+) -> None:
+    acks = {name: ack("stopped", 86, step=40.0) for name in told}
+    found = step(leaves_for(**shape), Facts(9.0, app(), acks=acks))
+    assert found.actions == (() if ahead is None else (Action(Verb.FLEX, ahead),))
+    assert decode(encode(found.record)) == found.record
+    assert step(found.record, Facts(9.1, app(), acks=acks)) == Step(found.record), "it is asked for once"
+
+
+def test_what_failed_keeps_its_container_until_all_have_told() -> None:
+    now = leaves_for(n1=1)
+    assert step(now, Facts(9.0, app(), acks={"c2": ack("failed", 1)})) == Step(now)
+
+
+def test_slices_move_when_all_have_left() -> None:
+    now = replace(leaves_for(n1=3), runtime="slices")
+    assert step(now, Facts(9.0, app())) == Step(now)
+
+
+def test_what_went_ahead_is_not_asked_for_again() -> None:
+    acks = {name: ack("stopped", 86, step=40.0) for name in ("c1", "c2")}
+    ahead = step(leaves_for(n1=3), Facts(9.0, app(), acks={"c2": acks["c2"]})).record
+    found = step(ahead, Facts(9.5, app(), acks=acks))
+    assert (found.record.phase, found.record.ahead, found.actions) == (Phase.FORMING, (), ())
+    grown = step(leaves_for(n1=3), Facts(9.0, app())).record
+    assert step(grown, Facts(9.5, app(), acks=acks)).actions == (Action(Verb.FLEX, {"w0": 3, "w1": 0}),)
+
+
+def test_new_workers_at_the_gate_hide_no_lost_one() -> None:
+    new, acks = members("c1", "c2", "c3", "c4"), {"c1": ack("stopped", 86)}
+    now = step(leaves_for(n1=3, n2=1), Facts(9.0, app())).record
+    whole = Facts(9.5, app(4), service(containers="c1@n1 c3@n1 c4@n1 c2@n2"), True, new)
+    assert step(now, whole) == Step(now)
+    lost = Facts(9.5, app(3), service(containers="c1@n1 c3@n1 c4@n1"), True, new, acks)
+    assert step(now, lost).record.native == "its worker on n2 was lost"
+    # An application master that was just replaced has found only a new worker again.
+    found_one = Facts(9.5, app(4), service(containers="c3@n1"), True, new)
+    assert step(now, found_one) == Step(now)
+
+
+def test_what_a_job_moves_to_is_its_own_already() -> None:
+    assert leaves_for(n1=3).claims == {"n1": 3, "n2": 1}
+    assert replace(leaves_for(n1=3), next=None).claims == {"n1": 1, "n2": 1}
 
 
 def test_a_reshape_that_lost_its_checkpoint_does_not_go_on() -> None:

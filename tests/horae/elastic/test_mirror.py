@@ -23,7 +23,9 @@ def test_only_what_is_written_from_now_on_is_copied(tmp_path: Path) -> None:
     write(spool, b"epoch 2\n")
     mirror.end()
     write(spool, b"its last words\n")
-    assert mirror.finish()
+    mirror.finish()
+    mirror.await_sent()
+    mirror.await_end()
     assert target.read_bytes() == b"epoch 2\nits last words\n"
 
 
@@ -45,7 +47,7 @@ def test_an_answer_that_is_lost_costs_nothing(tmp_path: Path, monkeypatch: pytes
     write(spool, b"one\n")
     real = documents.append
 
-    def broken(url: str, data: bytes) -> None:
+    def broken(url: str, data: bytes, sent: object) -> None:
         if stored:
             real(url, data)
         raise OSError("connection reset")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from horae.elastic import checkpoints, documents, webhdfs
+from horae.elastic import attributes, checkpoints, documents, webhdfs
 from horae.elastic.hdfserrors import HdfsError, refusal
 from horae.elastic.stores import open_store
 
@@ -24,6 +24,7 @@ class Hdfs:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.folders: set[str] = {"/"}
+        self.attributes: dict[str, dict[str, str]] = {}
         self.queries: list[dict[str, str]] = []
         self.full = False
         #: answers to come instead of the right ones: (operation, on the DataNode, status, body); status 0 breaks off
@@ -93,12 +94,25 @@ class Hdfs:
             return to.answer(200, {"boolean": True})
         if operation == "LISTSTATUS":
             return self.list(to, path)
+        if operation in ("GETXATTRS", "SETXATTR") and not self.has(path):
+            return self.missing(to, path)
+        if operation == "GETXATTRS":
+            held = [{"name": name, "value": value} for name, value in self.attributes.get(path, {}).items()]
+            return to.answer(200, {"XAttrs": held[::-1]})
+        if operation == "SETXATTR":
+            self.attributes.setdefault(path, {})[query["xattr.name"]] = query["xattr.value"]
+            return to.answer(200)
+        if operation == "RENAME" and "renameoptions" in query:
+            for needed in (path, query["destination"].rpartition("/")[0]):
+                if not self.has(needed):
+                    return self.missing(to, needed)
         if operation == "RENAME":
             return to.answer(200, {"boolean": self.rename(path, query["destination"], "renameoptions" in query)})
         if operation == "DELETE":
             mine = {name for name in (*self.files, *self.folders) if name == path or name.startswith(path + "/")}
             self.files = {name: text for name, text in self.files.items() if name not in mine}
             self.folders -= mine
+            self.attributes = {name: held for name, held in self.attributes.items() if name not in mine}
             return to.answer(200, {"boolean": bool(mine)})
         raise AssertionError(operation)
 
@@ -128,6 +142,8 @@ class Hdfs:
     def rename(self, source: str, target: str, overwrite: bool) -> bool:
         if not self.has(source) or (self.has(target) and not overwrite):
             return False
+        if source in self.attributes:
+            self.attributes[target] = self.attributes.pop(source)
         for name in [n for n in self.files if n == source or n.startswith(source + "/")]:
             self.files[target + name[len(source) :]] = self.files.pop(name)
         for name in [n for n in self.folders if n == source or n.startswith(source + "/")]:
@@ -204,7 +220,47 @@ def test_documents_are_replaced_at_once(hdfs: Hdfs) -> None:
     documents.put(url, b"one")
     documents.put(url, b"two")
     assert documents.get(url) == b"two"
-    assert list(hdfs.files) == ["/jobs/j/gate"]
+    assert (hdfs.files, {name for name in hdfs.folders if "gate" in name}) == ({}, {"/jobs/j/gate"})
+
+
+def test_a_document_is_made_in_the_folder_whose_stamp_shall_tell(hdfs: Hdfs) -> None:
+    base = f"webhdfs://{hdfs.host}/jobs/j"
+    made = []
+    serve = hdfs.serve
+
+    def watched(to: Any, query: dict[str, str], path: str, body: bytes, *, data: bool) -> None:
+        made.extend([path] if query["op"] == "MKDIRS" else [])
+        serve(to, query, path, body, data=data)
+
+    hdfs.serve = watched  # type: ignore[method-assign]
+    documents.put(f"{base}/acks/w-1", b"{}", at=base)
+    documents.put(f"{base}/acks/w-2", b"{}", at=base)
+    assert [path.rpartition(".")[0] or path for path in made] == [
+        "/jobs/j/.tmp-w-1",
+        "/jobs/j/acks",
+        "/jobs/j/.tmp-w-2",
+    ]
+    assert documents.get(f"{base}/acks/w-1") == documents.get(f"{base}/acks/w-2") == b"{}"
+
+
+@pytest.mark.parametrize("size", [0, 1, attributes.PIECE, attributes.PIECE + 1, attributes.PIECE * attributes.MOST])
+def test_a_document_of_any_size_comes_back_whole(hdfs: Hdfs, size: int) -> None:
+    data = bytes(number * 7 % 251 for number in range(size))
+    documents.put(f"webhdfs://{hdfs.host}/gate", data)
+    assert documents.get(f"webhdfs://{hdfs.host}/gate") == data
+
+
+def test_a_document_that_is_too_long_is_refused_and_the_old_one_stays(hdfs: Hdfs) -> None:
+    url = f"webhdfs://{hdfs.host}/gate"
+    documents.put(url, b"old")
+    with pytest.raises(OSError, match="a document of 245761 bytes; HDFS's attributes hold 245760"):
+        documents.put(url, b"x" * 245761)
+    assert (documents.get(url), len(hdfs.attributes)) == (b"old", 1)
+
+
+def test_a_folder_without_attributes_is_no_document(hdfs: Hdfs) -> None:
+    hdfs.folders.add("/gate")
+    assert documents.get(f"webhdfs://{hdfs.host}/gate") is None
 
 
 def test_a_delegation_token_is_read_anew_for_each_request(
@@ -330,7 +386,7 @@ def test_a_download_outlasts_it_too_and_never_takes_half_a_file(hdfs: Hdfs, quic
 
 
 @pytest.mark.parametrize("status", [200, 403])
-@pytest.mark.parametrize("operation", ["CREATE", "RENAME"])
+@pytest.mark.parametrize("operation", ["SETXATTR", "RENAME"])
 def test_an_answer_that_breaks_off_is_trouble_that_passes(hdfs: Hdfs, operation: str, status: int) -> None:
     """A NameNode that is stopped in the middle of an answer must not end a worker that waits at its gate."""
 
