@@ -238,7 +238,6 @@ class YarnCluster:
     def close(self) -> None:
         self._hands.close()
         self._token_life.close()
-        self._hands.close()
         self._http.close()
         self._hdfs.close()
 

@@ -41,6 +41,7 @@ class Hands:
 
     def close(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)
+        self.by_slices.close()
 
     def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
         """This round's applications of ours by (runtime, owner, service); a job's slices as one."""
@@ -67,9 +68,6 @@ class Hands:
     def end(self, record: Record) -> bool:
         """Everything that it has goes; False while YARN still ends it."""
         return self._runtimes[record.runtime].end(record)
-
-    def close(self) -> None:
-        self.by_slices.close()
 
     def last_words(self, application: str) -> str:
         """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
