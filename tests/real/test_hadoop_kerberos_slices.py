@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from yarn_bridge.options import Options
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.site.doctor import examine
 from yarn_bridge.slice_shapes import SLICE_KIND
-from yarn_bridge.slice_tokens import HdfsToken, SliceTokens
+from yarn_bridge.slice_tokens import HdfsToken, SliceTokens, parse
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 
@@ -59,17 +60,18 @@ def options(kdc: Kdc, lab: Path, release: str) -> Iterator[Options]:
 
 
 @pytest.fixture
-def tokens(monkeypatch: pytest.MonkeyPatch) -> list[HdfsToken]:
-    """Those that the bridge takes, one after the other."""
-    taken: list[HdfsToken] = []
-    get = SliceTokens.get
+def tokens(monkeypatch: pytest.MonkeyPatch) -> dict[str, HdfsToken]:
+    """What was submitted: node/GPUs of a slice -> its token."""
+    submitted: dict[str, HdfsToken] = {}
+    submit = ResourceManager.submit
 
-    def remember(self: SliceTokens, owner: str) -> HdfsToken:
-        taken.append(get(self, owner))
-        return taken[-1]
+    def remember(self: ResourceManager, body: Mapping[str, Any], owner: str) -> None:
+        (entry,) = body["am-container-spec"]["credentials"]["tokens"]["entry"]
+        submitted[body["application-name"].partition("/")[2]] = parse(entry["value"])
+        submit(self, body, owner)
 
-    monkeypatch.setattr(SliceTokens, "get", remember)
-    return taken
+    monkeypatch.setattr(ResourceManager, "submit", remember)
+    return submitted
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def test_an_elastic_job_of_an_owner_without_keytab(
     options: Options,
     lab: Path,
     tmp_path: Path,
-    tokens: list[HdfsToken],
+    tokens: dict[str, HdfsToken],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     spec = replace(job_of(OWNER, options, tmp_path), name="sliced", grace_s=60.0)
@@ -135,19 +137,21 @@ def test_an_elastic_job_of_an_owner_without_keytab(
         wait_for("it has grown", lambda: runs(port, "sliced", 2), 300.0)
         assert (job(port, "sliced").allocation, slices(port)) == ({"n1": 1, "n2": 2}, ["n1/1", "n2/2"])
         assert workers(port, "sliced")[0] == first[0], "the survivor keeps its container"
-        assert len(tokens) == 2, "a token a slice"
+        given = dict(tokens)
+        assert given.keys() == {"n1/1", "n2/2"}
+        assert len(set(_words(given.values()))) == 6, "a token a slice"
 
         patiently(lambda: port.reshape("sliced", {"n2": 2}, 3))
         wait_for("it has shrunk", lambda: runs(port, "sliced", 3), 300.0)
         wait_for("one slice is left", lambda: slices(port) == ["n2/2"])
-        assert len(tokens) == 2, "what stays keeps its token"
+        assert tokens == given, "what stays keeps its token"
         # YARN gives back the token of the slice that ended; the other one's serves on.
-        wait_for("the first token is no more", lambda: "can't be found" in status_with(tokens[0], options, "/x")[1])
-        assert status_with(tokens[1], options, "/x")[0] == 404
+        wait_for("the first token is no more", lambda: "can't be found" in status_with(given["n1/1"], options, "/x")[1])
+        assert status_with(given["n2/2"], options, "/x")[0] == 404
         # It is carol's, and no more than that: alice's keytab in the same HDFS stays shut.
-        refused, words = status_with(tokens[1], options, "/user/alice/horae.keytab")
+        refused, words = status_with(given["n2/2"], options, "/user/alice/horae.keytab")
         assert (refused, "user=carol" in words) == (403, True)
-        _nowhere(tokens, lab, hdfs, port.files.folder("sliced"))
+        _nowhere(list(given.values()), lab, hdfs, port.files.folder("sliced"))
 
         patiently(lambda: port.checkpoint_and_stop("sliced", 60.0))
         wait_for("it stops", lambda: job(port, "sliced").state is JobState.STOPPED, 180.0)
@@ -165,12 +169,12 @@ def test_an_elastic_job_of_an_owner_without_keytab(
     patiently(lambda: port.cancel("sliced"))
     wait_for("it is cancelled", lambda: job(port, "sliced").state is JobState.CANCELLED, 180.0)
     wait_for("no slice is left", lambda: slices(port) == [])
-    for token in tokens:
+    for token in (*given.values(), *tokens.values()):
         wait_for("its token is no more", lambda token=token: "can't be found" in status_with(token, options, "/x")[1])
-    assert not any(word in caplog.text for word in _words(tokens))
+    assert not any(word in caplog.text for word in _words([*given.values(), *tokens.values()]))
 
 
-def _words(tokens: list[HdfsToken]) -> list[str]:
+def _words(tokens: Iterable[HdfsToken]) -> list[str]:
     """What a token could be seen as."""
     return [form for each in tokens for form in (each.word, each.password.hex(), repr(each.password)[2:-1])]
 
@@ -195,9 +199,12 @@ def _nowhere(tokens: list[HdfsToken], lab: Path, hdfs: Hdfs, folder: str) -> Non
         with suppress(FileNotFoundError):  # of a container that ended just now
             data = path.read_bytes()
         assert not any(secret in data for secret in secrets), f"{path} has a token"
+    kept = {}
     for each in hdfs.entries(folder):
-        data = hdfs.read(f"{folder}/{each.name}") if not each.folder else b""
-        assert not any(secret in (data or b"") for secret in secrets), f"{each.name} has a token"
+        path = f"{folder}/{each.name}"
+        kept[each.name] = (hdfs.document(path) if each.folder else hdfs.read(path)) or b""
+        assert not any(secret in kept[each.name] for secret in secrets), f"{each.name} has a token"
+    assert OWNER.encode() in kept["gate"]
 
 
 def test_a_job_that_finishes_leaves_nothing(port: YarnCluster, options: Options, tmp_path: Path) -> None:
