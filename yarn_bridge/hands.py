@@ -41,6 +41,7 @@ class Hands:
 
     def close(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)
+        self.by_slices.close()
 
     def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
         """This round's applications of ours by (runtime, owner, service); a job's slices as one."""

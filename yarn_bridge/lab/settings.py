@@ -68,6 +68,9 @@ log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.target=System.err
 log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
+# They log each request with its address, which holds the delegation token.
+log4j.logger.http.requests=WARN
+log4j.logger.datanode.webhdfs=WARN
 """
 
 

@@ -19,8 +19,8 @@ from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import KERBEROS, HttpClient
-from yarn_bridge.memory import SERVICES
+from yarn_bridge.http import HttpClient
+from yarn_bridge.memory import SERVICES, SLICES
 from yarn_bridge.options import Options, parse_options
 from yarn_bridge.queues import CAPACITY, queues
 from yarn_bridge.records import NodeReport, many
@@ -77,6 +77,8 @@ def examine(options: Options) -> Iterator[Check]:
         yield from _guarded("end of a file", lambda: storage.file_end(namenode, names, options))
         yield from _guarded("acting for owners", lambda: security.proxy_user(options, conf, names))
         yield from security.tokens(options, conf, names)
+        if choice.runtime == SLICES:
+            yield from _guarded("tokens of slices", lambda: security.slice_tokens(options, conf, names))
     finally:
         manager.close()
         hdfs.close()
@@ -131,7 +133,7 @@ def _services(services: Services, conf: Settings, options: Options) -> Iterator[
     mend = remedy("yarn-site.xml of the ResourceManager", {"yarn.webapp.api-service.enable": "true"})
     version = services.api_version()
     if version is None:
-        if options.runtime == SERVICES or options.auth == KERBEROS:
+        if options.runtime == SERVICES:
             yield fail("Services API", "off: elastic jobs need it", mend)
         else:
             yield warn("Services API", "off: jobs run as slices, with an application master a node of each job", mend)
