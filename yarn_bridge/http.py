@@ -32,6 +32,8 @@ from yarn_bridge.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
+_STANDS_BY = " is in standby"
+_NONE_ELECTED = ". None is elected: does ZooKeeper run?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ class _Request:
     anonymous: bool
 
 
+class Unanswered(TryLater):
+    """A daemon took the request and said nothing in time: a change may have been made, and to ask again is as slow."""
+
+
 class _Dropped(Exception):
     """The daemon closed a connection that was kept open, before it answered."""
 
@@ -169,12 +175,13 @@ class HttpClient:
                 faults.append(str(fault))
                 continue
             if _standby(answer):
-                faults.append(f"{_host(self._urls[at])} is in standby")
+                faults.append(f"{_host(self._urls[at])}{_STANDS_BY}")
                 continue
             if turn:
                 self._preferred = at
             return answer
-        raise TryLater(f"no {self.name} answers: {'; '.join(faults)}", retry_after_s=5.0)
+        whole = len(faults) > 1 and all(fault.endswith(_STANDS_BY) for fault in faults)
+        raise TryLater(f"no {self.name} answers: {'; '.join(faults)}{_NONE_ELECTED if whole else ''}", 5.0)
 
     def close(self) -> None:
         self._session.close()
@@ -238,7 +245,7 @@ class HttpClient:
             ) from None
         except requests.exceptions.ReadTimeout:
             more = "" if request.method == "GET" else "; it may be done all the same"
-            raise TryLater(
+            raise Unanswered(
                 f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
         except requests.exceptions.RequestException as error:

@@ -181,6 +181,8 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.resourcemanager.store.class":
             "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore",
         "yarn.resourcemanager.fs.state-store.uri": f"file://{site.data}/rm-state",
+        # Where ZKRMStateStore would keep it.
+        "hadoop.zk.address": f"{site.zookeeper}:{ZK_PORT}",
         "yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
         "yarn.resourcemanager.am.max-attempts": "20",
         "yarn.scheduler.minimum-allocation-mb": "64",
