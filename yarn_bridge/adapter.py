@@ -32,7 +32,7 @@ from yarn_bridge import shapes
 from yarn_bridge.grants import check_grant
 from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
+from yarn_bridge.http import HttpClient, Unanswered
 from yarn_bridge.jobfiles import JobFiles, Seen
 from yarn_bridge.memory import SLICES, Phase, Record
 from yarn_bridge.options import Options
@@ -40,7 +40,7 @@ from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.rollcall import RollCall
+from yarn_bridge.rollcall import RollCall, unsaved
 from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
 from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, go_ahead, is_worn, next_step, suspicious
@@ -68,6 +68,7 @@ class YarnCluster:
         self._rollcall = RollCall()
         self._known_gpus: dict[str, Gpus] = {}
         self._reasons: dict[JobId, str] = {}
+        self._silent: dict[JobId, float] = {}  #: when a request for this job was not answered in time
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
@@ -98,16 +99,24 @@ class YarnCluster:
     def observe(self) -> Observation:
         with self._lock:
             reports = self._read_nodes()
-            self._rollcall.check(reports, self._nodes, self._clock())
-            apps = self._hands.look(self.manager.apps(kinds=self._hands.kinds, states=_ALIVE))
-            notes = self._refresh()
+            self._rollcall.check(reports, self._nodes, self._clock(), self.manager.info)
+            listed = self.manager.apps(kinds=self._hands.kinds, states=_ALIVE)
+            apps = self._hands.look(listed)
+            notes = self._refresh() + unsaved(listed, self._clock())
             ours = self._ours()
             lost = lost_nodes(reports, self._nodes)
-            for seen in self._jobs.values():
+            # Those of which a daemon said nothing come last, and one that says nothing again ends the round for them:
+            # a round takes one time-out at most, and nobody else waits for it.
+            for seen in sorted(self._jobs.values(), key=lambda each: self._silent.get(each.record.job, 0.0)):
                 record = seen.record
                 if ours and not record.released:
                     try:
                         self._advance(seen, apps.get((record.runtime, record.owner, record.service)), lost)
+                        self._silent.pop(record.job, None)
+                    except Unanswered as error:
+                        notes.append(f"{record.job}: {error.text}")
+                        self._silent[record.job] = self._clock()
+                        break
                     except PortError as error:
                         notes.append(f"{record.job}: {error.text}")
             if ours:

@@ -41,6 +41,7 @@ class Hands:
 
     def close(self) -> None:
         self._helpers.shutdown(wait=False, cancel_futures=True)
+        self.by_slices.close()
 
     def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
         """This round's applications of ours by (runtime, owner, service); a job's slices as one."""
@@ -69,11 +70,11 @@ class Hands:
         return self._runtimes[record.runtime].end(record)
 
     def last_words(self, application: str) -> str:
-        """What YARN says of an application's end; "" while it lives, or where YARN has forgotten it."""
+        """What YARN says of an application's end; "" while it lives."""
         try:
             found = self._manager.app(application)
-        except Gone:
-            return ""
+        except Gone:  # an emptied state store, or one that is not kept over a restart
+            return f"the ResourceManager does not know {application} any more"
         return found.diagnostics[:_LONGEST] if found.ended else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:

@@ -33,6 +33,8 @@ from yarn_bridge.spnego import Spnego, no_token
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
 _PIECE = 1 << 16
+_STANDS_BY = " is in standby"
+_NONE_ELECTED = ". None is elected: does ZooKeeper run?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,10 @@ class _Request:
     stream: bool = False  #: the body is read by the caller
 
 
+class Unanswered(TryLater):
+    """A daemon took the request and said nothing in time: a change may have been made, and to ask again is as slow."""
+
+
 class _Dropped(Exception):
     """The daemon closed a connection that was kept open, before it answered."""
 
@@ -171,12 +177,13 @@ class HttpClient:
                 faults.append(str(fault))
                 continue
             if _standby(answer):
-                faults.append(f"{_host(self._urls[at])} is in standby")
+                faults.append(f"{_host(self._urls[at])}{_STANDS_BY}")
                 continue
             if turn:
                 self._preferred = at
             return answer
-        raise TryLater(f"no {self.name} answers: {'; '.join(faults)}", retry_after_s=5.0)
+        whole = len(faults) > 1 and all(fault.endswith(_STANDS_BY) for fault in faults)
+        raise TryLater(f"no {self.name} answers: {'; '.join(faults)}{_NONE_ELECTED if whole else ''}", 5.0)
 
     def pieces(self, path: str, *, owner: str = "", query: Mapping[str, str] | None = None) -> Iterator[bytes]:
         """The body of a GET from the first server, in pieces as they come, however large. Redirects are not followed.
@@ -270,7 +277,7 @@ class HttpClient:
             ) from None
         except requests.exceptions.ReadTimeout:
             more = "" if request.method == "GET" else "; it may be done all the same"
-            raise TryLater(
+            raise Unanswered(
                 f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
         except requests.exceptions.RequestException as error:

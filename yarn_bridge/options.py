@@ -79,11 +79,6 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
         raise BadInput(
             "is not known", where=where, field="runtime", value=found.runtime, remedy=f"one of {', '.join(RUNTIMES)}"
         )
-    if found.runtime == SLICES and found.auth == KERBEROS:
-        raise BadInput(
-            "cannot be had under Kerberos", where=where, field="runtime", value=SLICES,
-            remedy="services: a distributed shell is not given its owner's tokens for HDFS",
-        )  # fmt: skip
     if not _USER.fullmatch(found.user):
         raise BadInput("is not a user's name", where=where, field="user", value=found.user)
     for key in ("folder", "framework"):

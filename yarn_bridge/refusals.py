@@ -63,6 +63,8 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
     (r"StandbyException|RetriableException|not yet (?:active|initialized)|any (?:active|valid) RM", TryLater, ""),
     (r"(?:NSQuota|DSQuota|Quota)ExceededException|quota .*exceeded|exceeds? .*quota", FixConfiguration,
      "raise the folder's quota (hdfs dfsadmin -setSpaceQuota / -setQuota) or remove old files there"),
+    (r"XAttr is too big", FixConfiguration,
+     "raise dfs.namenode.fs-limits.max-xattr-size (32768 at most) in hdfs-site.xml of the NameNodes"),
     (r"could only be (?:written|replicated) to 0|There are 0 datanode", TryLater, ""),
     # A file that is being written to, or whose DataNode is away for the moment.
     (r"Cannot obtain block length|Could not obtain (?:the last )?block|BlockMissingException", TryLater, ""),
@@ -72,7 +74,7 @@ _MEANINGS: tuple[tuple[str, Any, str], ...] = (
      "see the Kerberos part of the YARN site guide: the owner's service principal and keytab"),
     (r"Expected auth type is kerberos", FixConfiguration, "delegation tokens need Kerberos on the web servers"),
     (r"flex can only be invoked when service is running", TryLater, ""),
-    (r"because it already exists", TryLater, ""),
+    (r"because it (?:already exists|is still running)", TryLater, ""),
     (r"is already taken", Exists, ""),
     (r"File does not exist: \S*/\.yarn/services/", Gone, ""),
     (r"Services? \S+ not found|Service \S+ doesn't exist|app with id: \S+ not found|NotFoundException", Gone, ""),

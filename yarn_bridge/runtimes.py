@@ -72,7 +72,7 @@ def named_nodes(reports: Sequence[NodeReport]) -> bool:
 def probe(manager: ResourceManager, conf: Settings, options: Options) -> Probes:
     """`conf`: the ResourceManager's. Raises PortError when it cannot be asked."""
     # Its API is asked for only where that decides: an API that fails for the moment must not stop what does not.
-    asked = options.runtime == AUTO and options.auth != KERBEROS
+    asked = options.runtime == AUTO
     return Probes(
         release=manager.info().version,
         services=not asked or Services(manager.http, manager.quirks()).api_version() is not None,
@@ -90,10 +90,10 @@ def choose(options: Options, probes: Probes, named: bool) -> Choice:
         return Choice(
             options.runtime, by_service if options.runtime == services else constrained, "the configuration says so"
         )
-    if options.auth == KERBEROS:
-        return Choice(services, by_service, "under Kerberos only services can be given their owner's keytab")
     if not probes.services:
         return Choice(slices, constrained, "the Services API is off")
+    if options.auth == KERBEROS:
+        return Choice(services, by_service, "the Services API is on, and comes first under Kerberos")
     if by_service:
         return Choice(services, True, "the Services API is on, and services can ask for named nodes")
     if constrained:

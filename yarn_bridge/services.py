@@ -220,5 +220,5 @@ def no_keytab(text: str, owner: str) -> FixConfiguration:
     return FixConfiguration(
         text,
         f"an administrator makes {owner}/horae@REALM and puts its keytab, mode 600, at /user/{owner}/horae.keytab "
-        "in HDFS; the configuration's `principal` names the realm",
+        "in HDFS; the configuration's `principal` names the realm. Or say `runtime: slices`, which needs none",
     )

@@ -40,3 +40,17 @@ def settings_of(http: HttpClient, name: str) -> Settings:
     if not isinstance(found, list):
         return Settings({}, f"{name} does not tell its settings")
     return Settings({str(each["key"]): str(each.get("value") or "") for each in found})
+
+
+def setting_of(http: HttpClient, name: str, key: str) -> Settings:
+    """One of them: all settings of a daemon are some hundred kilobytes. Never raises; unset is no fault."""
+    try:
+        answer = http.ask("GET", "/conf", query={"name": key, "format": "json"})
+        if answer.status == 404 and answer.data is None:  # as it says of a key that it does not know
+            return Settings({})
+        found = answer.get(f"reading {key} of {name}", "property")
+    except PortError as error:
+        return Settings({}, error.text)
+    if not isinstance(found, dict) or found.get("key") != key:
+        return Settings({}, f"{name} does not tell its settings")
+    return Settings({key: str(found.get("value") or "")})

@@ -115,9 +115,9 @@ def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, s
 
 def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> str:
     """What a worker's container runs. A script: the API's launch command passes a shell's double quotes on the way."""
-    address = options.webhdfs[0].rstrip("/")
-    scheme = "swebhdfs" if address.startswith("https:") else "webhdfs"
-    url = f"{scheme}://{address.partition('://')[2]}{folder}"
+    addresses = [each.rstrip("/") for each in options.webhdfs]
+    scheme = "swebhdfs" if addresses[0].startswith("https:") else "webhdfs"
+    url = f"{scheme}://{','.join(each.partition('://')[2] for each in addresses)}{folder}"
     words = ["--gate", url, "--log", f"{url}/log", "--gpus", "1", "--name", spec.name or job]
     words += ["--grace", repr(float(spec.grace_s))]
     if spec.checkpoint:
@@ -127,7 +127,7 @@ def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> s
     if spec.extra.get(protocol.EXTRA_SELF_CHECKPOINTING, "").lower() in {"1", "true", "yes"}:
         words.append("--self-checkpointing")
     lines = ["#!/bin/bash", "# A worker of Horae: waits at the gate, trains whenever it opens.", 'here="$PWD"']
-    environment = {"HORAE_WEBHDFS": address, **dict(options.env), **spec.env}
+    environment = {"HORAE_WEBHDFS": ",".join(addresses), **dict(options.env), **spec.env}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     lines.append(f'export PYTHONPATH="$here/{SDK}${{PYTHONPATH:+:$PYTHONPATH}}"')
     if spec.cwd:

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
-from horae.port import FixConfiguration
+from horae.port import FixConfiguration, PortError, TryLater
 from horae.spec import JobSpec
 from yarn_bridge import shapes
 from yarn_bridge.hdfs import Status
+from yarn_bridge.http import KERBEROS
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.memory import Record
 from yarn_bridge.options import Options
@@ -38,6 +40,7 @@ from yarn_bridge.slice_shapes import (
     slice_of,
     submission,
 )
+from yarn_bridge.slice_tokens import SliceTokens
 
 #: a container that YARN does not list is gone after this long
 _SETTLES_S = 15.0
@@ -56,6 +59,8 @@ class SliceRuntime:
         self._missing: dict[str, float] = {}  #: container -> when a living slice was first seen without it
         self._workers: dict[str, tuple[str, Status]] = {}  #: job -> its script
         self._classes: Classes | None = None
+        self._secured = options.auth == KERBEROS
+        self._tokens = SliceTokens(options, manager)
 
     # --- looking ---
 
@@ -128,7 +133,8 @@ class SliceRuntime:
     # --- acting ---
 
     def make(self, record: Record, spec: JobSpec) -> None:
-        self._shape(record, spec, dict(record.allocation))
+        """Under Kerberos all slices are this grant's own, so that none has a token of an earlier one."""
+        self._shape(record, spec, dict(record.allocation), anew=self._secured)
 
     def flex(self, record: Record, spec: JobSpec, counts: Mapping[str, int]) -> None:
         self._shape(record, spec, {node: counts.get(name, 0) for node, name in record.components})
@@ -139,28 +145,54 @@ class SliceRuntime:
             over = self._kill(each) and over
         return over
 
-    def _shape(self, record: Record, spec: JobSpec, wanted: Mapping[str, int]) -> None:
-        """To GPUs by node; what YARN lists now is what counts, so that no answer that got lost is done twice."""
+    def close(self) -> None:
+        self._tokens.close()
+
+    def _shape(self, record: Record, spec: JobSpec, wanted: Mapping[str, int], *, anew: bool = False) -> None:
+        """To GPUs by node; what YARN lists now is what counts, so that no answer that got lost is done twice.
+
+        `anew`: slices of earlier grants are not kept.
+        """
         if shapes.ANYWHERE in dict(record.components):
             wanted = {shapes.ANYWHERE: sum(wanted.values())}
         listed = self._listed(record)
-        ending, submitting = change(self._living(listed), wanted)
-        for each in ending:
+        living = self._living(listed)
+        kept = [each for each in living if not anew or epoch_tag(record.granted) in each.app.tags]
+        ending, submitting = change(kept, wanted)
+        for each in [each for each in living if each not in kept or each in ending]:
             self._kill(each)
         if not submitting:
             return
         check(spec)
         failed = [each for each in listed if each.state == "FAILED" and epoch_tag(record.granted) in each.tags]
         if len(failed) >= _FAILURES:
-            raise FixConfiguration(
-                f"{record.job}: {len(failed)} of its slices failed, the last one so: {failed[-1].diagnostics[:300]}",
-                f"see the log of {failed[-1].id}: does its application master find Hadoop's jars (`framework`)?",
-            )
+            last = failed[-1]
+            mend = f"see the log of {last.id}: does its application master find Hadoop's jars (`framework`)?"
+            if "Failed to renew token" in last.diagnostics:
+                mend = "the ResourceManager must reach the NameNode that `webhdfs` names, as its `fs.defaultFS`"
+            text = f"{record.job}: {len(failed)} of its slices failed, the last one so: {last.diagnostics[:300]}"
+            raise FixConfiguration(text, mend)
         worker, classes = self._worker(record), self._hadoop()
         for node, gpus in submitting.items():
             app_id = self._manager.new_application(record.owner)
             body = submission(app_id, (node, gpus), record, spec, self._options, self._root, worker, classes)
-            self._manager.submit(body, record.owner)
+            self._submit(body, record.owner)
+
+    def _submit(self, body: dict[str, Any], owner: str) -> None:
+        """Under Kerberos with a token of its own: YARN cancels a token when the application that it came with ends."""
+        if not self._secured:
+            self._manager.submit(body, owner)
+            return
+        token = self._tokens.get(owner)
+        body["am-container-spec"]["credentials"] = token.credentials()
+        try:
+            self._manager.submit(body, owner)
+        except TryLater:
+            raise  # it may be submitted all the same
+        except PortError:
+            with suppress(PortError):  # it ends by itself where nobody renews it
+                self._tokens.cancel(token, owner)
+            raise
 
     def _kill(self, each: Slice) -> bool:
         try:
@@ -201,6 +233,7 @@ def _as_one(name: str, held: list[Slice]) -> App:
         held[0].app,
         name=name,
         state="RUNNING" if states == {"RUNNING"} else next(iter(sorted(states - {"RUNNING"}))),
+        submitted_s=min(each.app.submitted_s for each in held),  # as old as the oldest of their tokens
         gpus=sum(each.app.gpus for each in held),
         containers=sum(each.app.containers for each in held),
     )

@@ -25,11 +25,12 @@ from yarn_bridge.records import App, Instance, Service
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
 MARGIN_S = 15.0
-#: Shares of the life of a service's HDFS token, which all its workers have. Past its end no worker can start and none
-#: can write. In the first the service is made anew where that costs little, at a start or a resize; at the second the
-#: job is stopped at a checkpoint for it, early enough that a slow one is done well before the end.
+#: Shares of the life of a job's HDFS token, which all workers of its service have; each slice has its own, and the
+#: oldest counts. Past its end no worker can start and none can write. In the first the service, or the slices, are made
+#: anew where that costs little, at a start or a resize; at the second the job is stopped at a checkpoint for it, early
+#: enough that a slow one is done well before the end.
 RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
-RENEWED = "stopped at a checkpoint to be started under a new HDFS token: its service's would end soon"
+RENEWED = "stopped at a checkpoint to be started under a new HDFS token: the one it has would end soon"
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
 
@@ -55,7 +56,7 @@ class Facts:
     members: Mapping[str, Worker] = field(default_factory=lambda: EMPTY)  #: who waits at the gate, by container
     acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
     lost_nodes: frozenset[str] = frozenset()
-    token_life_s: float = 0.0  #: how long a service's HDFS token lives; 0: for ever
+    token_life_s: float = 0.0  #: how long an HDFS token lives; 0: for ever
     unreadable: str = ""  #: why the service could not be read, where that was tried
     last_words: str = ""  #: what YARN says of its application's end, where that is news
 
@@ -359,7 +360,7 @@ def killed_by_owner(record: Record, facts: Facts) -> bool:
 
 
 def is_worn(facts: Facts, share: float) -> bool:
-    """Whether the token of the job's service is older than this share of its life."""
+    """Whether the job's HDFS token is older than this share of its life."""
     return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
 
 

@@ -7,10 +7,10 @@ Numbers are Hadoop's: one byte for small ones, else a byte that says how many fo
 
 import base64
 import os
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 ENV = "HADOOP_TOKEN_FILE_LOCATION"
-_KIND = b"HDFS_DELEGATION_TOKEN"
+KIND = b"HDFS_DELEGATION_TOKEN"
 
 
 def hdfs_token(path: Optional[str] = None) -> str:
@@ -21,10 +21,27 @@ def hdfs_token(path: Optional[str] = None) -> str:
     with open(path, "rb") as file:
         data = file.read()
     for fields in _tokens(data):
-        if fields[2] == _KIND:
-            body = b"".join(_number(len(field)) + field for field in fields)
-            return base64.urlsafe_b64encode(body).decode().rstrip("=")
+        if fields[2] == KIND:
+            return word_of(fields)
     return ""
+
+
+def word_of(fields: Sequence[bytes]) -> str:
+    """Identifier, password, kind and service as one word: Hadoop's "URL string"."""
+    body = b"".join(_number(len(field)) + field for field in fields)
+    return base64.urlsafe_b64encode(body).decode().rstrip("=")
+
+
+def fields_of(data: bytes, at: int, count: int) -> Tuple[List[bytes], int]:
+    """So many fields from there on, and where the next one begins. Raises IndexError past the end."""
+    found = []
+    for _ in range(count):
+        size, at = _read_number(data, at)
+        if size < 0 or at + size > len(data):
+            raise IndexError("the data ends within a field")
+        found.append(data[at : at + size])
+        at += size
+    return found, at
 
 
 def _tokens(data: bytes) -> List[Tuple[bytes, ...]]:
@@ -35,11 +52,7 @@ def _tokens(data: bytes) -> List[Tuple[bytes, ...]]:
     try:
         count, at = _read_number(data, 5)
         for _ in range(count):
-            fields = []
-            for _ in range(5):
-                size, at = _read_number(data, at)
-                fields.append(data[at : at + size])
-                at += size
+            fields, at = fields_of(data, at, 5)
             found.append(tuple(fields[1:]))
     except IndexError:
         return []

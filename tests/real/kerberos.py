@@ -99,16 +99,22 @@ def free_port() -> int:
 
 
 @contextmanager
-def secured(kdc: Kdc, folder: Path, hdfs: Mapping[str, str] = EMPTY) -> Iterator[Options]:
+def secured(
+    kdc: Kdc,
+    folder: Path,
+    hdfs: Mapping[str, str] = EMPTY,
+    yarn: Mapping[str, str] = EMPTY,
+    release: str = "",
+) -> Iterator[Options]:
     """A cluster of two nodes under Kerberos, homes for alice and carol, a keytab in alice's; the bridge's options.
 
-    `hdfs`: settings that hdfs-site.xml gets on top.
+    `hdfs`, `yarn`: settings that hdfs-site.xml and yarn-site.xml get on top.
     """
     with pytest.MonkeyPatch.context() as patch:
         secure(kdc, patch, hdfs)
         lab = private.PrivateHadoop(folder, default_folder() / "hadoop")
         try:
-            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),)))
+            lab.up(LabRequest(name="krb", nodes=2, gpus=(("v100", 4),), release=release, options=yarn))
             keytab = kdc.keytab("horae", "horae")
             who = {"auth": "kerberos", "principal": f"horae@{REALM}", "keytab": str(keytab)}
             found = parse_options({**lab.facts(), **who})

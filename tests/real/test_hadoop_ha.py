@@ -15,7 +15,7 @@ import pytest
 from horae.lab import default_folder
 from horae.port import TryLater
 from policy.model import BadInput
-from tests.real.hadoop import wait_for
+from tests.contract.waiting import patiently, wait_for
 from yarn_bridge.http import Access, HttpClient
 from yarn_bridge.lab import private, settings
 from yarn_bridge.lab.jars import jars
@@ -129,6 +129,21 @@ def test_the_active_one_is_found_and_found_again(pair: Pair) -> None:
 
     wait_for("the survivor answers", answers, 120.0)
     assert manager.http.url == pair.urls[standby]
+    manager.close()
+
+
+def test_without_zookeeper_none_is_active_and_afterwards_one_is(pair: Pair) -> None:
+    """The one that is active cannot prove it any more, and steps back; both answer, and name nobody."""
+    wait_for("one is active, one stands by", lambda: roles(pair) == ["ACTIVE", "STANDBY"], 180.0)
+    manager = ResourceManager(HttpClient(Access(tuple(pair.urls.values()), "horae"), "ResourceManager"))
+    assert manager.nodes() == []
+    pair.kill("zookeeper")
+    wait_for("both stand by", lambda: roles(pair) == ["STANDBY", "STANDBY"], 180.0)
+    with pytest.raises(TryLater, match=r"no ResourceManager answers: \S+ is in standby; \S+ is in standby.*ZooKeeper"):
+        manager.apps()
+    pair.start("zookeeper")
+    wait_for("one is active again", lambda: roles(pair) == ["ACTIVE", "STANDBY"], 180.0)
+    assert patiently(manager.apps) == []
     manager.close()
 
 

@@ -71,7 +71,9 @@ def test_doctor_finds_the_lab_fit_for_horae(cluster: PrivateHadoop) -> None:
     assert failed == []
     passed = {check.name for check in found if check.verdict is Verdict.OK}
     assert {"Services API", "GPUs", "node attributes", "queue", "ZooKeeper", "WebHDFS",
-            "HDFS /tmp", "framework", "restart of a NodeManager"} <= passed  # fmt: skip
+            "HDFS /tmp", "framework", "restart of a NodeManager", "HDFS attributes"} <= passed  # fmt: skip
+    (end,) = [check for check in found if check.name == "end of a file"]
+    assert (end.verdict, "400 ms for the end of a file (DataNode" in end.text) == (Verdict.WARN, True)
     (way,) = [check.text.partition(":")[0] for check in found if check.name == "runtime"]
     if cluster.release == "3.3.6":
         assert way == "slices, on named nodes"

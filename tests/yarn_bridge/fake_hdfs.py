@@ -20,6 +20,16 @@ def refused(status: int, exception: str, message: str) -> Reply:
     return Reply(status, {"RemoteException": {"exception": exception, "javaClassName": "x", "message": message}})
 
 
+def told(conf: dict[str, str], asked: Asked) -> Reply:
+    """A daemon's `/conf`: all of it, or one setting."""
+    name = asked.query.get("name")
+    if name is None:
+        return Reply(body={"properties": [{"key": key, "value": value} for key, value in conf.items()]})
+    if name not in conf:
+        return Reply(404)
+    return Reply(body={"property": {"key": name, "value": conf[name], "isFinal": False, "resource": "x-default.xml"}})
+
+
 class World:
     """A NameNode and its DataNode, which is called `datanode` and not known to any resolver."""
 
@@ -30,6 +40,8 @@ class World:
         self.modes: dict[str, str] = {}
         self.owner = "alice"
         self.conf: dict[str, str] = {}
+        self.datanode_conf: dict[str, str] | Reply = {}
+        self.attributes: dict[str, dict[str, str]] = {}
         self.clock = 1_000_000
         self.namenode: Fake = stack.enter_context(serving(self.answer))
         self.datanode: Fake = stack.enter_context(serving(self.store))
@@ -42,7 +54,7 @@ class World:
 
     def answer(self, asked: Asked) -> Reply:
         if "op" not in asked.query:
-            return Reply(body={"properties": [{"key": key, "value": value} for key, value in self.conf.items()]})
+            return told(self.conf, asked)
         path, operation = asked.path.removeprefix(PREFIX), asked.query["op"]
         reply = self.fault(operation)
         if reply is not None:
@@ -51,11 +63,14 @@ class World:
             if operation != "CREATE" and path not in self.files:
                 return refused(404, "FileNotFoundException", f"File does not exist: {path}")
             query = urlencode({**asked.query, "delegation": "of-the-namenode"})
-            return Reply(307, None, {"Location": f"http://{self.datanode_name}{asked.path}?{query}"})
+            to = f"http://{self.datanode_name}{asked.path}?{query}"
+            return Reply(body={"Location": to}) if "noredirect" in asked.query else Reply(307, None, {"Location": to})
         known = getattr(self, operation.lower())(path, asked.query)
         return known if isinstance(known, Reply) else Reply(body=known)
 
     def store(self, asked: Asked) -> Reply:
+        if "op" not in asked.query:
+            return self.datanode_conf if isinstance(self.datanode_conf, Reply) else told(self.datanode_conf, asked)
         path, operation = asked.path.removeprefix(PREFIX), asked.query["op"]
         reply = self.fault(f"DATANODE {operation}")
         if reply is not None:
@@ -110,6 +125,10 @@ class World:
 
     def rename(self, path: str, query: dict[str, str]) -> Any:
         target = query["destination"]
+        if path in self.attributes:  # a document: a folder without entries
+            self.folders = (self.folders - {path}) | {target}
+            self.attributes[target] = self.attributes.pop(path)
+            return None
         if query.get("renameoptions") == "OVERWRITE":
             self.files[target], self.times[target] = self.files.pop(path), self.times.get(path, 0)
             return None
@@ -118,9 +137,20 @@ class World:
         self.files[target], self.times[target] = self.files.pop(path), self.times.get(path, 0)
         return {"boolean": True}
 
+    def setxattr(self, path: str, query: dict[str, str]) -> Any:
+        if not self.there(path):
+            return refused(404, "FileNotFoundException", f"File does not exist: {path}")
+        self.attributes.setdefault(path, {})[query["xattr.name"]] = query["xattr.value"]
+        return None
+
+    def getxattrs(self, path: str, query: dict[str, str]) -> Any:
+        held = self.attributes.get(path, {})
+        return {"XAttrs": [{"name": name, "value": value} for name, value in held.items()]}
+
     def delete(self, path: str, query: object) -> Any:
         found = [each for each in (*self.files, *self.folders) if each == path or each.startswith(path + "/")]
         for each in found:
             self.files.pop(each, None)
             self.folders.discard(each)
+            self.attributes.pop(each, None)
         return {"boolean": bool(found)}

@@ -22,10 +22,11 @@ from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Status
+from yarn_bridge.http import Unanswered
 from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.quirks import quirks_of
-from yarn_bridge.records import App, Component, Instance, NodeReport, Service
+from yarn_bridge.records import App, ClusterInfo, Component, Instance, NodeReport, Service
 from yarn_bridge.refusals import Gone
 from yarn_bridge.runtimes import Probes
 from yarn_bridge.steps import RENEWED
@@ -123,6 +124,8 @@ class MemoryYarn:
         self.hdfs = hdfs
         self.hosts = ["n1", "n2"]
         self.away = False  #: no application master answers
+        self.hung = ""  #: the application that the ResourceManager cannot end now
+        self.ha_state, self.app_state = "ACTIVE", "RUNNING"
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
 
@@ -130,6 +133,10 @@ class MemoryYarn:
 
     def quirks(self) -> Any:
         return quirks_of("3.4.2")
+
+    def info(self) -> ClusterInfo:
+        self.calls["info"] += 1
+        return ClusterInfo("3.4.2", 1, "STARTED", self.ha_state, "ZKRMStateStore")
 
     def nodes(self) -> list[NodeReport]:
         self.calls["nodes"] += 1
@@ -143,12 +150,18 @@ class MemoryYarn:
     def apps(self, **_: Any) -> list[App]:
         self.calls["apps"] += 1
         return [
-            App(each.app, "horae", name, "root.horae", "RUNNING", "", "yarn-service", (), 0, "", self.made_s[name], 0.0,
-                0.0, len(instances(each)), 1, "", "", "")
+            App(each.app, "horae", name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
+                self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
             for name, each in self.services.items()
         ]  # fmt: skip
 
+    def app(self, app: str) -> App:
+        raise Gone(f"reading {app}: app with id: {app} not found (HTTP 404)")
+
     def kill(self, app: str, why: str = "", owner: str = "") -> bool:
+        self.calls["kill"] += 1
+        if app == self.hung:
+            raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
         self.services = {name: each for name, each in self.services.items() if each.app != app or not self.away}
         return True
 
@@ -608,6 +621,85 @@ def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
     seen = site.port.observe()
     assert ([node.name for node in seen.nodes], seen.jobs[0].native) == (["n2"], "clearing")
     assert site.look().state is JobState.LOST
+
+
+def test_a_manager_that_is_not_active_yet_loses_no_job(site: Site) -> None:
+    """It waits for its state store, answers, and knows neither nodes nor applications: however long that takes."""
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    services, site.yarn.services = site.yarn.services, {}
+    site.yarn.hosts, site.yarn.ha_state = [], "INITIALIZING"
+    for _ in range(10):
+        site.now_s += 100.0
+        with pytest.raises(TryLater, match=r"not active \(INITIALIZING\): .* state store \(ZKRMStateStore\)"):
+            site.port.observe()
+    site.port = site.connect()  # one that has seen no node yet
+    with pytest.raises(TryLater, match="not active"):
+        site.port.observe()
+    # Active again, its nodes are awaited as after any start.
+    site.yarn.services, site.yarn.hosts, site.yarn.ha_state = services, ["n1", "n2"], "ACTIVE"
+    assert site.look().state is JobState.RUNNING
+    site.calls.clear()
+    site.port.observe()
+    assert site.calls["info"] == 0
+
+
+def test_a_manager_whose_state_is_gone_costs_a_restart_and_says_so(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    site.register()
+    assert site.look().state is JobState.RUNNING
+    site.yarn.services.clear()
+    lost = site.look()
+    assert (lost.state, dict(lost.allocation)) == (JobState.LOST, {})
+    assert lost.native.endswith("was ended: the ResourceManager does not know application_1 any more")
+    site.port.start("job", {"n1": 1}, 2)
+    assert site.look().state is JobState.STARTING
+
+
+def test_an_application_that_cannot_be_written_down_is_told(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.yarn.app_state = "NEW_SAVING"
+    site.now_s += 5.0
+    assert site.port.observe().notes == ()
+    site.now_s += 20.0
+    (note,) = site.port.observe().notes
+    assert note.startswith("application_1 (h-job-")
+    assert "waits since 25 s for the ResourceManager to write it into its state store (NEW_SAVING)" in note
+
+
+def test_a_round_waits_for_one_answer_at_most_and_nobody_for_another(site: Site) -> None:
+    """Two ends that hang: one is asked for a round, by turns, and the job beside them moves."""
+    for job in ("one", "two", "job"):
+        site.port.submit(job, SPEC)
+        site.port.start(job, {"n1": 1}, 1)
+    site.port.observe()
+    site.yarn.hung = "application_1"
+    site.calls.clear()
+    for job in ("one", "two"):
+        site.port.cancel(job)  # does not fail: the next rounds see to it
+    assert site.calls["kill"] == 2
+    asked = []
+    for _ in range(4):
+        site.now_s += 3.0
+        site.calls.clear()
+        seen = site.port.observe()
+        assert site.calls["kill"] == 1
+        asked += [note.partition(":")[0] for note in seen.notes]
+    assert asked in (["one", "two"] * 2, ["two", "one"] * 2)
+    for name, service in site.yarn.services.items():
+        if "-job-" in name:
+            for each in instances(service):
+                site.tell(f"members/{each.container}", {"host": "h", "port": 21000})
+    assert site.look().state is JobState.RUNNING
+    site.yarn.hung = ""
+    assert site.look("one").state is JobState.CANCELLED
+    assert site.look("two").state is JobState.CANCELLED
 
 
 def test_without_the_claim_nothing_is_done(site: Site) -> None:

@@ -28,6 +28,30 @@ HEALTHY = {
 }
 
 
+XATTR_SIZE = "dfs.namenode.fs-limits.max-xattr-size"
+XATTR_COUNT = "dfs.namenode.fs-limits.max-xattrs-per-inode"
+FILE_END = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
+
+
+def recorded_answer(name: str) -> Reply:
+    """Of a private Hadoop 3.4.2 (`record_lab.py`)."""
+    pair = recorded("3.4.2-lab")[name]
+    return Reply(pair["status"], pair["response"])
+
+
+def answering(operation: str, name: str) -> Callable[[Site], object]:
+    """The NameNode answers this operation as it was recorded."""
+
+    def ail(site: Site) -> None:
+        site.world.fault = lambda asked: recorded_answer(name) if asked == operation else None
+
+    return ail
+
+
+def datanode_tells(name: str) -> Callable[[Site], object]:
+    return lambda site: setattr(site.world, "datanode_conf", recorded_answer(name))
+
+
 class Site:
     """A ResourceManager and an HDFS whose answers a test changes."""
 
@@ -48,6 +72,8 @@ class Site:
         self.world.folders |= {"/user/horae", "/tmp", "/yarn-services"}
         self.world.modes["/tmp"] = "1777"
         self.world.files["/yarn-services/service-dep.tar.gz"] = b"jars"
+        self.world.conf[XATTR_SIZE] = "16384"
+        self.world.datanode_conf = {FILE_END: "50"}
         self.fake = stack.enter_context(serving(self.answer))
 
     def answer(self, asked: Asked) -> Reply:
@@ -105,9 +131,9 @@ def test_a_healthy_cluster_has_only_what_no_setting_mends(site: Site) -> None:
 
 
 def test_nothing_is_left_behind(site: Site) -> None:
-    before = dict(site.world.files)
+    before, folders = dict(site.world.files), set(site.world.folders)
     site.examine()
-    assert site.world.files == before
+    assert (site.world.files, site.world.folders, site.world.attributes) == (before, folders, {})
     assert {asked.method for asked in site.fake.asked} == {"GET", "POST", "DELETE"}
     changing = [asked.path for asked in site.fake.asked if asked.method != "GET"]
     assert all("no-such-service" in path or "NO-SUCH-SIGNAL" in path for path in changing)
@@ -164,6 +190,8 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
      "after 600 s", "expiry-interval"),
     ("ZooKeeper", lambda s: s.conf.update({"hadoop.registry.zk.quorum": "127.0.0.1:1"}), Verdict.FAIL,
      "127.0.0.1:1", "start it"),
+    ("ZooKeeper of the state store", lambda s: s.conf.update({"hadoop.zk.address": "127.0.0.1:1"}), Verdict.FAIL,
+     "127.0.0.1:1", "no application can start or end without it"),
     ("application master", lambda s: s.conf.update({"yarn.service.am-resource.memory": "128"}), Verdict.WARN,
      "128 MB", "512"),
     ("settings", lambda s: s.faults.update({"/conf": Reply(403, "admins only")}), Verdict.WARN, "admins only", "/conf"),
@@ -175,6 +203,17 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
      "others cannot read", "-chmod 644"),
     ("framework", lambda s: s.conf.pop("yarn.service.framework.path"), Verdict.WARN, "uploads it again",
      "enableFastLaunch"),
+    ("HDFS attributes", answering("SETXATTR", "setxattr-off"), Verdict.FAIL, "disabled by setting dfs.namenode.xattrs.",
+     "<name>dfs.namenode.xattrs.enabled</name><value>true</value>"),
+    ("HDFS attributes", answering("GETXATTRS", "getxattrs"), Verdict.FAIL, "not what was set", "proxy"),
+    ("HDFS attributes", answering("SETXATTR", "setxattr-big"), Verdict.FAIL, "The XAttr is too big",
+     f"hdfs-site.xml of the NameNodes: <property><name>{XATTR_SIZE}</name><value>16384</value>"),
+    ("HDFS attributes", lambda s: s.world.conf.update({XATTR_SIZE: "2048"}), Verdict.WARN, "max-xattr-size 2048",
+     f"<name>{XATTR_SIZE}</name><value>16384</value>"),
+    ("HDFS attributes", lambda s: s.world.conf.update({XATTR_COUNT: "8"}), Verdict.WARN, "max-xattrs-per-inode 8",
+     f"<name>{XATTR_COUNT}</name><value>32</value>"),
+    ("end of a file", datanode_tells("dn-conf-one"), Verdict.WARN, "takes 400 ms for the end of a file (DataNode data",
+     f"hdfs-site.xml of the DataNodes: <property><name>{FILE_END}</name><value>50</value>"),
     ("racks", lambda s: [node.update(rack="/default-rack") for node in s.nodes["nodes"]["node"]], Verdict.WARN,
      "/default-rack", "net.topology.script.file.name"),
 ]  # fmt: skip
@@ -245,6 +284,34 @@ def test_each_ailment_is_named_with_its_remedy(
     assert len(found) == 1
     assert text in found[0].text
     assert remedy in found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("ail", "told"),
+    [
+        (datanode_tells("conf-nobody"), "is not readable: reading "),
+        (lambda s: s.world.datanode.close(), "is not readable: no DataNode answers"),
+    ],
+)
+def test_a_wait_that_cannot_be_read_is_no_fault(site: Site, ail: Callable[[Site], object], told: str) -> None:
+    """Nor is one that the DataNode does not have; the NameNode's host may know."""
+
+    def end() -> Check:
+        return next(check for check in site.examine() if check.name == "end of a file")
+
+    site.world.datanode_conf = {}
+    assert (end().verdict, "takes 400 ms" in end().text) == (Verdict.WARN, True)
+    ail(site)
+    site.world.conf[FILE_END] = "60"
+    assert (end().verdict, "takes 60 ms for the end of a file (as the NameNode's" in end().text) == (Verdict.OK, True)
+    answer = site.world.namenode.answers
+    site.world.namenode.answers = lambda asked: Reply(403, "admins only") if "op" not in asked.query else answer(asked)
+    found = end()
+    assert found.verdict is Verdict.OK
+    assert f"{FILE_END} {told}" in found.text
+    attributes = next(check for check in site.examine() if check.name == "HDFS attributes")
+    assert attributes.verdict is Verdict.OK
+    assert "the limits are not readable" in attributes.text
 
 
 def test_the_quota_of_the_home(site: Site) -> None:

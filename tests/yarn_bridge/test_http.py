@@ -131,8 +131,11 @@ def test_the_next_server_is_tried_when_one_is_away_or_knows_no_active_one(stack:
 def test_when_nobody_is_active_the_caller_waits_and_is_told_of_each(stack: ExitStack) -> None:
     lost = serve(stack, lambda asked: Reply(200, "Can not find any active RM. Will retry in next 3 seconds"))
     http = HttpClient(Access((unused_port_url(), lost.url)), "ResourceManager")
-    with pytest.raises(TryLater, match=r"no ResourceManager answers: .*connection refused; .* is in standby"):
+    with pytest.raises(TryLater, match=r"no ResourceManager answers: .*connection refused; .* is in standby$"):
         http.ask("GET", "/x")
+    both = HttpClient(Access((lost.url, serve(stack, lost.answers).url)), "ResourceManager")
+    with pytest.raises(TryLater, match=r"is in standby; .* is in standby\. None is elected: does ZooKeeper run\?$"):
+        both.ask("GET", "/x")
 
 
 def test_a_name_that_does_not_resolve_is_said() -> None:
@@ -261,6 +264,10 @@ MEANINGS = [
     ("3.4.2", "svc-flex-too-early", TryLater, "rec is at ACCEPTED state"),
     ("3.4.2", "flex-am-down", TryLater, "fl is at ACCEPTED state"),
     ("3.4.2", "svc-start-too-early", TryLater, "already exists"),
+    ("3.4.2-lab", "setxattr-off", FixConfiguration, "dfs.namenode.xattrs.enabled to true"),
+    ("3.4.2-lab", "setxattr-big", FixConfiguration, "raise dfs.namenode.fs-limits.max-xattr-size"),
+    ("3.4.2-lab", "getxattrs-none", Gone, "was not found"),
+    ("3.4.2-lab", "inactive-app", Gone, "app with id"),
     ("3.4.2", "svc-destroy-again", Gone, "doesn't exist"),
     ("3.4.2", "svc-flex-negative", Never, "Invalid number of containers"),
     ("3.4.2", "sched-conf-put-xml-bad", Never, "Illegal capacity"),
@@ -281,6 +288,12 @@ MEANINGS = [
     ("3.4.2-kerberos", "krb-rm-token-cancelled-use", FixConfiguration, "get a new one"),
     ("3.4.2-kerberos", "http-hdfs-no-username-is-drwho", FixConfiguration, "Permission denied: user=dr.who"),
 ]
+
+
+def test_a_service_that_is_still_ending_is_asked_for_again() -> None:
+    """As seen after ZooKeeper had come back; a cancelled job must not fail by it."""
+    body = b'{"diagnostics":"Failed to destroy service h-x, because it is still running."}'
+    assert type(refusal(400, body).error("destroying h-x")) is TryLater
 
 
 @pytest.mark.parametrize(("lane", "name", "kind", "text"), MEANINGS, ids=[f"{m[0]}-{m[1]}" for m in MEANINGS])

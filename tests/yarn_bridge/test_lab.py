@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import subprocess
 import tarfile
@@ -70,6 +71,18 @@ def test_what_differs_from_node_to_node_comes_from_its_environment(tmp_path: Pat
     assert attributes == "host,STRING,${env.HOSTNAME}:gpukind,STRING,${env.GPU_KIND:-none}"
     assert site["yarn.resourcemanager.webapp.address"] == "rm:8088"
     assert site["yarn.extra"] == "of the caller"
+
+
+def test_settings_of_a_private_lab_may_change_between_two_starts_of_a_daemon(tmp_path: Path) -> None:
+    facts = {"net": "127.9.9", "nodes": [["n1", "v100", 2]], "yarn": {"yarn.first": "1", "yarn.second": "1"}}
+    (tmp_path / "lab.json").write_text(json.dumps(facts))
+    lab = PrivateHadoop(tmp_path, tmp_path)
+    for _ in range(2):
+        lab.settle({"yarn.second": "2"})
+    for daemon in ("master", "n1"):
+        text = (tmp_path / "etc" / daemon / "yarn-site.xml").read_text()
+        assert text.count("<name>yarn.first</name><value>1</value>") == 1
+        assert text.count("<name>yarn.second</name><value>2</value>") == text.count("yarn.second") == 1
 
 
 @pytest.mark.parametrize(("kind", "count"), [("v100", 4), ("k80", 1)])

@@ -48,11 +48,9 @@ def test_what_is_wrong_is_named(field: str, value: Any) -> None:
     assert raised.value.where == "cluster.yarn"
 
 
-def test_slices_are_not_to_be_had_under_kerberos() -> None:
-    assert parse_options({**GOOD, "runtime": "slices"}).runtime == "slices"
-    with pytest.raises(BadInput, match="Kerberos") as raised:
-        parse_options({**GOOD, "runtime": "slices", "auth": "kerberos"})
-    assert raised.value.field == "runtime"
+@pytest.mark.parametrize("auth", ["simple", "kerberos"])
+def test_slices_are_to_be_had_with_and_without_kerberos(auth: str) -> None:
+    assert parse_options({**GOOD, "runtime": "slices", "auth": auth}).runtime == "slices"
 
 
 def test_what_is_missing_is_named_with_an_example() -> None:

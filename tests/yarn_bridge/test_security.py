@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from horae.doctor import Verdict
+from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
 from yarn_bridge.options import Options
 from yarn_bridge.settings import Settings
@@ -63,6 +65,19 @@ def test_the_life_of_tokens_is_told(options: Options, names: Settings, verdict: 
 
 def test_without_kerberos_there_are_no_tokens_to_tell_of() -> None:
     assert list(security.tokens(Options(), Settings({}), Settings({}))) == []
+
+
+def test_who_renews_the_tokens_of_slices_is_told() -> None:
+    conf = Settings({"yarn.resourcemanager.principal": "rm/_HOST@LAB", "fs.defaultFS": "hdfs://prod"})
+    names = Settings({"dfs.ha.namenodes.prod": "a,b"})
+    options = replace(KERBEROS, resource_manager=("http://rm1:8088",), webhdfs=("http://nn1:9870",))
+    (found,) = security.slice_tokens(options, conf, names)
+    assert (found.verdict, found.text) == (Verdict.OK, "the owner's, for ha-hdfs:prod; rm/rm1@LAB renews them")
+    (found,) = security.slice_tokens(options, conf, Settings({}))
+    assert "the NameNode's own address" in found.text
+    with pytest.raises(FixConfiguration, match=r"yarn.resourcemanager.principal"):
+        list(security.slice_tokens(options, Settings({}), names))
+    assert list(security.slice_tokens(replace(options, auth="simple"), Settings({}), names)) == []
 
 
 @pytest.mark.parametrize(("auth", "wanted"), [("kerberos", security.PLAIN_FILTER), ("simple", security.PROXY_FILTER)])

@@ -105,6 +105,13 @@ def test_the_script_hands_words_over_as_they_are(tmp_path: Path) -> None:
     assert f"PYTHONPATH={tmp_path}/{shapes.SDK}:/other" in words
 
 
+def test_workers_know_all_namenodes() -> None:
+    options = replace(OPTIONS, webhdfs=("https://nn1:9871/", "https://nn2:9871"))
+    script = shapes.launch_script("train", SPEC, options, "/jobs/train")
+    assert "--gate swebhdfs://nn1:9871,nn2:9871/jobs/train " in script
+    assert "export HORAE_WEBHDFS=https://nn1:9871,https://nn2:9871\n" in script
+
+
 def test_the_supervisor_is_one_file_that_python_runs_and_imports(tmp_path: Path) -> None:
     name, data = shapes.sdk()
     assert (name, data) == shapes.sdk()

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,13 @@ class PrivateHadoop:
         pid = self._pid(daemon)
         if pid is not None:
             processes.end(pid, number)
+
+    def settle(self, yarn: Mapping[str, str]) -> None:
+        """More settings in every yarn-site.xml; a daemon has them from its next start on."""
+        lab = self._lab()
+        lab["yarn"] |= yarn
+        (self.folder / "lab.json").write_text(json.dumps(lab, indent=1))
+        self._configure()
 
     def lose_node(self, name: str) -> None:
         """The NodeManager and everything that runs under it are gone at once; nobody is told."""

@@ -68,6 +68,9 @@ log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.target=System.err
 log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
+# They log each request with its address, which holds the delegation token.
+log4j.logger.http.requests=WARN
+log4j.logger.datanode.webhdfs=WARN
 """
 
 
@@ -178,6 +181,8 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.resourcemanager.store.class":
             "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore",
         "yarn.resourcemanager.fs.state-store.uri": f"file://{site.data}/rm-state",
+        # Where ZKRMStateStore would keep it.
+        "hadoop.zk.address": f"{site.zookeeper}:{ZK_PORT}",
         "yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
         "yarn.resourcemanager.am.max-attempts": "20",
         "yarn.scheduler.minimum-allocation-mb": "64",

@@ -1,9 +1,9 @@
 """`horae doctor` for YARN: what this cluster lets us do, each by a probe that changes nothing, and what mends it.
 
 The probes: reads; a signal with a word that does not exist; a destruction of a service that does not exist; requests
-without credentials and with a name alone; one small file written to HDFS and deleted (`storage.py`). The settings of
-the daemons are what they tell themselves; where a NodeManager cannot be reached from here, the ResourceManager's copy
-is taken and the finding says so.
+without credentials and with a name alone; one small file and one attribute of a folder, written to HDFS and deleted
+(`storage.py`). The settings of the daemons are what they tell themselves; where a NodeManager cannot be reached from
+here, the ResourceManager's copy is taken and the finding says so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import KERBEROS, HttpClient
-from yarn_bridge.memory import SERVICES
+from yarn_bridge.http import HttpClient
+from yarn_bridge.memory import SERVICES, SLICES
 from yarn_bridge.options import Options, parse_options
 from yarn_bridge.queues import CAPACITY, queues
 from yarn_bridge.records import NodeReport, many
@@ -70,11 +70,15 @@ def examine(options: Options) -> Iterator[Check]:
         yield from _guarded("queue", lambda: _queue(manager, conf, options))
         yield from _guarded("signals", lambda: _signal(manager))
         yield from _recovery(info.store, conf, nodes, options)
-        yield from _zookeeper(conf)
+        yield from _zookeeper(conf, info.store)
         names = settings_of(namenode, "the NameNode")
         yield from _guarded("WebHDFS", lambda: storage.checks(hdfs, conf, options, choice.runtime))
+        yield from _guarded("HDFS attributes", lambda: storage.attributes(hdfs, names, options))
+        yield from _guarded("end of a file", lambda: storage.file_end(namenode, names, options))
         yield from _guarded("acting for owners", lambda: security.proxy_user(options, conf, names))
         yield from security.tokens(options, conf, names)
+        if choice.runtime == SLICES:
+            yield from _guarded("tokens of slices", lambda: security.slice_tokens(options, conf, names))
     finally:
         manager.close()
         hdfs.close()
@@ -129,7 +133,7 @@ def _services(services: Services, conf: Settings, options: Options) -> Iterator[
     mend = remedy("yarn-site.xml of the ResourceManager", {"yarn.webapp.api-service.enable": "true"})
     version = services.api_version()
     if version is None:
-        if options.runtime == SERVICES or options.auth == KERBEROS:
+        if options.runtime == SERVICES:
             yield fail("Services API", "off: elastic jobs need it", mend)
         else:
             yield warn("Services API", "off: jobs run as slices, with an application master a node of each job", mend)
@@ -331,10 +335,17 @@ def _recovery(store: str, conf: Settings, nodes: Settings, options: Options) -> 
         ))  # fmt: skip
 
 
-def _zookeeper(conf: Settings) -> Iterator[Check]:
-    quorum = [each.strip() for each in conf.get("hadoop.registry.zk.quorum").split(",") if each.strip()]
-    if conf.why or not quorum:
-        return
+def _zookeeper(conf: Settings, store: str) -> Iterator[Check]:
+    """Of the registry of services; and of the ResourceManager's state, where it is another one."""
+    registry, state = conf.get("hadoop.registry.zk.quorum"), conf.get("hadoop.zk.address")
+    if registry:
+        yield from _quorum("ZooKeeper", registry, "services cannot be destroyed without it")
+    if store == "ZKRMStateStore" and state and state != registry:
+        yield from _quorum("ZooKeeper of the state store", state, "no application can start or end without it")
+
+
+def _quorum(name: str, said: str, why: str) -> Iterator[Check]:
+    quorum = [each.strip() for each in said.split(",") if each.strip()]
     away = []
     for server in quorum:
         host, _, port = server.partition(":")
@@ -342,12 +353,12 @@ def _zookeeper(conf: Settings) -> Iterator[Check]:
             socket.create_connection((host, int(port) if port.isdigit() else 2181), 3.0).close()
         except OSError as error:
             away.append(f"{server}: {error.strerror or error}")
+    if not quorum:
+        return
     if len(away) * 2 < len(quorum):
-        yield ok("ZooKeeper", f"{len(quorum) - len(away)} of {len(quorum)} answer")
+        yield ok(name, f"{len(quorum) - len(away)} of {len(quorum)} answer")
     else:
-        yield fail(
-            "ZooKeeper", "; ".join(away), "services cannot be destroyed without it: start it, or let this host in"
-        )
+        yield fail(name, "; ".join(away), f"{why}: start it, or let this host in")
 
 
 def _names(hosts: list[str]) -> str:

@@ -9,6 +9,7 @@ from yarn_bridge.http import KERBEROS, HttpClient
 from yarn_bridge.options import Options
 from yarn_bridge.settings import Settings
 from yarn_bridge.site.xml import remedy
+from yarn_bridge.slice_tokens import renewer_of, service_of
 from yarn_bridge.spnego import Spnego
 from yarn_bridge.steps import RENEW_AT
 from yarn_bridge.token_life import DEFAULT_S, SETTING, told
@@ -84,7 +85,7 @@ def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Ch
 
 
 def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]:
-    """Under Kerberos a service cannot grow once its HDFS token is over, keytab or not."""
+    """Under Kerberos no job outlives its HDFS token: its workers can write nothing then, keytab or not."""
     if options.auth != KERBEROS:
         return
     life_s = options.token_life_s or told(names)
@@ -99,6 +100,15 @@ def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]
         )
     else:
         yield ok("token lifetime", text)
+
+
+def slice_tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]:
+    """Under Kerberos each slice has a token of its own. Raises FixConfiguration where nobody would renew it."""
+    if options.auth != KERBEROS:
+        return
+    renewer = renewer_of(conf, options.resource_manager[0])
+    where = service_of(conf, names, len(options.webhdfs)) or "the NameNode's own address"
+    yield ok("tokens of slices", f"the owner's, for {where}; {renewer} renews them")
 
 
 def _span(seconds: float) -> str:

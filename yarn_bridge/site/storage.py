@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, ok, warn
+from horae.elastic.attributes import MOST, PIECE
 from horae.port import PortError
 from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.http import Answer, HttpClient
 from yarn_bridge.memory import SLICES
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings
+from yarn_bridge.settings import Settings, setting_of
+from yarn_bridge.site.xml import remedy
 
 _PROBE = b"written and deleted by horae doctor\n"
 #: quotas with less left than this are about to stop checkpoints
 _ROOM = 0.1
+_NAMENODES = "hdfs-site.xml of the NameNodes"
+_XATTRS, _XATTR_SIZE = "dfs.namenode.xattrs.enabled", "dfs.namenode.fs-limits.max-xattr-size"
+_FILE_END = "dfs.client.block.write.locateFollowingBlock.initial.delay.ms"
+#: Hadoop's own defaults
+_XATTR_ROOM = {_XATTR_SIZE: "16384"}
+_XATTR_LIMITS = {_XATTR_SIZE: 16384, "dfs.namenode.fs-limits.max-xattrs-per-inode": 32}
+_FILE_END_MS = 400
+_TOO_BIG = "XAttr is too big"
+#: a shorter wait is not worth a word
+_SHORT_MS = 100
 
 
 def checks(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> Iterator[Check]:
@@ -92,3 +108,80 @@ def _framework(hdfs: Hdfs, conf: Settings, options: Options, runtime: str) -> It
         yield fail("framework", f"{path} is {found.permission}: others cannot read it", f"hdfs dfs -chmod 644 {path}")
     else:
         yield ok("framework", f"{path}, {found.length >> 20} MB")
+
+
+def attributes(hdfs: Hdfs, names: Settings, options: Options) -> Iterator[Check]:
+    """Extended attributes, in which documents are kept: one of two pieces is written, read back, and taken away."""
+    parent = options.root if hdfs.status(options.root) else f"/user/{options.user}"
+    folder = posixpath.join(parent, f".horae-doctor-{secrets.token_hex(4)}")
+    mine, probe = hdfs.as_user(options.user), bytes(range(256)) * (2 * PIECE // 256)
+    try:
+        mine.make_folder(folder)
+        mine.keep_document(f"{folder}/probe", probe, folder)
+        same = mine.document(f"{folder}/probe") == probe
+    except PortError as error:
+        mend = {_XATTRS: "true"} if _XATTRS in error.text else _XATTR_ROOM if _TOO_BIG in error.text else {}
+        yield fail(
+            "HDFS attributes", error.text, remedy(_NAMENODES, mend) if mend else getattr(error, "remedy", "") or
+            "documents of jobs are kept so: see the NameNode's log",
+        )  # fmt: skip
+        return
+    finally:
+        with suppress(PortError):  # what cannot be taken away has just been told
+            mine.delete(folder)
+    if not same:
+        yield fail("HDFS attributes", "what was read is not what was set", "is there a proxy before the NameNode?")
+        return
+    text = "documents of jobs can be written and read"
+    if names.why:
+        yield ok("HDFS attributes", f"{text}; the limits are not readable: {names.why}")
+        return
+    little = {
+        key: str(usual) for key, usual in _XATTR_LIMITS.items()
+        if names.number(key, usual) < (PIECE + len("user.horae.99") if key == _XATTR_SIZE else MOST)
+    }  # fmt: skip
+    said = ", ".join(f"{key.rpartition('.')[2]} {names.number(key, usual)}" for key, usual in _XATTR_LIMITS.items())
+    yield ok("HDFS attributes", f"{text} ({said})") if not little else warn(
+        "HDFS attributes", f"{text}, and long ones will not fit ({said})", remedy(_NAMENODES, little)
+    )  # fmt: skip
+
+
+def file_end(namenode: HttpClient, names: Settings, options: Options) -> Iterator[Check]:
+    """How long a DataNode, as WebHDFS's client, waits at a file's end before it asks again whether its last block has
+    come. Advice only: checkpoints and resizes are quicker where that is short."""
+    where, found = _of_a_datanode(namenode, options)
+    if found.why and not names.why:
+        where, found = "as the NameNode's host has it", names
+    if found.why:
+        yield ok("end of a file", f"{_FILE_END} is not readable: {found.why}")
+        return
+    wait = found.number(_FILE_END, _FILE_END_MS)
+    text = f"HDFS takes {wait} ms for the end of a file ({where})"
+    yield ok("end of a file", text) if wait <= _SHORT_MS else warn(
+        "end of a file", f"{text}: advice, checkpoints and resizes are quicker with less",
+        remedy("hdfs-site.xml of the DataNodes", {_FILE_END: "50"}),
+    )  # fmt: skip
+
+
+def _of_a_datanode(namenode: HttpClient, options: Options) -> tuple[str, Settings]:
+    """The setting as one DataNode has it: the one to which a new file would go (none is made)."""
+    path = f"/user/{options.user}/.horae-doctor-{secrets.token_hex(4)}"
+    doing = "asking for a DataNode"
+    try:
+        to = str(_ask(namenode, "PUT", path, "CREATE", {"noredirect": "true"}).get(doing, "Location") or "")
+    except PortError as error:
+        return "", Settings({}, error.text)
+    parts = urlsplit(to)
+    known = dict(options.hdfs_names)
+    at = known.get(parts.netloc) or known.get(parts.hostname or "", parts.hostname or "")
+    address = at if ":" in at else f"{at}:{parts.port}"
+    access = replace(options.access((f"{parts.scheme}://{address}",)), connect_s=2.0, read_s=5.0)
+    http = HttpClient(access, "DataNode")
+    try:
+        return f"DataNode {parts.hostname}", setting_of(http, f"the DataNode {parts.hostname}", _FILE_END)
+    finally:
+        http.close()
+
+
+def _ask(namenode: HttpClient, method: str, path: str, operation: str, more: Mapping[str, str]) -> Answer:
+    return namenode.ask(method, f"/webhdfs/v1{path}", query={"op": operation, **more})
