@@ -26,8 +26,8 @@ def join(answer: Any) -> Optional[bytes]:
     found = {}
     listed = answer.get("XAttrs") if isinstance(answer, Mapping) else None
     for each in listed or ():
-        name = str(each["name"])
-        if name.startswith(_NAME):
+        prefix, _, number = str(each["name"]).rpartition(".")
+        if prefix + "." == _NAME and number.isdigit():
             # HDFS writes an empty value as no value
-            found[int(name[len(_NAME) :])] = base64.b64decode(str(each.get("value") or "0s")[2:])
+            found[int(number)] = base64.b64decode(str(each.get("value") or "0s")[2:])
     return b"".join(found[number] for number in sorted(found)) if found else None
