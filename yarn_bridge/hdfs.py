@@ -124,18 +124,19 @@ class Hdfs:
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         """Bytes from `offset`, at most `limit`; None when there is no such file."""
         try:
-            return b"".join(self._pieces(path, offset, limit))
+            return b"".join(self.pieces(path, offset, limit))
         except Gone:
             return None
 
     def sha256(self, path: str) -> str:
         """Of the whole file, read once. Raises Gone."""
         found = hashlib.sha256()
-        for piece in self._pieces(path, 0, None):
+        for piece in self.pieces(path, 0, None):
             found.update(piece)
         return found.hexdigest()
 
-    def _pieces(self, path: str, offset: int, limit: int | None) -> Iterator[bytes]:
+    def pieces(self, path: str, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
+        """As `read`, and nothing of the file is kept. Raises Gone."""
         with (
             _told(f"reading {path} in HDFS"),
             self._client.read(path, offset=offset, length=limit, chunk_size=_PIECE) as pieces,

@@ -18,7 +18,7 @@ import json as jsonlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from yarn_bridge.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
+_PIECE = 1 << 16
 _STANDS_BY = " is in standby"
 _NONE_ELECTED = ". None is elected: does ZooKeeper run?"
 
@@ -112,6 +113,7 @@ class _Request:
     headers: Mapping[str, str]
     body: bytes | None
     anonymous: bool
+    stream: bool = False  #: the body is read by the caller
 
 
 class Unanswered(TryLater):
@@ -183,6 +185,32 @@ class HttpClient:
         whole = len(faults) > 1 and all(fault.endswith(_STANDS_BY) for fault in faults)
         raise TryLater(f"no {self.name} answers: {'; '.join(faults)}{_NONE_ELECTED if whole else ''}", 5.0)
 
+    def pieces(self, path: str, *, owner: str = "", query: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """The body of a GET from the first server, in pieces as they come, however large. Redirects are not followed.
+
+        Raises the port's error that a refusal means, and TryLater where the server is away or breaks off.
+        """
+        doing = f"reading {path} of {self.name}"
+        request = _Request(
+            "GET", dict(query or {}) | identity(self.access, owner), {"Accept": "*/*"}, None, False, stream=True
+        )
+        try:
+            got = self._got(self.url + path, request)
+            if got.status_code == 401 and isinstance(self._session.auth, Spnego):
+                got.close()
+                self._session.auth.renew()
+                got = self._got(self.url + path, request)
+        except _Away as fault:
+            raise TryLater(f"{self.name} does not answer: {fault}", retry_after_s=5.0) from None
+        with got:
+            try:
+                if got.status_code != 200:
+                    answer_of(got).check(doing)
+                    raise TryLater(f"{doing}: it answers {got.status_code} and no text")
+                yield from got.iter_content(_PIECE)
+            except requests.exceptions.RequestException as error:
+                raise TryLater(f"{doing}: it breaks off: {why(error)}", retry_after_s=5.0) from None
+
     def close(self) -> None:
         self._session.close()
 
@@ -211,6 +239,9 @@ class HttpClient:
         return known.index(target) if target in known else None
 
     def _send(self, url: str, request: _Request) -> Answer:
+        return answer_of(self._got(url, request))
+
+    def _got(self, url: str, request: _Request) -> requests.Response:
         try:
             for attempt in stamina.retry_context(on=_Dropped, attempts=3, wait_initial=0.05, wait_max=0.5):
                 with attempt:
@@ -219,11 +250,11 @@ class HttpClient:
             raise TryLater(f"{self.name} at {_host(url)} closes connections: {error}") from None
         raise AssertionError("stamina ends in an answer or an error")
 
-    def _once(self, url: str, request: _Request) -> Answer:
+    def _once(self, url: str, request: _Request) -> requests.Response:
         self._pace.wait()
         self.calls += 1
         try:
-            got = self._session.request(
+            return self._session.request(
                 request.method,
                 url,
                 params=request.parameters,
@@ -232,6 +263,7 @@ class HttpClient:
                 timeout=(self.access.connect_s, self.access.read_s),
                 allow_redirects=False,
                 auth=nobody if request.anonymous else None,
+                stream=request.stream,
             )
         except requests.exceptions.SSLError as error:
             raise _tls(url, error) from None
@@ -251,7 +283,6 @@ class HttpClient:
         except requests.exceptions.RequestException as error:
             fault = no_token(error, _host(url)) or TryLater(f"{self.name} at {_host(url)}: {why(error)}")
             raise fault from None
-        return answer_of(got)
 
 
 def prepare(session: requests.Session, access: Access) -> requests.Session:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli import cluster_logs, exits, screen
 from horae.cli.options import Json
 from horae.cli.screen import Cell, Column
 from policy.model import BadInput
@@ -25,6 +25,7 @@ from profiler.rules import load as load_rules
 
 SETTINGS = {
     "epilog": "Example:  `horae profile slurm-*.out`;  `horae profile --follow train.log`;  "
+    "`horae profile yarn:application_1700000000000_0001 --config horae.yaml`;  "
     "`horae profile --explain 'step 10 loss 2.31'`",
 }
 
@@ -47,7 +48,12 @@ COLUMNS = (
 
 def profile(
     logs: Annotated[
-        list[str] | None, typer.Argument(help="Files, folders, patterns; - reads standard input.", metavar="LOG...")
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders, patterns; - reads standard input. yarn:APPLICATION or "
+            "yarn:APPLICATION/CONTAINER/FILE: logs of any YARN application, while it runs and afterwards.",
+            metavar="LOG...",
+        ),
     ] = None,
     points: Annotated[bool, typer.Option("--points", help="With --json: every point of the loss curve.")] = False,
     explain: Annotated[
@@ -66,11 +72,15 @@ def profile(
     gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs it ran on, where the log does not tell.")] = None,
     gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Their type: copied into the answer.")] = None,
     model_key: Annotated[str | None, typer.Option("--model-key", help="Key under which jobs share profiles.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", envvar="HORAE_CONFIG", help="Configuration that names the cluster, for yarn:..."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read training logs of any form: progress, iteration time, loss, failures, and what is left to do.
 
-    Exit code 1: some logs told nothing.
+    Exit code 1: some logs told nothing, or could not be read.
     """
     book = _book(rules or [])
     if formats:
@@ -81,27 +91,21 @@ def profile(
         return
     if not logs:
         raise exits.Failure(exits.USAGE, "no logs given", "name files, folders or patterns; or --formats, --explain")
-    names = files.find(logs)
     told = {"gpus": gpus, "gpu_type": gpu_type, "model_key": model_key}
     if follow:
-        _follow(names, book, every, target, told, as_json, points)
+        _follow(cluster_logs.follow(logs), book, every, target, told, as_json, points)
         return
+    found = cluster_logs.find(logs, config, book)
     answers, reports = [], []
-    for name in names:
-        try:
-            with _progress(name) as advance:
-                reader, notes = files.read(name, book, advance)
-        except OSError as error:
-            if len(names) == 1:
-                raise
-            reader, notes = LogReader(book), [f"it cannot be read: {error.strerror or error}"]
+    for each in found:
+        name, reader, notes = _read(each, book, alone=len(found) == 1)
         runs = summaries(reader, target)
         answers.append((name, runs))
         reports.append(_told(report(name, reader, runs, notes, points=points), told))
         if plot is not None:
             from profiler.plot import draw
 
-            path = plot if len(names) == 1 else plot.with_stem(f"{plot.stem}-{len(answers)}")
+            path = plot if len(found) == 1 else plot.with_stem(f"{plot.stem}-{len(answers)}")
             draw(reader.runs(), path, title=name)
             screen.note(f"{name}: drawn into {path}")
     if as_json:
@@ -111,8 +115,23 @@ def profile(
         for body in reports:
             for warning in (*body.get("warnings", ()), *(w for run in body["runs"] for w in run["warnings"])):
                 screen.note(f"{body['file']}: {warning}")
-    if not all(runs for _, runs in answers):
+    if not all(runs for _, runs in answers) or any(
+        isinstance(each, cluster_logs.Read) and each.notes for each in found
+    ):
         raise typer.Exit(exits.NO)
+
+
+def _read(log: str | cluster_logs.Read, book: RuleBook, *, alone: bool) -> tuple[str, LogReader, list[str]]:
+    """Name, reader, notes. A file that cannot be read is a note, unless it is the only one."""
+    if isinstance(log, cluster_logs.Read):
+        return log.name, log.reader, log.notes
+    try:
+        with _progress(log) as advance:
+            return log, *files.read(log, book, advance)
+    except OSError as error:
+        if alone:
+            raise
+        return log, LogReader(book), [f"it cannot be read: {error.strerror or error}"]
 
 
 def _book(paths: Sequence[Path]) -> RuleBook:
