@@ -218,5 +218,9 @@ class ByHand:
     def signal(self, container: str) -> None:
         self.ask("POST", f"/ws/v1/cluster/containers/{container}/signal/GRACEFUL_SHUTDOWN")
 
+    def used(self) -> int:
+        """Containers that run, of whoever."""
+        return int(self.ask("GET", "/ws/v1/cluster/metrics").json()["clusterMetrics"]["containersAllocated"])
+
     def destroy(self, name: str) -> None:
         self.ask("DELETE", f"/app/v1/services/{name}")

@@ -104,8 +104,8 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    os.environ["HADOOP_USER_NAME"] = USER
     with hadoop("bench-hdfs", options.lab) as lab, tempfile.TemporaryDirectory() as made:
+        os.environ["HADOOP_USER_NAME"] = USER  # not before: HDFS belongs to who starts it
         tempfile.tempdir = made  # where the store prepares what it writes: on one file system with the source
         source, target = Path(made, "model"), Path(made, "read")
         source.write_bytes(os.urandom(options.mib << 20))

@@ -68,12 +68,8 @@ class Bench:
         until("all ranks train", trained)
         took_s = time.monotonic() - began
         end(name)
-        until("its GPUs are free", lambda: (look(), self.used() == 0)[1])
+        until("its GPUs are free", lambda: (look(), self.hand.used() == 0)[1])
         return took_s
-
-    def used(self) -> int:
-        nodes = self.hand.ask("GET", "/ws/v1/cluster/metrics").json()["clusterMetrics"]
-        return int(nodes["containersAllocated"])
 
     def plain(self) -> float:
         def begin(name: str, marks: Path) -> None:

@@ -32,9 +32,11 @@ from .jobfolder import JobFolder
 from .protocol import State
 from .shape import Place, free_ports, rank_environment
 
-_POLL_S, _FIRST_POLL_S = 0.5, 0.2
+_POLL_S, _LEAST_POLL_S = 0.5, 0.1
+#: A stop is heard of within this share of the time that the gang has trained.
+_SHARE = 0.01
 #: A worker that has just come, or come back, is waited for: it looks more often for a while.
-_SOON_S, _SOON_FOR_S = 0.15, 20.0
+_SOON_S, _SOON_FOR_S = 0.1, 20.0
 
 
 class Opening:
@@ -207,18 +209,24 @@ class Watch(threading.Thread):
         self._gate = gate
         self._epoch = opening.epoch
         # One of the gang looks more often: what it hears the gang hears, by the trainers' own agreement.
-        self._every_s = _POLL_S if opening.position else _FIRST_POLL_S
+        self._leads = opening.position == 0
+        self._began = time.monotonic()
         self._folder = folder
         self._over = threading.Event()
 
     def run(self) -> None:
-        while not self._over.wait(self._every_s):
+        while not self._over.wait(self._pause_s()):
             value = self._gate.read()
             state, epoch = value.get("state"), value.get("epoch")
             if state in ("stop", "closed") or (isinstance(epoch, int) and epoch > self._epoch):
                 self._pass_grace(value.get("grace_s"))
                 os.kill(os.getpid(), signal.SIGUSR1)
                 return
+
+    def _pause_s(self) -> float:
+        if not self._leads:
+            return _POLL_S
+        return min(_POLL_S, max(_LEAST_POLL_S, _SHARE * (time.monotonic() - self._began)))
 
     def _pass_grace(self, grace_s: Any) -> None:
         """The time to leave goes by the stop file, which the supervisor reads when the signal wakes it."""

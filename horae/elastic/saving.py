@@ -43,11 +43,12 @@ class Saver:
 
     def resume(self) -> "Tuple[str, Dict[str, Any]]":
         """Load the newest complete checkpoint, the same on every rank: its name and account; ('', {}) for none."""
-        name, folder = self._choose() if self._group.rank == 0 else ("", "")
+        name, account, folder = self._choose() if self._group.rank == 0 else ("", {}, "")
         name = self._group.broadcast(name.encode()).decode()
         if not name:
             return "", {}
-        account = checkpoints.manifest(self._store, name)
+        if not account:  # rank 0 has read it
+            account = checkpoints.manifest(self._store, name)
         try:
             if not folder:  # rank 0 has verified its own; a shared folder is the same bytes
                 folder = self._store.fetch(name)
@@ -60,16 +61,16 @@ class Saver:
         self.saved_step = int(account["step"])
         return name, account
 
-    def _choose(self) -> "Tuple[str, str]":
-        """Rank 0: sweep what a broken writer left; name and folder of the newest complete checkpoint."""
+    def _choose(self) -> "Tuple[str, Dict[str, Any], str]":
+        """Rank 0: sweep what a broken writer left; name, account and folder of the newest complete checkpoint."""
         swept = self._store.sweep()
         if swept:
             say("removed %d half-written checkpoint%s" % (len(swept), "s" if len(swept) > 1 else ""))
-        for mark, _account, folder in checkpoints.complete(self._store, say):
-            return mark.name, folder
+        for mark, account, folder in checkpoints.complete(self._store, say):
+            return mark.name, account, folder
         if checkpoints.marks(self._store):
             say("no complete checkpoint is left: starting from the beginning")
-        return "", ""
+        return "", {}, ""
 
     # --- writing ------------------------------------------------------------------------------------------
 
