@@ -240,11 +240,15 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
         why = "the cluster ended it"
     if not why and memo.stop and memo.stop.restarts == row.restarts and now_s - (row.end_s or now_s) < _SETTLES_S:
         return JobState.STOPPING, memo, ()
-    if not why or memo.rescued >= _RESCUES:
+    if not why:
         return JobState.FAILED, memo, ()
     state = JobState.STARTING if unrun and row.exit_code != CHECKPOINTED else JobState.STOPPING
-    if now_s - max(memo.rescued_s, (row.end_s or now_s) + own_accord_s - 1.0) < 1.0:
+    # Each rescue is given twice as long as the one before, the last one too: a slurmctld that has just started, or
+    # whose nodes come back, may need a while for it.
+    if now_s < (row.end_s or now_s) + own_accord_s or now_s < memo.rescued_s + 2.0**memo.rescued:
         return state, memo, ()
+    if memo.rescued >= _RESCUES:
+        return JobState.FAILED, memo, ()
     memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
     return state, memo, (Step(why, (requeue_hold(row.id),)),)
 

@@ -36,7 +36,7 @@ _POLL_S, _LEAST_POLL_S = 0.5, 0.1
 #: A stop is heard of within this share of the time that the gang has trained.
 _SHARE = 0.01
 #: A worker that has just come, or come back, is waited for: it looks more often for a while.
-_SOON_S, _SOON_FOR_S = 0.1, 20.0
+_SOON_S, _SOON_FOR_S = 0.1, 10.0
 
 
 class Opening:

@@ -53,13 +53,15 @@ class Mirror:
         self._last.join()
 
     def _finish(self) -> None:
-        if self._thread.ident is not None:  # the gang was spawned
-            self._thread.join()
-        self._finishing = True
-        until = time.monotonic() + _PATIENCE_S
-        while not self.push() and time.monotonic() < until:
-            time.sleep(_EVERY_S)
-        self._sent_all.set()
+        try:
+            if self._thread.ident is not None:  # the gang was spawned
+                self._thread.join()
+            self._finishing = True
+            until = time.monotonic() + _PATIENCE_S
+            while not self.push() and time.monotonic() < until:
+                time.sleep(_EVERY_S)
+        finally:  # the job's end is told whatever becomes of its output
+            self._sent_all.set()
 
     def push(self) -> bool:
         """Copy what there is; False when the document could not be written."""

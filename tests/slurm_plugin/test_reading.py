@@ -91,12 +91,15 @@ def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
 
 def test_an_ended_job_is_not_brought_back_for_ever() -> None:
     memo, row = Memo("7.abc", (GRANT,)), replace(ROW, **{**ENDED, "exit_status": 1 << 8})
-    steps, now = 0, NOW
-    for _ in range(50):
+    steps, failed_s, now = [], [], NOW
+    for _ in range(80):
         verdict = judge(replace(row, end_s=now - 2, start_s=now - 2), memo, FACTS, OPTIONS, now)
-        memo, steps, now = verdict.memo, steps + len(verdict.steps), now + 0.5
-    assert steps == 4
-    assert shown(verdict)[0] is JobState.FAILED
+        memo = verdict.memo
+        steps += [now - NOW] * len(verdict.steps)
+        failed_s += [now - NOW] * (shown(verdict)[0] is JobState.FAILED)
+        now += 0.5
+    assert steps == [0.0, 2.0, 6.0, 14.0], "each time it is given twice as long"
+    assert failed_s[0] == 30.0, "the last time too"
 
 
 @pytest.mark.parametrize(

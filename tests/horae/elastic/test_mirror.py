@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,35 @@ def test_only_what_is_written_from_now_on_is_copied(tmp_path: Path) -> None:
     mirror.await_sent()
     mirror.await_end()
     assert target.read_bytes() == b"epoch 2\nits last words\n"
+
+
+def test_what_cannot_be_copied_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror(str(tmp_path / "output.log"), str(tmp_path / "00000001"))
+    monkeypatch.setattr("horae.elastic.mirror._PATIENCE_S", 0.0)
+    monkeypatch.setattr("horae.elastic.mirror._EVERY_S", 0.01)
+    monkeypatch.setattr(mirror, "push", lambda: False)
+    mirror.finish()
+    mirror.await_sent()
+    mirror.await_end()
+
+
+def test_the_end_is_sent_before_it_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDFS takes its time for the end of a file: who waits for the bytes to be on their way does not wait for that."""
+    spool, target = tmp_path / "output.log", tmp_path / "00000001"
+    mirror = Mirror(str(spool), str(target))
+    confirm, real = threading.Event(), documents.append
+
+    def slow(url: str, data: bytes, sent: Callable[[], object]) -> None:
+        real(url, data, sent)
+        confirm.wait()
+
+    monkeypatch.setattr(documents, "append", slow)
+    write(spool, b"last words\n")
+    mirror.finish()
+    mirror.await_sent()
+    assert target.read_bytes() == b"last words\n"
+    confirm.set()
+    mirror.await_end()
 
 
 def test_a_spool_that_began_a_new_file_goes_on(tmp_path: Path) -> None:
