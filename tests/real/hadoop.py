@@ -13,15 +13,17 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from horae.lab import LabRequest, default_folder, processes
-from horae.port import ClusterPort, JobId
+from horae.port import ClusterPort, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange, Pinning
+from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
 from yarn_bridge.adapter import YarnCluster
@@ -176,6 +178,17 @@ def kill_container(container: str) -> None:
     assert found, f"nothing runs in {container}"
     for pid in found:
         processes.kill(pid)
+
+
+def running(cluster: Driver, harness: YarnHarness, name: str) -> str:
+    """A gang of two that checkpoints all the time, and may fail once."""
+    spec = replace(harness.spec(name, Behaviour.TRAINS), retries=1, grace_s=40.0)
+    harness.port.submit(name, spec)
+    cluster.wait(name, JobState.QUEUED)
+    cluster.start(name, cluster.spread(1))
+    cluster.wait(name, JobState.RUNNING)
+    cluster.wait_progress(name, 15)  # far enough for a checkpoint
+    return name
 
 
 def workers(port: YarnCluster, job: str) -> list[str]:

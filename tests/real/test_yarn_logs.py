@@ -131,7 +131,7 @@ def test_a_plain_service_while_it_runs_and_after_its_end(
         seen[:] = [code, body, err]
         return code in {0, 1} and told_of(body) == [wanted, wanted]
 
-    wait_for(f"half of both logs, read where it runs: {seen}", lambda: reads(half), 180.0)
+    wait_for("half of both logs, read where it runs", lambda: reads(half), 180.0)
     assert not site.ended(app)
     files = [each["file"] for each in seen[1]]
     code, body, _ = profile(capsys, files[0], *config)
@@ -139,7 +139,7 @@ def test_a_plain_service_while_it_runs_and_after_its_end(
 
     site.go.touch()
     wait_for("the service ends", lambda: site.ended(app), 180.0)
-    wait_for(f"both logs whole, read from HDFS: {seen}", lambda: reads(whole), 180.0)
+    wait_for("both logs whole, read from HDFS", lambda: reads(whole), 180.0)
     assert [each["file"] for each in seen[1]] == files
     _, body, _ = profile(capsys, files[1], *config)
     assert told_of(body) == [whole]
@@ -178,6 +178,8 @@ def test_an_application_of_one_container(
         return code in {0, 1} and told_of(body) == [wanted]
 
     wait_for("half of the log", lambda: reads(half), 180.0)
+    assert not site.ended(app), "it was read where it runs"
     site.go.touch()
     wait_for("the application ends", lambda: site.ended(app), 180.0)
     wait_for("the whole log", lambda: reads(whole), 180.0)
+    assert site.hdfs.entries(f"/tmp/logs/{OWNER}"), "it was read from HDFS"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.contract.harness import Behaviour
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
+    running,
     wait_for,
     workers,
 )
@@ -46,17 +46,6 @@ def cluster(harness: YarnHarness) -> Driver:
 def hdfs(harness: YarnHarness) -> Hdfs:
     options = parse_options(harness.options)
     return Hdfs(options.access(options.webhdfs))
-
-
-def running(cluster: Driver, harness: YarnHarness, name: str) -> str:
-    """A gang of two that checkpoints all the time, and may fail once."""
-    spec = replace(harness.spec(name, Behaviour.TRAINS), retries=1, grace_s=40.0)
-    harness.port.submit(name, spec)
-    cluster.wait(name, JobState.QUEUED)
-    cluster.start(name, cluster.spread(1))
-    cluster.wait(name, JobState.RUNNING)
-    cluster.wait_progress(name, 15)  # far enough for a checkpoint
-    return name
 
 
 def takes_files(hdfs: Hdfs) -> bool:

@@ -7,8 +7,7 @@ days. Two ResourceManagers without jobs: `test_hadoop_ha.py`.)
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from horae.port import JobState, TryLater
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import wait_for
-from tests.real.hadoop import ALIVE, YarnHarness, cluster_of, workers
+from tests.real.hadoop import ALIVE, YarnHarness, cluster_of, running, workers
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 
@@ -83,17 +82,6 @@ def manager_with(lab: PrivateHadoop, settings: Mapping[str, str]) -> None:
     lab.start("resourcemanager")
 
 
-def running(cluster: Driver, harness: YarnHarness, name: str) -> str:
-    """A gang of two that checkpoints all the time, and may fail once."""
-    spec = replace(harness.spec(name, Behaviour.TRAINS), retries=1, grace_s=40.0)
-    harness.port.submit(name, spec)
-    cluster.wait(name, JobState.QUEUED)
-    cluster.start(name, cluster.spread(1))
-    cluster.wait(name, JobState.RUNNING)
-    cluster.wait_progress(name, 15)  # far enough for a checkpoint
-    return name
-
-
 def trains_on(cluster: Driver, harness: YarnHarness, job: str) -> None:
     """By its log and its checkpoints in HDFS: the ResourceManager is not asked."""
     port = harness.port
@@ -120,6 +108,18 @@ def ends_whole(cluster: Driver, harness: YarnHarness, job: str, starts: list[tup
     assert [(start.epoch, start.world) for start in cluster.starts(job)] == starts
     steps = cluster.steps(job)
     assert steps == list(range(1, len(steps) + 1)), "its log lacks steps, or has some twice"
+
+
+def is_resized(cluster: Driver, harness: Impatient, job: str, kept: Collection[str]) -> None:
+    """What was asked for meanwhile goes on: from two workers to four, `kept` among them."""
+    port = harness.port
+    assert isinstance(port, YarnCluster)
+    cluster.until("the resize goes on", lambda: cluster.job(job).epoch == 2)
+    cluster.wait(job, JobState.RUNNING)
+    cluster.wait_progress(job, 5)
+    assert set(kept) <= set(workers(port, job)), "who was in both shapes kept its container"
+    wait_for("no GPU is held by nobody", lambda: gpus_used(port) == 4)
+    ends_whole(cluster, harness, job, [(1, 2), (2, 4)])
 
 
 def test_a_manager_that_cannot_write_its_state_down(cluster: Driver, harness: Impatient) -> None:
@@ -196,12 +196,7 @@ def test_a_manager_that_gives_up_in_the_middle_of_a_resize(cluster: Driver, harn
 
     lab.start("zookeeper")
     lab.wait_manager()
-    cluster.until("the resize goes on", lambda: cluster.job(job).epoch == 2)
-    cluster.wait(job, JobState.RUNNING)
-    cluster.wait_progress(job, 5)
-    assert set(kept) <= set(workers(again, job)), "who was in both shapes kept its container"
-    wait_for("no GPU is held by nobody", lambda: gpus_used(again) == 4)
-    ends_whole(cluster, harness, job, [(1, 2), (2, 4)])
+    is_resized(cluster, harness, job, kept)
 
 
 def test_a_manager_whose_state_is_gone(cluster: Driver, harness: Impatient) -> None:
@@ -247,9 +242,4 @@ def test_a_manager_that_nobody_elects(cluster: Driver, harness: Impatient) -> No
     wait_for("its workers have left", lambda: set(kept) <= set(port.files.acks(job)), 120.0)
     lab.start("zookeeper")
     wait_for("it is elected", lambda: port.manager.info().ha_state == "ACTIVE", 180.0)
-    cluster.until("the resize goes on", lambda: cluster.job(job).epoch == 2)
-    cluster.wait(job, JobState.RUNNING)
-    cluster.wait_progress(job, 5)
-    assert set(kept) <= set(workers(port, job)), "who was in both shapes kept its container"
-    wait_for("no GPU is held by nobody", lambda: gpus_used(port) == 4)
-    ends_whole(cluster, harness, job, [(1, 2), (2, 4)])
+    is_resized(cluster, harness, job, kept)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
 from policy.model import Pinning
-from tests.yarn_bridge.test_adapter import OPTIONS, SPEC, MemoryHdfs, Site
+from tests.yarn_bridge.memory_site import OPTIONS, SPEC, MemoryHdfs, Site
 from yarn_bridge import shapes
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hands import Hands

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horae.port import JobState, Never
-from tests.yarn_bridge.test_adapter import OPTIONS, SPEC
+from tests.yarn_bridge.memory_site import OPTIONS, SPEC
 from tests.yarn_bridge.test_slices import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.hands import Hands

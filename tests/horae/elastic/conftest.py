@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.horae.elastic.exec_job import ExecJob
+from tests.horae.elastic.hdfs_server import Hdfs
 
 
 @pytest.fixture
@@ -21,3 +22,12 @@ def exec_job(tmp_path: Path) -> Iterator[Callable[..., ExecJob]]:
     yield make
     for job in made:
         job.end()
+
+
+@pytest.fixture
+def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hdfs]:
+    monkeypatch.setenv("HADOOP_USER_NAME", "alice")
+    made = Hdfs()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()

@@ -32,13 +32,21 @@ def test_only_what_is_written_from_now_on_is_copied(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_copied_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror(str(tmp_path / "output.log"), str(tmp_path / "00000001"))
+    spool, target = tmp_path / "output.log", tmp_path / "00000001"
+    mirror, tried = Mirror(str(spool), str(target)), []
+
+    def away(url: str, data: bytes, sent: object) -> None:
+        tried.append(data)
+        raise OSError("connection refused")
+
     monkeypatch.setattr("horae.elastic.mirror._PATIENCE_S", 0.0)
     monkeypatch.setattr("horae.elastic.mirror._EVERY_S", 0.01)
-    monkeypatch.setattr(mirror, "push", lambda: False)
+    monkeypatch.setattr(documents, "append", away)
+    write(spool, b"last words\n")
     mirror.finish()
-    mirror.await_sent()
+    mirror.await_sent()  # both return
     mirror.await_end()
+    assert (tried, target.exists()) == ([b"last words\n"], False)
 
 
 def test_the_end_is_sent_before_it_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,163 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
 
-from horae.elastic import attributes, checkpoints, documents, webhdfs
+from horae.elastic import checkpoints, documents, webhdfs
 from horae.elastic.hdfserrors import HdfsError, refusal
 from horae.elastic.stores import open_store
-
-
-class Hdfs:
-    """A tree of files. The NameNode redirects data to the DataNode (the same server, another path prefix)."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.folders: set[str] = {"/"}
-        self.attributes: dict[str, dict[str, str]] = {}
-        self.queries: list[dict[str, str]] = []
-        self.full = False
-        #: answers to come instead of the right ones: (operation, on the DataNode, status, body); status 0 breaks off
-        self.trouble: list[tuple[str, bool, int, Any]] = []
-        hdfs = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: Any) -> None:
-                return
-
-            def answer(self, status: int, body: Any = None, location: str = "") -> None:
-                data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                if location:
-                    self.send_header("Location", location)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def handle_one(self) -> None:
-                parts = urlsplit(self.path)
-                query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-                hdfs.queries.append(query)
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                name = parts.path.removeprefix("/webhdfs/v1").removeprefix("/data")
-                hdfs.serve(self, query, unquote(name), body, data=parts.path.startswith("/data"))
-
-            do_GET = do_PUT = do_DELETE = handle_one
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self.server.server_port}"
-        self.url = f"webhdfs://{self.host}/user/alice/ckpt"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def serve(self, to: Any, query: dict[str, str], path: str, body: bytes, *, data: bool) -> None:
-        operation = query["op"]
-        if self.trouble and self.trouble[0][:2] == (operation, data):
-            _, _, status, answer = self.trouble.pop(0)
-            if status in (200, 201):
-                self.act(to, operation, query, path, body)  # it happens, and nobody hears of it
-            if status == 307:
-                return to.answer(307, location=answer)
-            if status < 300:
-                to.close_connection = True
-                return to.connection.close()
-            return to.answer(status, answer)
-        if operation in ("OPEN", "CREATE") and not data:
-            assert body == b"", "the NameNode takes no data"
-            if operation == "OPEN" and path not in self.files:
-                return self.missing(to, path)
-            query_text = "&".join(f"{key}={value}" for key, value in query.items())
-            return to.answer(307, location=f"http://{self.host}/data{quote(path)}?{query_text}")
-        return self.act(to, operation, query, path, body)
-
-    def act(self, to: Any, operation: str, query: dict[str, str], path: str, body: bytes) -> None:
-        if operation == "OPEN":
-            return to.answer(200, self.files[path])
-        if operation == "CREATE":
-            if self.full:
-                return to.answer(403, {"RemoteException": {"message": "DSQuotaExceeded: no space\n\tat x"}})
-            self.files[path] = body
-            self.add_parents(path)
-            return to.answer(201)
-        if operation == "MKDIRS":
-            self.folders.add(path)
-            self.add_parents(path)
-            return to.answer(200, {"boolean": True})
-        if operation == "LISTSTATUS":
-            return self.list(to, path)
-        if operation in ("GETXATTRS", "SETXATTR") and not self.has(path):
-            return self.missing(to, path)
-        if operation == "GETXATTRS":
-            held = [{"name": name, "value": value} for name, value in self.attributes.get(path, {}).items()]
-            return to.answer(200, {"XAttrs": held[::-1]})
-        if operation == "SETXATTR":
-            self.attributes.setdefault(path, {})[query["xattr.name"]] = query["xattr.value"]
-            return to.answer(200)
-        if operation == "RENAME" and "renameoptions" in query:
-            for needed in (path, query["destination"].rpartition("/")[0]):
-                if not self.has(needed):
-                    return self.missing(to, needed)
-        if operation == "RENAME":
-            return to.answer(200, {"boolean": self.rename(path, query["destination"], "renameoptions" in query)})
-        if operation == "DELETE":
-            mine = {name for name in (*self.files, *self.folders) if name == path or name.startswith(path + "/")}
-            self.files = {name: text for name, text in self.files.items() if name not in mine}
-            self.folders -= mine
-            self.attributes = {name: held for name, held in self.attributes.items() if name not in mine}
-            return to.answer(200, {"boolean": bool(mine)})
-        raise AssertionError(operation)
-
-    def add_parents(self, path: str) -> None:
-        while path != "/":
-            path = path.rpartition("/")[0] or "/"
-            self.folders.add(path)
-
-    def missing(self, to: Any, path: str) -> None:
-        to.answer(404, {"RemoteException": {"message": f"File does not exist: {path}"}})
-
-    def list(self, to: Any, path: str) -> None:
-        if path not in self.folders:
-            return self.missing(to, path)
-        found = [{"pathSuffix": name[len(path) + 1 :], "type": "DIRECTORY", "length": 0} for name in self.folders]
-        found += [
-            {"pathSuffix": name[len(path) + 1 :], "type": "FILE", "length": len(text)}
-            for name, text in self.files.items()
-        ]
-        inside = [each for each in found if each["pathSuffix"] and "/" not in str(each["pathSuffix"])]
-        names = {f"{path}/{each['pathSuffix']}": each for each in inside}
-        return to.answer(200, {"FileStatuses": {"FileStatus": [n for k, n in names.items() if self.has(k)]}})
-
-    def has(self, path: str) -> bool:
-        return path in self.files or path in self.folders
-
-    def rename(self, source: str, target: str, overwrite: bool) -> bool:
-        if not self.has(source) or (self.has(target) and not overwrite):
-            return False
-        if source in self.attributes:
-            self.attributes[target] = self.attributes.pop(source)
-        for name in [n for n in self.files if n == source or n.startswith(source + "/")]:
-            self.files[target + name[len(source) :]] = self.files.pop(name)
-        for name in [n for n in self.folders if n == source or n.startswith(source + "/")]:
-            self.folders.discard(name)
-            self.folders.add(target + name[len(source) :])
-        return True
-
-
-@pytest.fixture
-def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hdfs]:
-    monkeypatch.setenv("HADOOP_USER_NAME", "alice")
-    made = Hdfs()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+from tests.horae.elastic.hdfs_server import Hdfs
 
 
 def fill(folder: str) -> None:
@@ -212,55 +65,6 @@ def test_half_uploads_are_swept_and_damage_is_noticed(hdfs: Hdfs) -> None:
     said: list[str] = []
     assert [mark for mark, _, _ in checkpoints.complete(store, said.append)] == [first]
     assert second.name in said[0]
-
-
-def test_documents_are_replaced_at_once(hdfs: Hdfs) -> None:
-    url = f"webhdfs://{hdfs.host}/jobs/j/gate"
-    assert documents.get(url) is None
-    documents.put(url, b"one")
-    documents.put(url, b"two")
-    assert documents.get(url) == b"two"
-    assert (hdfs.files, {name for name in hdfs.folders if "gate" in name}) == ({}, {"/jobs/j/gate"})
-
-
-def test_a_document_is_made_in_the_folder_whose_stamp_shall_tell(hdfs: Hdfs) -> None:
-    base = f"webhdfs://{hdfs.host}/jobs/j"
-    made = []
-    serve = hdfs.serve
-
-    def watched(to: Any, query: dict[str, str], path: str, body: bytes, *, data: bool) -> None:
-        made.extend([path] if query["op"] == "MKDIRS" else [])
-        serve(to, query, path, body, data=data)
-
-    hdfs.serve = watched  # type: ignore[method-assign]
-    documents.put(f"{base}/acks/w-1", b"{}", at=base)
-    documents.put(f"{base}/acks/w-2", b"{}", at=base)
-    assert [path.rpartition(".")[0] or path for path in made] == [
-        "/jobs/j/.tmp-w-1",
-        "/jobs/j/acks",
-        "/jobs/j/.tmp-w-2",
-    ]
-    assert documents.get(f"{base}/acks/w-1") == documents.get(f"{base}/acks/w-2") == b"{}"
-
-
-@pytest.mark.parametrize("size", [0, 1, attributes.PIECE, attributes.PIECE + 1, attributes.PIECE * attributes.MOST])
-def test_a_document_of_any_size_comes_back_whole(hdfs: Hdfs, size: int) -> None:
-    data = bytes(number * 7 % 251 for number in range(size))
-    documents.put(f"webhdfs://{hdfs.host}/gate", data)
-    assert documents.get(f"webhdfs://{hdfs.host}/gate") == data
-
-
-def test_a_document_that_is_too_long_is_refused_and_the_old_one_stays(hdfs: Hdfs) -> None:
-    url = f"webhdfs://{hdfs.host}/gate"
-    documents.put(url, b"old")
-    with pytest.raises(OSError, match="a document of 245761 bytes; HDFS's attributes hold 245760"):
-        documents.put(url, b"x" * 245761)
-    assert (documents.get(url), len(hdfs.attributes)) == (b"old", 1)
-
-
-def test_a_folder_without_attributes_is_no_document(hdfs: Hdfs) -> None:
-    hdfs.folders.add("/gate")
-    assert documents.get(f"webhdfs://{hdfs.host}/gate") is None
 
 
 def test_a_delegation_token_is_read_anew_for_each_request(

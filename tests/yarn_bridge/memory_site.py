@@ -1,0 +1,262 @@
+"""A whole site of dictionaries: the adapter as it is, over a YARN and an HDFS that do at once what they are asked."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from typing import Any
+
+from horae.port import PortError, TryLater
+from horae.spec import JobSpec
+from policy.model import GpuRange
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.hands import Hands
+from yarn_bridge.hdfs import Status
+from yarn_bridge.http import Unanswered
+from yarn_bridge.jobfiles import JobFiles
+from yarn_bridge.options import parse_options
+from yarn_bridge.quirks import quirks_of
+from yarn_bridge.records import App, ClusterInfo, Component, Instance, NodeReport, Service
+from yarn_bridge.refusals import Gone
+from yarn_bridge.runtimes import Probes
+
+OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
+SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
+
+
+class MemoryHdfs:
+    """The part of `Hdfs` that job files use."""
+
+    def __init__(self, calls: Counter[str]) -> None:
+        self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
+        self.writes_left: int | None = None  #: so many writes succeed
+        self.hidden = ""  #: no DataNode has the files whose paths hold this
+        self.mode = "644"
+
+    def as_user(self, owner: str) -> MemoryHdfs:
+        return self
+
+    def entries(self, path: str) -> list[Status]:
+        self._call("entries")
+        found = {}
+        for name in self.files:
+            if name.startswith(path + "/"):
+                head, _, rest = name[len(path) + 1 :].partition("/")
+                time = self.times.get(f"{path}/{head}", 0.0)
+                found[head] = Status(head, bool(rest), 0 if rest else len(self.files[name]), time, "horae", "755")
+        return list(found.values())
+
+    def status(self, path: str) -> Status | None:
+        self._call("status")
+        return Status(path, False, len(self.files[path]), 0.0, "", self.mode) if path in self.files else None
+
+    def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
+        self._call("read")
+        if self.hidden and self.hidden in path:
+            raise TryLater(f"reading {path} in HDFS: no DataNode answers")
+        data = self.files.get(path)
+        return None if data is None else data[offset : None if limit is None else offset + limit]
+
+    def write(self, path: str, data: bytes, *, replace: bool = True) -> None:
+        self._call("write")
+        self.files[path] = data
+        self._touch(path)
+
+    def document(self, path: str) -> bytes | None:
+        return self.read(path)
+
+    def keep_document(self, path: str, data: bytes, at: str) -> None:
+        self.write(path, data)
+        self._touch(posixpath.join(at, "x"))
+
+    def sweep(self, folder: str) -> list[str]:
+        return []
+
+    def make_folder(self, path: str, permission: str | None = None) -> None:
+        self._call("make_folder")
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        self._call("rename")
+        for name in [name for name in self.files if name.startswith(source + "/")]:
+            self.files[target + name[len(source) :]] = self.files.pop(name)
+        self._touch(target + "/x")
+
+    def delete(self, path: str) -> bool:
+        self._call("delete")
+        doomed = [name for name in self.files if name == path or name.startswith(path + "/")]
+        for name in doomed:
+            del self.files[name]
+        return bool(doomed)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _touch(self, path: str) -> None:
+        self.clock += 1.0
+        self.times[path] = self.times[posixpath.dirname(path)] = self.clock
+
+    def _call(self, name: str) -> None:
+        self.calls[name] += 1
+        if name == "write" and self.writes_left is not None:
+            self.writes_left -= 1
+            if self.writes_left < 0:
+                raise TryLater("HDFS is in safe mode")
+
+
+class MemoryYarn:
+    """ResourceManager and Services in one: what is asked for is there at the next look."""
+
+    half_a_definition = "/user/horae/.yarn/services/h-job-0/h-job-0.json"
+
+    def __init__(self, calls: Counter[str], hdfs: MemoryHdfs) -> None:
+        self.calls, self.services, self.number, self.down = calls, dict[str, Service](), 0, ""
+        self.hdfs = hdfs
+        self.hosts = ["n1", "n2"]
+        self.away = False  #: no application master answers
+        self.hung = ""  #: the application that the ResourceManager cannot end now
+        self.ha_state, self.app_state = "ACTIVE", "RUNNING"
+        self.clock: Callable[[], float] = lambda: 0.0
+        self.made_s: dict[str, float] = {}
+
+    # the ResourceManager
+
+    def quirks(self) -> Any:
+        return quirks_of("3.4.2")
+
+    def info(self) -> ClusterInfo:
+        self.calls["info"] += 1
+        return ClusterInfo("3.4.2", 1, "STARTED", self.ha_state, "ZKRMStateStore")
+
+    def nodes(self) -> list[NodeReport]:
+        self.calls["nodes"] += 1
+        used = Counter(each.node for service in self.services.values() for each in instances(service))
+        return [
+            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8, 0, 1,
+                       0, attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
+            for name in self.hosts
+        ]  # fmt: skip
+
+    def apps(self, **_: Any) -> list[App]:
+        self.calls["apps"] += 1
+        return [
+            App(each.app, "horae", name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
+                self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
+            for name, each in self.services.items()
+        ]  # fmt: skip
+
+    def app(self, app: str) -> App:
+        raise Gone(f"reading {app}: app with id: {app} not found (HTTP 404)")
+
+    def kill(self, app: str, why: str = "", owner: str = "") -> bool:
+        self.calls["kill"] += 1
+        if app == self.hung:
+            raise Unanswered("ResourceManager at rm:8088 did not answer within 35 s")
+        self.services = {name: each for name, each in self.services.items() if each.app != app or not self.away}
+        return True
+
+    # Services
+
+    def get(self, name: str, owner: str) -> Service | None:
+        self.calls["service"] += 1
+        if self.away and name in self.services:
+            raise TryLater("reading the service: its application master does not answer")
+        if self.half_a_definition in self.hdfs.files:
+            raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
+        return self.services.get(name)
+
+    def create(self, body: dict[str, Any], owner: str) -> None:
+        parts = {each["name"]: Component(each["name"], "STABLE", 0, ()) for each in body["components"]}
+        nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
+        self.where = nodes
+        self.calls["create"] += 1
+        self.made_s[body["name"]] = self.clock()
+        self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
+        self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
+
+    def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
+        self.calls["flex"] += 1
+        if name not in self.services:
+            raise Gone(f"there is no service {name}")
+        service, parts = self.services[name], {}
+        for part in service.components.values():
+            kept = list(part.instances)[: counts.get(part.name, part.count)]
+            while len(kept) < counts.get(part.name, part.count):
+                self.number += 1
+                kept.append(
+                    Instance(f"{part.name}-{self.number}", f"c{self.number}", self.where[part.name], "READY", "", 0.0)
+                )
+            parts[part.name] = replace(part, count=len(kept), instances=tuple(kept))
+        self.services[name] = replace(service, components=parts)
+
+    def destroy(self, name: str, owner: str) -> None:
+        self.services.pop(name, None)
+
+
+def instances(service: Service) -> list[Instance]:
+    return [each for part in service.components.values() for each in part.instances]
+
+
+class AtOnce(Executor):
+    """Threads that are done as soon as they begin."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        try:
+            found.set_result(fn(*args, **kwargs))
+        except PortError as error:
+            found.set_exception(error)
+        return found
+
+
+class Site:
+    def __init__(self, **options: object) -> None:
+        self.calls, self.now_s = Counter[str](), 1000.0
+        self.options = {**OPTIONS, **options}
+        self.hdfs = MemoryHdfs(self.calls)
+        self.yarn = MemoryYarn(self.calls, self.hdfs)
+        self.yarn.clock = lambda: self.now_s
+        self.port = self.connect()
+
+    def connect(self) -> YarnCluster:
+        port: Any = YarnCluster(parse_options(self.options), clock=lambda: self.now_s)
+        port.manager, port._hdfs = self.yarn, self.hdfs
+        port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
+        port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
+        port._hands.chooser.probes = Probes("3.4.2", True, True, True)
+        port._hands.by_service._services = self.yarn
+        port._hands._helpers = AtOnce()
+        port.claim("me")
+        made: YarnCluster = port
+        return made
+
+    def look(self, job: str = "job") -> Any:
+        """A few rounds, a while apart."""
+        for _ in range(4):
+            self.now_s += 3.0
+            seen = self.port.observe()
+        return next(each for each in seen.jobs if each.id == job)
+
+    def register(self, job: str = "job") -> list[str]:
+        """The workers come to the gate; their containers."""
+        service = next(iter(self.yarn.services.values()))
+        names = [each.container for each in instances(service)]
+        for name in names:
+            self.tell(f"members/{name}", {"host": f"h-{name}", "port": 21000}, job)
+        return names
+
+    def tell(self, path: str, value: dict[str, Any], job: str = "job") -> None:
+        self.hdfs.keep_document(f"/hdfs/jobs/{job}/{path}", json.dumps(value).encode(), f"/hdfs/jobs/{job}")
+
+    def acknowledge(self, names: list[str], epoch: int, state: str, code: int, step: float | None = None) -> None:
+        mark = None if step is None else {"epoch": epoch, "step": step, "time_s": 1.0}
+        for name in names:
+            value = {"epoch": epoch, "state": state, "exit_code": code, "checkpoint": mark, "text": "", "time_s": 1.0}
+            self.tell(f"acks/{name}", value)
+
+    def gate(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.hdfs.files["/hdfs/jobs/job/gate"])
+        return value
