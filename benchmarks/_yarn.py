@@ -17,7 +17,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from horae.lab import LabRequest, default_folder
-from horae.port import ObservedJob
+from horae.port import ObservedJob, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -58,7 +58,7 @@ def bridge(lab: PrivateHadoop, **more: Any) -> YarnCluster:
     """The adapter, with its claim on the cluster."""
     port = YarnCluster(parse_options({**lab.facts(), "memory_mib": 256, **more}))
     port.claim("benchmark")
-    port.observe()
+    attend(port)
     return port
 
 
@@ -76,7 +76,7 @@ def spec(lab: PrivateHadoop, name: str, command: Iterable[str], gpus: tuple[int,
 
 
 def seen(port: YarnCluster, job: str) -> ObservedJob:
-    return next(each for each in port.observe().jobs if each.id == job)
+    return next(each for each in attend(port).jobs if each.id == job)
 
 
 def until(what: str, holds: Callable[[], object], limit_s: float = 180.0) -> None:

@@ -26,7 +26,7 @@ from _record import record
 
 from horae.elastic.shape import local_members
 from horae.local import connect
-from horae.port import ClusterPort, JobState, TryLater
+from horae.port import ClusterPort, JobState, TryLater, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 
@@ -96,7 +96,7 @@ class Horae:
 
     def _wait(self, state: JobState) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while self._port.observe().jobs[0].state is not state:
+        while attend(self._port).jobs[0].state is not state:
             assert time.monotonic() < deadline, self.log.read_text()[-2000:]
             time.sleep(POLL_S)
 

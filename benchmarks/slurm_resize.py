@@ -26,7 +26,7 @@ from _record import record
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.lab import LabRequest
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
 from slurm_plugin.lab.private import PrivateSlurm
@@ -65,7 +65,7 @@ def floor(lab: PrivateSlurm, job: str, nodes: tuple[str, ...], first: bool) -> f
 
 def ours(port: SlurmCluster, job: str, nodes: tuple[str, ...], epoch: int) -> float:
     def seen() -> ObservedJob:
-        return next(each for each in port.observe().jobs if each.id == job)
+        return next(each for each in attend(port).jobs if each.id == job)
 
     began = time.monotonic()
     if epoch > 1:
@@ -91,7 +91,7 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
     common = ["sbatch", "--parsable", "--gres=gpu:1", "--requeue", "--output=/dev/null"]
     bare = lab.run([*common, "--hold", "--partition=raw", str(script)]).stdout.strip()
     lab.run([*common, "--partition=dl", "--comment=horae:min=1,max=8", str(script)])
-    held = port.observe().jobs[-1].id
+    held = attend(port).jobs[-1].id
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):  # side by side, so that both meet the same machine
         nodes = SHAPES[cycle % 2]
@@ -114,16 +114,16 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
     script, nodes = lab.folder / "shared" / "bench.sh", 8
     common = ["sbatch", "--parsable", "--gres=gpu:1", "--requeue", "--output=/dev/null"]
     bare = [lab.run([*common, "--hold", "--partition=raw", str(script)]).stdout.strip() for _ in range(count)]
-    known = {job.id for job in port.observe().jobs}
+    known = {job.id for job in attend(port).jobs}
     for _ in range(count):
         lab.run([*common, "--partition=dl", "--comment=horae:min=1,max=8", str(script)])
-    held = [job.id for job in port.observe().jobs if job.id not in known]
+    held = [job.id for job in attend(port).jobs if job.id not in known]
 
     def states(ids: str) -> set[str]:
         return set(lab.run(["squeue", "-h", "-t", "all", "-j", ids, "-o", "%T"]).stdout.split())
 
     def seen() -> set[JobState]:
-        return {job.state for job in port.observe().jobs if job.id in held}
+        return {job.state for job in attend(port).jobs if job.id in held}
 
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):
@@ -147,7 +147,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
         assert not port.start_many(shapes)
         until(lambda: seen() == {JobState.RUNNING}, 60)
         by_us = time.monotonic() - began
-        port.observe()
+        attend(port)
         time.sleep(2.5)  # starts younger than two seconds may have no trap yet
         if cycle:
             times["floor"].append(by_hand)
@@ -202,7 +202,7 @@ def observation(lab: PrivateSlurm, port: SlurmCluster, length: int, have: int) -
         lab.run(["squeue", "-h", "-r", "-t", "all", "-p", "dl", "-O", ",".join(f"{name}:|" for name in JOB_FIELDS)])
         lab.run(["sinfo", "-h", "-N", "-p", "dl", "-O", ",".join(f"{name}:|" for name in NODE_FIELDS)])
 
-    result: dict[str, Any] = {"jobs": len(port.observe().jobs)}
+    result: dict[str, Any] = {"jobs": len(attend(port).jobs)}
     for name, call in (("bare", bare), ("adapter", port.observe)):
         before, times = cpu(), []
         calls = port.client.calls

@@ -22,6 +22,7 @@ from typing import Any
 from _record import record
 from _yarn import USER, ByHand, Moves, Wire, arguments, bridge, hadoop, spec, together, until
 
+from horae.port import attend
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -155,12 +156,12 @@ def main() -> int:
         for name, count in (("one", 1), ("together", options.jobs)):
             hands: list[Job] = [HandJob(f"hand-{name}-{i}-{mark}", folder, hand) for i in range(count)]
             ours: list[Job] = [BridgeJob(f"ours-{name}-{i}-{mark}", folder, port, lab) for i in range(count)]
-            result[name] = side_by_side(hands, ours, wire, port.observe, options.cycles)
+            result[name] = side_by_side(hands, ours, wire, lambda: attend(port), options.cycles)
             for job in hands:
                 hand.destroy(job.name)
             for job in ours:
                 port.cancel(job.name)
-            until("their containers are gone", lambda: (port.observe(), hand.used() == 0)[1])
+            until("their containers are gone", lambda: (attend(port), hand.used() == 0)[1])
         port.close()
     record(Path(__file__), result, ("requests", "hdfs"))
     for name in ("one", "together"):

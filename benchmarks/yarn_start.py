@@ -23,6 +23,7 @@ from _yarn import USER, ByHand, arguments, bridge, hadoop, spec, until
 from horae.api.client import Client
 from horae.api.service import Service
 from horae.config import Config
+from horae.port import attend
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop
 
@@ -83,7 +84,7 @@ class Bench:
             port.submit(name, spec(self.lab, name, self.words(marks), (RANKS, RANKS)))
             port.start(name, {"n1": RANKS}, 1)
 
-        return self.timed(begin, port.observe, port.cancel)
+        return self.timed(begin, lambda: attend(port), port.cancel)
 
     def arbiter(self, client: Client) -> float:
         def begin(name: str, marks: Path) -> None:

@@ -8,6 +8,11 @@ Epochs. Each start of a job carries an epoch, 1 for the first and one more for e
 journal hands them out; the adapter refuses or ignores an epoch that is not newer than what the cluster has seen,
 and the supervisor lets only the newest epoch write checkpoints (a node that was lost goes on computing).
 
+Looking. `observe` only looks: anybody may call it at any time, as often as they like, and nothing changes in the
+cluster by it. What an earlier request still needs (the second half of a start, a clean-up, a request to be made
+again) is shown as `due`, and done by `follow_up`: by an arbiter in charge alone, for jobs that it may act on, each
+deed written down in its journal before.
+
 Claims. `claim(token)` marks the cluster as this arbiter's. A later claim by another arbiter replaces it, shows in
 every following observation, and makes the older arbiter stop acting before its next action.
 
@@ -20,8 +25,8 @@ One contract suite, `tests/contract/`, runs over every adapter. Adapters are ent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -99,6 +104,15 @@ class ObservedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """What an earlier request still needs: `follow_up` does it. Shown to the arbiter whose claim stands, alone."""
+
+    job: JobId
+    what: str  #: in words, for the journal and for people
+    stray: bool = False  #: of no job any more: `job` names what is left of one
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
 
@@ -107,6 +121,7 @@ class Observation:
     jobs: tuple[ObservedJob, ...]
     claim: str | None = None  #: token of the arbiter that claimed the cluster last
     notes: tuple[str, ...] = ()  #: what could not be read, in words
+    due: tuple[Due, ...] = ()  #: what `follow_up` would do now
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +177,8 @@ class ClusterPort(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def observe(self) -> Observation:
-        """One read, whatever the number of jobs. Raises TryLater when the cluster cannot be read whole."""
+        """One read, whatever the number of jobs, that changes nothing. Raises TryLater when the cluster cannot be
+        read whole."""
         ...
 
     def claim(self, token: str) -> None:
@@ -210,6 +226,29 @@ class ClusterPort(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FollowingUp(Protocol):
+    """A port whose requests need more than one deed."""
+
+    def follow_up(self, jobs: Collection[JobId]) -> Mapping[JobId, PortError]:
+        """Do what the last observation showed as due for these jobs, and for no other; idempotent, and nothing for a
+        job whose state changed since. What failed, by job: the next observation shows it as due again."""
+        ...
+
+
+def attend(port: ClusterPort) -> Observation:
+    """Look, do all that is due, and look again: for who has a cluster to himself and no arbiter (labs, tests).
+
+    What failed is told among the notes."""
+    seen = port.observe()
+    if not seen.due or not isinstance(port, FollowingUp):
+        return seen
+    failed = port.follow_up([due.job for due in seen.due])
+    again = port.observe()
+    errors = [f"{job}: {error.text}" for job, error in failed.items()]
+    return replace(again, notes=tuple(dict.fromkeys([*seen.notes, *errors, *again.notes])))
 
 
 @runtime_checkable

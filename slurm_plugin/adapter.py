@@ -2,20 +2,20 @@
 
 A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, then `hold` as the fence once it runs; a
 stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the first
-write is done by `observe`, for jobs that this arbiter granted or asked, and only while its claim stands. Observing
-alone writes nothing.
+write `observe` shows as due, while this arbiter's claim stands, and `follow_up` does. Observing writes nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from horae.port import (
     Capabilities,
+    Due,
     FixConfiguration,
     JobId,
     LogChunk,
@@ -57,6 +57,7 @@ class SlurmCluster:
                 f"cannot use {folder}: {error.strerror}", "give it to Horae's account, or set `state`"
             ) from error
         self._token: str | None = None
+        self._due: list[tuple[JobRow, reading.Step]] = []  #: what the newest look found to be done
         self._lock = threading.RLock()
         self._sight = Sight(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
@@ -91,9 +92,16 @@ class SlurmCluster:
             notes = [*self._starts.late, *self._memories.notes, *self._client.notes(), *look.notes]
             self._starts.late.clear()
             self._memories.notes.clear()
-            if self._token is not None and claim == self._token:
-                notes += self._follow_up(due)
-            return Observation(look.now_s, look.nodes, tuple(self._sight.jobs.values()), claim, tuple(notes))
+            self._due = due if self._token is not None and claim == self._token else []
+            jobs = tuple(self._sight.jobs.values())
+            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), self._shown_due())
+
+    def _shown_due(self) -> tuple[Due, ...]:
+        """One line a job, with all that is to be done for it."""
+        why: dict[JobId, list[str]] = {}
+        for row, step in self._due:
+            why.setdefault(reading.port_id(row), []).append(step.why)
+        return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         row = self._known(job).row
@@ -195,6 +203,20 @@ class SlurmCluster:
                 self._starts.forget(known.seen.id)
             return errors | self._stops.stop(asked)
 
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
+        """The steps that the newest look found for these jobs; an error of one hinders no other."""
+        with self._lock:
+            wanted = set(jobs)
+            taken = [(row, step) for row, step in self._due if reading.port_id(row) in wanted]
+            self._due = [(row, step) for row, step in self._due if reading.port_id(row) not in wanted]
+            due = [(row, step) for row, step in taken if not self._starts.waits(reading.port_id(row))]
+            writes = [(row, step) for row, step in due if not step.ask]
+            batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in writes]
+            failed = zip(writes, self._client.write_each(batches), strict=True)
+            errors = {reading.port_id(row): error for (row, _), error in failed if error is not None}
+            asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
+            return errors | self._stops.ask_again(asked)
+
     def cancel(self, job: JobId) -> None:
         with self._lock:
             self._starts.forget(job)
@@ -276,14 +298,6 @@ class SlurmCluster:
                 except PortError as error:
                     errors[job] = error
         return found, errors
-
-    def _follow_up(self, due: Sequence[tuple[JobRow, reading.Step]]) -> list[str]:
-        """Take the steps; an error of one is a note and hinders no other, for the next round sees it again."""
-        due = [(row, step) for row, step in due if not self._starts.waits(reading.port_id(row))]
-        batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in due if not step.ask]
-        failed = [error for error in self._client.write_each(batches) if error is not None]
-        asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
-        return [error.text for error in (*failed, *self._stops.ask_again(asked).values())]
 
     def _notes(self, facts: Facts) -> list[str]:
         notes = []

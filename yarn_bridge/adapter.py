@@ -3,21 +3,22 @@
 A job is one YARN service of its owner, made at its first grant, or slices of GPUs (`runtimes.py`). The nodes, our
 running applications and one listing of the job folders in HDFS tell what changed; only jobs on the move are looked at
 one by one. What a job needs next is
-decided in `steps.py` from its record and what was read, written down, and then done; so a kill anywhere is healed
-by the next round. All of that happens in `observe`, and only while this arbiter's claim stands.
+decided in `steps.py` from its record and what was read. `observe` shows it as due while this arbiter's claim stands;
+`follow_up` writes it down and then does it, so a kill anywhere is healed by the next round.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from horae.port import (
     BlockKind,
     Capabilities,
+    Due,
     JobId,
     JobState,
     LogChunk,
@@ -43,12 +44,21 @@ from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.rollcall import RollCall, unsaved
 from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
-from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Verb, go_ahead, is_worn, next_step, suspicious
+from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Step, Verb, go_ahead, is_worn, next_step, suspicious
 from yarn_bridge.token_life import TokenLife
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """A job's next step, as the newest look found it: good as long as its record is the one that it was made from."""
+
+    record: Record
+    app: App | None
+    step: Step
 
 
 class YarnCluster:
@@ -72,6 +82,8 @@ class YarnCluster:
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
+        self._due: dict[JobId, _Next] = {}
+        self._lost: frozenset[str] = frozenset()
         self._lock = threading.RLock()
 
     @property
@@ -103,28 +115,76 @@ class YarnCluster:
             listed = self.manager.apps(kinds=self._hands.kinds, states=_ALIVE)
             apps = self._hands.look(listed)
             notes = self._refresh() + unsaved(listed, self._clock())
-            ours = self._ours()
-            lost = lost_nodes(reports, self._nodes)
-            # Those of which a daemon said nothing come last, and one that says nothing again ends the round for them:
-            # a round takes one time-out at most, and nobody else waits for it.
-            for seen in sorted(self._jobs.values(), key=lambda each: self._silent.get(each.record.job, 0.0)):
-                record = seen.record
-                if ours and not record.released:
-                    try:
-                        self._advance(seen, apps.get((record.runtime, record.owner, record.service)), lost)
-                        self._silent.pop(record.job, None)
-                    except Unanswered as error:
-                        notes.append(f"{record.job}: {error.text}")
-                        self._silent[record.job] = self._clock()
-                        break
-                    except PortError as error:
-                        notes.append(f"{record.job}: {error.text}")
-            if ours:
-                notes += self._hands.end_strays([*self._jobs, *self._bad])
+            self._lost = lost_nodes(reports, self._nodes)
+            self._due, due = {}, []
+            if self._ours():
+                notes += self._find_due(apps)
+                due = [Due(job, _in_words(each)) for job, each in self._due.items()]
+                strays = self._hands.strays(self._known_names())
+                due += [Due(app, f"{name} is of no job and is ended", stray=True) for app, name in strays.items()]
             mine = [seen for seen in self._jobs.values() if not seen.record.released]
             self._nodes = nodes_of(reports, [seen.record for seen in mine], self._known_gpus, self._options)
             jobs = tuple(observed(seen.record, seen.spec, self._nodes) for seen in mine)
-            return Observation(self._clock(), self._nodes, jobs, self._claim[1], tuple(notes))
+            return Observation(self._clock(), self._nodes, jobs, self._claim[1], tuple(notes), tuple(due))
+
+    def _known_names(self) -> list[JobId]:
+        return [*self._jobs, *self._bad]
+
+    def _find_due(self, apps: Mapping[tuple[str, str, str], App]) -> list[str]:
+        """What each job needs next; complaints. Those of which a daemon said nothing come last, and one that says
+        nothing again ends the round for them: a round takes one time-out at most, and nobody else waits for it."""
+        notes = []
+        for seen in self._by_silence(self._jobs):
+            record = seen.record
+            if record.released:
+                continue
+            app = apps.get((record.runtime, record.owner, record.service))
+            try:
+                facts = self._facts(seen, app, self._lost)
+            except Unanswered as error:
+                notes.append(f"{record.job}: {error.text}")
+                self._silent[record.job] = self._clock()
+                break
+            except PortError as error:
+                notes.append(f"{record.job}: {error.text}")
+                continue
+            step = self._next(seen, facts)
+            if step.record is not record or step.actions or seen.unwritten:
+                self._due[record.job] = _Next(record, app, step)
+            elif facts.service_read:
+                self._silent.pop(record.job, None)
+            if facts.unreadable:
+                notes.append(f"{record.job}: {facts.unreadable}")
+        return notes
+
+    def _by_silence(self, jobs: Collection[JobId]) -> list[Seen]:
+        known = [self._jobs[job] for job in jobs if job in self._jobs]
+        return sorted(known, key=lambda each: self._silent.get(each.record.job, 0.0))
+
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
+        """A daemon that does not answer ends it for the others too: they are tried again after the next look."""
+        with self._lock:
+            if not self._ours():
+                return {}
+            errors: dict[JobId, PortError] = {}
+            silent: Unanswered | None = None
+            for seen in self._by_silence([job for job in jobs if job in self._due]):
+                job = seen.record.job
+                due = self._due.pop(job)
+                if silent is not None:
+                    errors[job] = TryLater(f"not tried: {silent.text}")
+                    continue
+                try:
+                    self._advance(seen, due)
+                    self._silent.pop(job, None)
+                except Unanswered as error:
+                    errors[job] = silent = error
+                    self._silent[job] = self._clock()
+                except PortError as error:
+                    errors[job] = error
+            if silent is None:
+                errors |= self._hands.end_strays(self._known_names(), jobs)
+            return errors
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._lock:
@@ -402,18 +462,20 @@ class YarnCluster:
         for action in step.actions:
             self._do(seen, action)
 
-    def _advance(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
-        before = seen.record.phase
-        self._step(seen, app, lost)
-        if before is Phase.LEAVING and seen.record.phase is Phase.FORMING:
-            self._step(seen, app, lost)  # its gang may stand already
+    def _advance(self, seen: Seen, due: _Next) -> None:
+        if seen.record is not due.record:
+            return  # another request came first: the next look says what it needs now
+        self._take(seen, due.step)
+        if due.record.phase is Phase.LEAVING and seen.record.phase is Phase.FORMING:
+            self._take(seen, self._next(seen, self._facts(seen, due.app, self._lost)))  # its gang may stand already
 
-    def _step(self, seen: Seen, app: App | None, lost: frozenset[str]) -> None:
-        facts = self._facts(seen, app, lost)
+    def _next(self, seen: Seen, facts: Facts) -> Step:
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
-        step = next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
-        record = step.record
+        return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
+
+    def _take(self, seen: Seen, step: Step) -> None:
+        record, spec = step.record, seen.spec
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
@@ -431,8 +493,6 @@ class YarnCluster:
             self._put(seen, record)
         for action in step.actions:
             self._do(seen, action)
-        if facts.unreadable:
-            raise TryLater(facts.unreadable)
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
@@ -441,3 +501,11 @@ class YarnCluster:
 
     def _do(self, seen: Seen, action: Action) -> None:
         self._hands.do(seen.record, seen.spec, action, seen.application)
+
+
+def _in_words(due: _Next) -> str:
+    """What is about to be done, for the journal."""
+    before, after = due.record.phase, due.step.record.phase
+    words = [f"{before} -> {after}"] if before is not after else []
+    words += [action.verb.value for action in due.step.actions]
+    return ", ".join(words) or "its record is written"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 
 from horae.port import JobId, PortError
@@ -51,16 +51,22 @@ class Hands:
             found[SLICES, owner, service] = app
         return found
 
-    def end_strays(self, jobs: Iterable[JobId]) -> list[str]:
-        """End what the last look showed of no job; one sentence for each. `jobs`: all that have a folder."""
-        notes = []
+    def strays(self, jobs: Iterable[JobId]) -> dict[str, str]:
+        """Applications of ours that the last look showed and that are of no job: id -> name. `jobs`: all that have a
+        folder."""
+        found = self.by_slices.strays({shapes.service_name(job) for job in jobs})
+        return {stray.app.id: stray.app.name for stray in found}
+
+    def end_strays(self, jobs: Iterable[JobId], wanted: Collection[str]) -> dict[str, PortError]:
+        """End those of `wanted` that are strays still; what failed, by application."""
+        errors: dict[str, PortError] = {}
         for stray in self.by_slices.strays({shapes.service_name(job) for job in jobs}):
-            try:
-                self.by_slices.end_stray(stray)
-                notes.append(f"{stray.app.id} ({stray.app.name}) is of no job and was ended")
-            except PortError as error:
-                notes.append(f"{stray.app.id} ({stray.app.name}) is of no job and cannot be ended: {error.text}")
-        return notes
+            if stray.app.id in wanted:
+                try:
+                    self.by_slices.end_stray(stray)
+                except PortError as error:
+                    errors[stray.app.id] = error
+        return errors
 
     def read(self, record: Record) -> Service | None:
         return self._runtimes[record.runtime].read(record)

@@ -17,6 +17,7 @@ _VERBS = {
     "checkpoint_and_stop": "ask it to checkpoint and leave",
     "cancel": "end it",
     "release": "hand it back",
+    "follow_up": "follow up",
 }
 
 
@@ -73,6 +74,8 @@ def _intent(data: Data) -> str:
         return f"start {data.get('epoch')} on {gpus(data['allocation'])}"
     if verb == "checkpoint_and_stop":
         return f"{why}: checkpoints and leaves" if why else "is asked to checkpoint and leave"
+    if verb == "follow_up":
+        return f"is followed up{_because(data)}"
     return f"is {_ASKED.get(verb, verb)}{_because(data)}"
 
 

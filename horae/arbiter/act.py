@@ -51,6 +51,21 @@ class Actions:
             and retries.may(r.id, Verb.SUBMIT, now_s)
         ]
 
+    def follow_ups(self, ledger: Ledger, view: View, retries: Retries) -> list[Do]:
+        """What earlier requests still need, for jobs of pools where starts and stops are ours to make."""
+        enforcing = {
+            pool.name
+            for pool in self._config.pools
+            if mode_of(ledger, pool) is Mode.ENFORCE and not releasing(ledger, pool.name)
+        }
+        due = []
+        for each in view.observation.due:
+            record = ledger.jobs.get(each.job)
+            allowed = bool(enforcing) if each.stray else record is not None and record.pool in enforcing
+            if allowed and retries.may(each.job, Verb.FOLLOW_UP, view.now_s):
+                due.append(Do(Verb.FOLLOW_UP, each.job, what=each.what))
+        return due
+
     def of_pool(
         self, ledger: Ledger, pool: Pool, view: View, capabilities: Capabilities, retries: Retries
     ) -> tuple[tuple[Step, ...], list[Op]]:
@@ -116,7 +131,7 @@ class Actions:
                         allocation=op.allocation if given else None,
                         holding=self._by_type(op) if given else None,
                         grace_s=op.grace_s if op.verb is Verb.STOP else None,
-                        why=_why(ledger.jobs[op.job], op.verb),
+                        why=op.what or _why(ledger.jobs[op.job], op.verb),
                     )
                 )
             elif isinstance(op, SetOrder):

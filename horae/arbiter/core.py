@@ -339,6 +339,8 @@ class Core:
         """Compare with the targets on record, journal the intents, and hand out what can be done now."""
         assert self.view is not None
         ops: list[Op] = []
+        if self._in_charge():
+            ops += self.actions.follow_ups(self.ledger, self.view, self._retries)
         for pool in self.config.pools:
             self.plans[pool.name], more = self.actions.of_pool(
                 self.ledger, pool, self.view, self.capabilities, self._retries

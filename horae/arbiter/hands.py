@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.profiles import Measurement, Profiles
 from horae.journal.events import Verb
-from horae.port import Batching, Capabilities, ClusterPort, JobId, Observation, PortError
+from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Observation, PortError
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
 
@@ -27,6 +27,7 @@ class Do:
     epoch: int = 0
     grace_s: Seconds = 0.0
     spec: JobSpec | None = None
+    what: str = ""  #: of a follow-up: what it is about to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class SetReason:
     text: str
 
 
-#: Starts or stops given to the port at once: the time that a round's actions may take is looked at in between.
+#: Starts, stops or follow-ups given to the port at once: the time that actions may take is looked at in between.
 AT_ONCE = 64
 
 Op = Do | Claim | Beat | SetOrder | SetReason
@@ -92,26 +93,27 @@ class Hands:
         return Look(observation, capabilities, measured)
 
     def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
-        """In turn, starts or stops that follow each other together where the port can; what does not fit into
-        `budget_s` is not tried."""
+        """In turn, starts, stops or follow-ups that come one after the other together where the port can; what does
+        not fit into `budget_s` is not tried."""
         until = self._monotonic() + budget_s
         done: list[Done] = []
         for some in self._grouped(ops):
             if done and self._monotonic() > until:
                 done += [Done(op, tried=False) for op in some]
-            elif len(some) > 1:
+            elif len(some) > 1 or _follows_up(some[0]):
                 done += self._together(some)
             else:
                 done += [self._alone(some[0])]
         return tuple(done)
 
     def _grouped(self, ops: Sequence[Op]) -> list[list[Op]]:
-        """Single calls, and runs of starts or stops for a port that takes them at once. The order stays."""
+        """Single calls, and runs of a verb that the port takes at once. The order stays."""
         groups: list[list[Op]] = []
         last: Verb | None = None
+        together = {Verb.FOLLOW_UP} | ({Verb.START, Verb.STOP} if isinstance(self._port, Batching) else set())
         for op in ops:
-            verb = op.verb if isinstance(op, Do) and op.verb in (Verb.START, Verb.STOP) else None
-            alike = verb is not None and verb is last and isinstance(self._port, Batching)
+            verb = op.verb if isinstance(op, Do) and op.verb in together else None
+            alike = verb is not None and verb is last
             if alike and len(groups[-1]) < AT_ONCE:
                 groups[-1].append(op)
             else:
@@ -121,8 +123,13 @@ class Hands:
 
     def _together(self, ops: Sequence[Op]) -> list[Done]:
         port, asked = self._port, [op for op in ops if isinstance(op, Do)]
-        assert isinstance(port, Batching)
+        failed: Mapping[JobId, PortError]
         try:
+            if asked[0].verb is Verb.FOLLOW_UP:
+                assert isinstance(port, FollowingUp)  # who else shows what is due?
+                failed = port.follow_up([op.job for op in asked])
+                return [Done(op, failed.get(op.job)) for op in asked]
+            assert isinstance(port, Batching)
             if asked[0].verb is Verb.START:
                 failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
             else:
@@ -165,3 +172,7 @@ class Hands:
 
     def close(self) -> None:
         self._port.close()
+
+
+def _follows_up(op: Op) -> bool:
+    return isinstance(op, Do) and op.verb is Verb.FOLLOW_UP

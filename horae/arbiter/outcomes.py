@@ -17,6 +17,8 @@ from horae.port import FixConfiguration, JobId, JobState, Never, PortError, TryL
 from policy.model import Seconds
 
 LONGEST_RETRY_S = 300.0
+#: A job in the middle of a move holds GPUs that nobody uses: what it needs is tried again sooner than a new request.
+LONGEST_FOLLOW_UP_S = 5.0
 #: A start that the cluster refuses for good this often in a row is not tried again until somebody says so.
 REFUSALS = 3
 HORAE = "horae"
@@ -36,7 +38,8 @@ class Retries:
 
     def later(self, job: JobId, verb: Verb, now_s: Seconds, at_least_s: Seconds) -> Seconds:
         times = self.failed[job, verb] = self.failed.get((job, verb), 0) + 1
-        wait_s = min(max(at_least_s, 0.5 * 2.0 ** min(times, 12)), max(LONGEST_RETRY_S, at_least_s))
+        longest_s = LONGEST_FOLLOW_UP_S if verb is Verb.FOLLOW_UP else LONGEST_RETRY_S
+        wait_s = min(max(at_least_s, 0.5 * 2.0 ** min(times, 12)), max(longest_s, at_least_s))
         self.not_before[job, verb] = now_s + wait_s
         return wait_s
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from horae.fake.faults import Crash, Delay, Drop, Faults, LoseReply, Raise
 from horae.fake.world import FakeJob, World
-from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
+from horae.port import Capabilities, JobId, LogChunk, Never, Observation, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import Allocation, Health, Seconds
 
@@ -128,6 +128,19 @@ class FakePort:
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         self._tell("checkpoint_and_stop", job, lambda: self.world.stop(self._job(job), grace_s))
+
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
+        failed: dict[JobId, PortError] = {}
+        for job in jobs:
+            try:
+                self._tell("follow_up", job, lambda name=job: self._finish(name))  # type: ignore[misc]
+            except PortError as error:
+                failed[job] = error
+        return failed
+
+    def _finish(self, job: JobId) -> None:
+        if self.world.unfinished.pop(job, None) is not None:
+            self.world.followed.append(job)
 
     def cancel(self, job: JobId) -> None:
         self._tell("cancel", job, lambda: self.world.cancel(self._job(job)))

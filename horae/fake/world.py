@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.fake.program import Program, Run, iteration_s, program_of
-from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState, Observation, ObservedJob
+from horae.port import Blocked, BlockKind, CheckpointMark, Due, JobId, JobState, Observation, ObservedJob
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Health, Limits, Node, NodeName, Seconds
 
@@ -73,6 +73,8 @@ class World:
         self.restart_gap_s, self.queues_when_full = restart_gap_s, queues_when_full
         self.jobs: dict[JobId, FakeJob] = {}
         self.held: Counter[NodeName] = Counter()
+        self.unfinished: dict[JobId, str] = {}  #: what an earlier request of these jobs still needs, in words
+        self.followed: list[JobId] = []  #: whom a follow-up was done for, in order
         self.tenant_limits: dict[str, Gpus] = {}
         self.blocks: dict[JobId, Blocked] = {}  #: starts of these jobs are taken and do not run
         self.claim: str | None = None
@@ -295,7 +297,8 @@ class World:
             replace(n, gpus=self.shown_gpus.get(n.name, n.gpus), foreign=foreign[n.name]) for n in self.nodes.values()
         )
         jobs = tuple(self._observed(job) for job in self.jobs.values() if not job.released)
-        return Observation(self._now_s, nodes, jobs, self.claim)
+        due = tuple(Due(job, what) for job, what in sorted(self.unfinished.items()))
+        return Observation(self._now_s, nodes, jobs, self.claim, due=due)
 
     def _observed(self, job: FakeJob) -> ObservedJob:
         return ObservedJob(

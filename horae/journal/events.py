@@ -69,6 +69,7 @@ class Verb(StrEnum):
     STOP = "checkpoint_and_stop"
     CANCEL = "cancel"
     RELEASE = "release"
+    FOLLOW_UP = "follow_up"
 
 
 @dataclass(frozen=True, slots=True)

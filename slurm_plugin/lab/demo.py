@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from horae.lab.trainer import TRAINER, shapes
-from horae.port import ClusterPort, JobState, ObservedJob
+from horae.port import ClusterPort, JobState, ObservedJob, attend
 from slurm_plugin import connect
 
 _SCRIPT = "#!/bin/bash\nexec @TOOL@ --checkpoint @SHARED@/demo-$SLURM_JOB_ID -- python3 @SHARED@/demo.py\n"
@@ -33,7 +33,7 @@ def demo(lab: Cluster) -> int:
         number = lab.submit(_SCRIPT, {"demo.py": TRAINER}, options)
         job = _wait(port, number, JobState.QUEUED)
         print(f"job {number} arrived, held by the Lua module")
-        places = shapes(port.observe().nodes)
+        places = shapes(attend(port).nodes)
         for epoch, shape in enumerate(places, start=1):
             began = time.monotonic()
             port.start(job.id, shape, epoch)
@@ -57,7 +57,7 @@ def demo(lab: Cluster) -> int:
 def _wait(port: ClusterPort, number: str, state: JobState, limit_s: float = 60.0) -> ObservedJob:
     deadline = time.monotonic() + limit_s
     while True:
-        for job in port.observe().jobs:
+        for job in attend(port).jobs:
             if job.id.split(".")[0] == number and job.state is state:
                 return job
         if time.monotonic() > deadline:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater
+from horae.port import ClusterPort, JobId, JobState, Observation, ObservedJob, PortError, TryLater, attend
 from policy.model import Allocation, BadInput, Health, Node
 from tests.contract.harness import Behaviour, Harness, Start, job_in, starts_in, steps_in
 from tests.contract.waiting import patiently
@@ -43,7 +43,7 @@ class Driver:
 
     def observe(self) -> Observation:
         """One whole observation, and the invariants that hold for every observation of every cluster."""
-        seen = self.patient(self.port.observe)
+        seen = self.patient(lambda: attend(self.port))
         names = [job.id for job in seen.jobs]
         assert len(names) == len(set(names)), "a job appears twice"
         nodes = {node.name: node for node in seen.nodes}

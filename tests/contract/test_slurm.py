@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import Batching, JobState, Never, TryLater
+from horae.port import Batching, JobState, Never, TryLater, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.contract.driver import Driver
@@ -74,7 +74,7 @@ def test_submission_is_the_users_own(harness: SlurmHarness) -> None:
     with pytest.raises(Never) as raised:
         harness.port.submit("mine", spec)
     assert "sbatch" in raised.value.text
-    assert harness.port.observe().jobs == ()
+    assert attend(harness.port).jobs == ()
 
 
 def test_many_are_started_and_stopped_by_one_call_and_each_has_its_own_answer(cluster: Driver) -> None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 import pytest
 
 from horae.lab import LabRequest, default_folder, processes
-from horae.port import ClusterPort, JobId, JobState
+from horae.port import ClusterPort, JobId, JobState, attend
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.driver import Driver
@@ -156,7 +156,7 @@ class YarnHarness:
         port = YarnCluster(parse_options(self.options))
         self._ports.append(port)
         patiently(lambda: port.claim("the end"))
-        for job in patiently(port.observe).jobs:
+        for job in patiently(lambda: attend(port)).jobs:
             port.cancel(job.id)
         for each in port.manager.apps(states=ALIVE):
             port.manager.kill(each.id, owner=each.user)

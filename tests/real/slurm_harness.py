@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from horae.port import ClusterPort, JobId, PortError
+from horae.port import ClusterPort, JobId, PortError, attend
 from horae.spec import JobSpec
 from slurm_plugin import connect
 from tests.contract.harness import Behaviour
@@ -63,7 +63,7 @@ class SlurmHarness:
         """A user's own script; the port's id of the job (a task of it), which is observed by then."""
         patiently(self.port.heartbeat)  # a test that took long: a stale one lets new jobs pass
         number = self.cluster.submit(script, f"--partition={self.partition}", "--open-mode=append", *options)
-        seen = patiently(self.port.observe)
+        seen = patiently(lambda: attend(self.port))
         return next(job.id for job in seen.jobs if re.split("[._]", job.id)[0] == number)
 
     def other_arbiter(self) -> ClusterPort:
@@ -83,7 +83,7 @@ class SlurmHarness:
 
     def end(self) -> None:
         with suppress(PortError):  # what is left then is ended, or found, by what follows
-            for job in patiently(self.port.observe).jobs:  # not scancel alone: its TERM asks to checkpoint
+            for job in patiently(lambda: attend(self.port)).jobs:  # not scancel alone: its TERM asks to checkpoint
                 with suppress(PortError):
                     self.port.cancel(job.id)
         clear_partition(self.cluster, self.partition)

@@ -23,7 +23,7 @@ import pytest
 from horae.arbiter.log_profiles import LogProfiles
 from horae.arbiter.profiles import Measurement
 from horae.local import connect
-from horae.port import ClusterPort, JobState
+from horae.port import ClusterPort, JobState, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from profiler.points import RunSummary
@@ -72,7 +72,7 @@ def watch(framework: Framework, command: Sequence[str], gpus: int, folder: Path)
         ended = False
         while not ended:
             assert time.monotonic() < deadline, _said(port)
-            observation = port.observe()
+            observation = attend(port)
             (job,) = observation.jobs
             ended = job.state.ended
             measured = profiles.update(observation, port.read_log).get("train", measured)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from horae.doctor import Verdict
-from horae.port import FixConfiguration, JobState, ObservedJob
+from horae.port import FixConfiguration, JobState, ObservedJob, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.real.hadoop import wait_for
@@ -181,10 +181,10 @@ def test_a_job_whose_owner_has_no_keytab_is_not_begun(
     try:
         port.claim("the arbiter")
         port.submit("keyless", job_of("carol", options, tmp_path))
-        port.observe()
+        attend(port)
         with pytest.raises(FixConfiguration, match=r"no keytab /user/carol/horae.keytab.*mode 600"):
             port.start("keyless", {"n1": 1}, 1)
-        (seen,) = [each for each in port.observe().jobs if each.id == "keyless"]
+        (seen,) = [each for each in attend(port).jobs if each.id == "keyless"]
         assert seen.state is JobState.QUEUED
         assert seen.blocked is not None
         assert "/user/carol/horae.keytab" in seen.blocked.text
@@ -203,7 +203,7 @@ def test_a_whole_elastic_job_of_the_owners(options: Options, tmp_path: Path) -> 
         port.submit("krb", spec)
 
         def job() -> ObservedJob:
-            return next(each for each in port.observe().jobs if each.id == "krb")
+            return next(each for each in attend(port).jobs if each.id == "krb")
 
         port.start("krb", {"n1": 1}, 1)
         wait_for("it runs", lambda: job().state is JobState.RUNNING, 180.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from horae.lab import default_folder
-from horae.port import JobState
+from horae.port import JobState, attend
 from tests.contract.harness import job_in
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import ALIVE
@@ -114,7 +114,7 @@ def test_a_slices_token_is_made_out_to_the_name(
     port = YarnCluster(options)
 
     def state() -> JobState | None:
-        found = job_in(port.observe().jobs, "named")
+        found = job_in(attend(port).jobs, "named")
         return found.state if found else None
 
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from horae.doctor import Verdict
-from horae.port import FixConfiguration, JobState, ObservedJob
+from horae.port import FixConfiguration, JobState, ObservedJob, attend
 from policy.model import Pinning
 from tests.contract.harness import job_in, starts_in, steps_in
 from tests.contract.waiting import patiently, wait_for
@@ -82,7 +82,7 @@ def port(options: Options) -> Iterator[YarnCluster]:
 
 
 def job(port: YarnCluster, name: str) -> ObservedJob:
-    found = job_in(port.observe().jobs, name)
+    found = job_in(attend(port).jobs, name)
     assert found is not None
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.contract.harness import starts_in, steps_in
@@ -67,7 +67,7 @@ def test_a_job_runs_on_and_grows_after_its_first_token_has_ended(
     port = YarnCluster(replace(options, runtime=runtime, slice_memory_mib=320))
 
     def job() -> ObservedJob:
-        return next(each for each in port.observe().jobs if each.id == name)
+        return next(each for each in attend(port).jobs if each.id == name)
 
     def application() -> App:
         """Whose token is the job's."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import FixConfiguration, JobState, PortError
+from horae.port import FixConfiguration, JobState, PortError, attend
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
@@ -131,7 +131,7 @@ def test_without_munge_the_arbiter_says_so_and_recovers(cluster: Driver) -> None
     lab.must("ctl", ["sh", "-c", kill])
     try:
         with pytest.raises(PortError) as raised:
-            cluster.port.observe()
+            attend(cluster.port)
         assert re.search("munge|authentication|credential|contact", str(raised.value), re.IGNORECASE)
     finally:
         lab.must("ctl", ["runuser", "-u", "munge", "--", "munged", "--force"])

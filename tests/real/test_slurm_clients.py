@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import JobState
+from horae.port import JobState, attend
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.base import Client, Operation
 from slurm_plugin.records import JobRow
@@ -225,7 +225,7 @@ def test_requests_are_bounded_also_where_slurmctld_bounds_them_itself(
             assert (port.client.pace.per_s, port.client.pace.burst) == (10.0, 20.0)
             made = port.client.calls
             for _ in range(10):
-                port.observe()
+                attend(port)
             assert port.client.calls - made >= 40
             assert limited not in slurm_2411.run("cat", log)
         finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from horae.port import FixConfiguration, JobState
+from horae.port import FixConfiguration, JobState, attend
 from slurm_plugin import connect
 from slurm_plugin.clients import tokens
 from slurm_plugin.clients.base import Operation
@@ -46,20 +46,20 @@ def test_a_munge_credential_that_ends_on_its_way_is_told_and_the_next_one_counts
     options |= {"env": {"SLURM_CONF": "/shared/short/slurm.conf"}, "state": str(tmp_path / "other")}
     port = connect(options)
     try:
-        assert [seen.id for seen in port.observe().jobs] == [job]
+        assert [seen.id for seen in attend(port).jobs] == [job]
         signal = "kill -{} $(cat /run/slurmctld/slurmctld.pid)"
         slurm_2411.lab.must("ctl", ["sh", "-c", signal.format("STOP")])
         waker = threading.Timer(5.0, slurm_2411.lab.must, ("ctl", ["sh", "-c", signal.format("CONT")]))
         waker.start()
         try:
             with pytest.raises(FixConfiguration) as raised:
-                port.observe()
+                attend(port)
         finally:
             waker.join()
         assert "authentication" in str(raised.value)
         assert "clocks" in raised.value.remedy
         assert "Expired credential" in slurm_2411.run("tail", "-n", "50", "/var/log/slurm/slurmctld.log")
-        assert [seen.state for seen in port.observe().jobs] == [JobState.RUNNING]
+        assert [seen.state for seen in attend(port).jobs] == [JobState.RUNNING]
     finally:
         port.close()
     cluster.port.checkpoint_and_stop(job, 30.0)
@@ -104,7 +104,7 @@ import json, sys
 from slurm_plugin import connect
 port = connect(json.loads(sys.argv[1]))
 port.claim("local"); port.heartbeat()
-seen = port.observe()
+seen = attend(port)
 job = next(job for job in seen.jobs if job.id == sys.argv[2])
 if job.state.value == "queued":
     port.start(job.id, {"n3": 1}, 1)

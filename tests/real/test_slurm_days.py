@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import BlockKind, JobState, TryLater
+from horae.port import BlockKind, JobState, TryLater, attend
 from policy.model import Health
 from slurm_plugin import connect
 from tests.contract.driver import Driver
@@ -345,7 +345,7 @@ def test_a_controller_that_is_away_is_try_later_and_loses_nothing(private: Drive
     h.cluster.lab.kill("slurmctld")
     try:
         with pytest.raises(TryLater):
-            private.port.observe()
+            attend(private.port)
         with pytest.raises(TryLater):
             private.port.start(job, private_shape(job), 2)
         private.port.checkpoint_and_stop(job, 60.0)  # needs no slurmctld: the stop file

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from horae.lab import LabRequest
-from horae.port import BlockKind, JobState
+from horae.port import BlockKind, JobState, attend
 from policy.model import BadInput
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.lab.private import PrivateSlurm
@@ -47,13 +47,13 @@ def port(lab: PrivateSlurm, tmp_path: Path) -> Iterator[SlurmCluster]:
 
 
 def state(port: SlurmCluster, job: str) -> JobState:
-    return next(each for each in port.observe().jobs if each.id == job).state
+    return next(each for each in attend(port).jobs if each.id == job).state
 
 
 def submitted(lab: PrivateSlurm, port: SlurmCluster, *options: str) -> str:
     common = ["--partition=dl", "--gres=gpu:1", "--comment=horae:min=1,max=4", "--output=/dev/null"]
     number = lab.submit(PLAIN, {}, [*common, *options])
-    return next(job.id for job in port.observe().jobs if job.id.split(".")[0] == number)
+    return next(job.id for job in attend(port).jobs if job.id.split(".")[0] == number)
 
 
 def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSlurm, port: SlurmCluster) -> None:
@@ -63,7 +63,7 @@ def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSl
     port.start(second, {"n2": 1}, 1)
 
     def blocked() -> bool:
-        job = next(each for each in port.observe().jobs if each.id == second)
+        job = next(each for each in attend(port).jobs if each.id == second)
         return job.blocked is not None and job.blocked.kind is BlockKind.OTHER and "Licenses" in job.blocked.text
 
     wait_for("the second is blocked by its licence", blocked)
@@ -75,7 +75,7 @@ def test_a_licence_in_use_blocks_the_next_job_and_a_stop_frees_it(lab: PrivateSl
 
 
 def test_leaf_switches_are_racks(lab: PrivateSlurm, port: SlurmCluster) -> None:
-    assert {node.rack for node in port.observe().nodes} == {None}
+    assert {node.rack for node in attend(port).nodes} == {None}
     lab.kill("slurmctld", signal.SIGTERM)
     (lab.folder / "etc/topology.conf").write_text(RACKS)
     conf = lab.folder / "etc/slurm.conf"

@@ -15,7 +15,7 @@ import pytest
 
 from horae.doctor import Verdict
 from horae.lab import LabRequest
-from horae.port import JobState
+from horae.port import JobState, attend
 from policy.model import BadInput
 from slurm_plugin import connect
 from slurm_plugin.lab.private import PrivateSlurm
@@ -135,12 +135,12 @@ def test_installed_on_a_running_slurm_and_taken_away_again(bare: PrivateSlurm, t
         wait_for("it is held", lambda: state(bare, number) == "PENDING JobHeldUser")
         other = submit(bare, "--partition=raw", "--comment=horae:min=1")
         wait_for("others' partitions are as ever", lambda: state(bare, other).startswith("RUNNING"))
-        job = next(found for found in port.observe().jobs if found.id.startswith(number + "."))
+        job = next(found for found in attend(port).jobs if found.id.startswith(number + "."))
         noticed = port.noticed()
         port.start(job.id, {"n2": 2}, 1)
 
         def seen() -> JobState:
-            return next(found for found in port.observe().jobs if found.id == job.id).state
+            return next(found for found in attend(port).jobs if found.id == job.id).state
 
         wait_for("it runs", lambda: seen() is JobState.RUNNING)
         port.checkpoint_and_stop(job.id, 60.0)

@@ -11,7 +11,7 @@ import pytest
 
 from horae.arbiter.service import Arbiter
 from horae.config import Config
-from horae.port import BlockKind, JobState
+from horae.port import BlockKind, JobState, attend
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
@@ -173,7 +173,7 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
             found = dict(zip(shown[::2], map(int, shown[1::2]), strict=True))
             return [found[job] - found[beside] for job in jobs]
 
-        seen = [job.id for job in port.observe().jobs if job.state is JobState.QUEUED]
+        seen = [job.id for job in attend(port).jobs if job.state is JobState.QUEUED]
         assert sorted(seen) == sorted(made)
         before = factors()
         port.set_order(list(reversed(jobs)))
@@ -184,7 +184,7 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
 
         wait_for("they are ordered", ordered)
         port.set_order(list(reversed(jobs)))
-        port.observe()
+        attend(port)
         for job in jobs:
             port.release(job)
         wait_for(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from horae.doctor import Verdict
-from horae.port import FixConfiguration, JobState, PortError
+from horae.port import FixConfiguration, JobState, PortError, attend
 from slurm_plugin import connect
 from slurm_plugin.site.doctor import checks
 from slurm_plugin.site.install import planned
@@ -44,7 +44,7 @@ def test_without_rights_a_start_says_what_to_fix(slurm_2411: Containers) -> None
     options["spool"] = "/home/bob/spool"
     port = connect(options)
     try:
-        job = next(job for job in port.observe().jobs if job.id.split(".")[0] == number)
+        job = next(job for job in attend(port).jobs if job.id.split(".")[0] == number)
         with pytest.raises(FixConfiguration) as raised:
             if job.state is JobState.RUNNING:
                 port.cancel(job.id)
@@ -60,7 +60,7 @@ def test_an_unknown_host_key_is_refused(slurm_2411: Containers, tmp_path: object
     options = {**slurm_2411.options("dl"), "ssh_known_hosts": "/dev/null"}
     port = connect(options)
     with pytest.raises(PortError) as raised:
-        port.observe()
+        attend(port)
     assert "known_hosts" in str(raised.value)
     port.close()
 

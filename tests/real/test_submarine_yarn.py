@@ -15,7 +15,7 @@ from horae.api.forms import JobForm
 from horae.elastic import checkpoints
 from horae.elastic.hdfserrors import HdfsError
 from horae.elastic.stores import open_store
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from policy.model import Allocation
 from tests.real.hadoop import (
     YarnHarness,
@@ -82,7 +82,7 @@ class Site:
         self.port.submit(name, JobForm.model_validate(job).spec(owner="horae"))
 
     def job(self, name: str) -> ObservedJob:
-        return next(job for job in patiently(self.port.observe).jobs if job.id == name)
+        return next(job for job in patiently(lambda: attend(self.port)).jobs if job.id == name)
 
     def start(self, name: str, shape: Allocation, epoch: int) -> None:
         def started() -> bool:
@@ -93,7 +93,7 @@ class Site:
 
     def until(self, what: str, holds: Callable[[], Any]) -> None:
         def looked() -> bool:
-            self.port.observe()  # the bridge moves its jobs when it looks
+            attend(self.port)  # the bridge moves its jobs when it looks
             return bool(holds())
 
         wait_for(what, looked, 240.0)
@@ -106,7 +106,7 @@ class Site:
         return self.port.read_log(name, 0).data.decode(errors="replace")
 
     def node(self, kind: str) -> list[str]:
-        return [node.name for node in patiently(self.port.observe).nodes if node.gpu_type == kind]
+        return [node.name for node in patiently(lambda: attend(self.port)).nodes if node.gpu_type == kind]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import (
     YarnHarness,
@@ -53,7 +53,7 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
         assert done.returncode == 0, done.stderr + (tmp_path / "serve.log").read_text()[-2000:]
 
     def jobs() -> dict[str, ObservedJob]:
-        return {job.spec.name: job for job in patiently(harness.port.observe).jobs if job.spec is not None}
+        return {job.spec.name: job for job in patiently(lambda: attend(harness.port)).jobs if job.spec is not None}
 
     def log(name: str) -> bytes:
         return harness.log(jobs()[name].id) if name in jobs() else b""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horae.lab import processes
-from horae.port import BlockKind, JobState, PortError, TryLater
+from horae.port import BlockKind, JobState, PortError, TryLater, attend
 from policy.model import Health, Pinning
 from tests.contract.driver import Driver
 from tests.real.hadoop import (
@@ -58,7 +58,7 @@ def test_one_job_through_many_deaths(cluster: Driver, harness: YarnHarness) -> N
     # The ResourceManager, with recovery: nobody can be asked meanwhile, the gang trains on.
     lab.kill("resourcemanager")
     with pytest.raises(TryLater):
-        port.observe()
+        attend(port)
     lab.start("resourcemanager")
     lab.wait_manager()
     cluster.wait_progress(job, 5)

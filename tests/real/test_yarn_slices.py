@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from horae.doctor import Verdict
-from horae.port import JobState, TryLater
+from horae.port import JobState, TryLater, attend
 from policy.model import Health
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
@@ -109,7 +109,7 @@ def test_bad_days_of_slices(hadoop_bare: PrivateHadoop, tmp_path: Path) -> None:
         def back() -> bool:
             """Looked at all the while, as an arbiter does: it comes up before its nodes and application masters."""
             try:
-                seen = port.observe()
+                seen = attend(port)
             except TryLater:
                 return False
             assert [each.state for each in seen.jobs] == [JobState.RUNNING]
@@ -136,6 +136,6 @@ def test_bad_days_of_slices(hadoop_bare: PrivateHadoop, tmp_path: Path) -> None:
         cluster.start(job, cluster.one(1), 3)
         cluster.wait(job, JobState.RUNNING)
         port._hdfs.as_user("horae").delete(port.files.folder(job))
-        cluster.until("what is of no job ends", lambda: [*port.observe().jobs, *slices(harness)] == [])
+        cluster.until("what is of no job ends", lambda: [*attend(port).jobs, *slices(harness)] == [])
     finally:
         harness.end()

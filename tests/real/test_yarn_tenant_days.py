@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from horae.lab import LabRequest, default_folder
-from horae.port import BlockKind, JobState, PortError
+from horae.port import BlockKind, JobState, PortError, attend
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, starts_in, steps_in
 from tests.real.hadoop import (
@@ -263,7 +263,7 @@ def test_a_worker_killed_for_its_memory_costs_a_restart_and_is_told(strict: Yarn
 
     def done() -> bool:
         """Seen by a connection of our own, which only looks."""
-        return any(job.state is JobState.COMPLETED for job in strict.port.observe().jobs)
+        return any(job.state is JobState.COMPLETED for job in attend(strict.port).jobs)
 
     words = ["--gpus", "1:1", "--name", "hungry", "--iterations", "60", "--checkpoint", checkpoint]
     try:
@@ -271,7 +271,7 @@ def test_a_worker_killed_for_its_memory_costs_a_restart_and_is_told(strict: Yarn
             wait_for("the arbiter listens", socket.exists)
             horae("submit", *words, "--", sys.executable, str(train))
             wait_for("it is done", done, 400.0)
-            (job,) = strict.port.observe().jobs
+            (job,) = attend(strict.port).jobs
             log, history = strict.log(job.id), horae("history", job.id)
         starts = starts_in(log)
         assert [start.epoch for start in starts] == [1, 2]

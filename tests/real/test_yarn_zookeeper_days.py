@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import JobState, TryLater
+from horae.port import JobState, TryLater, attend
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import wait_for
@@ -176,7 +176,7 @@ def test_a_manager_that_gives_up_in_the_middle_of_a_resize(cluster: Driver, harn
     )
     wait_for("the ResourceManager gives up", lambda: lab._pid("resourcemanager") is None, 300.0)
     with pytest.raises(TryLater, match=r"no ResourceManager answers: .*connection refused"):
-        port.observe()
+        attend(port)
     trains_on(cluster, harness, job)
 
     # The resize is asked for all the same: the gang leaves at a checkpoint, and waits at the gate.
@@ -188,7 +188,7 @@ def test_a_manager_that_gives_up_in_the_middle_of_a_resize(cluster: Driver, harn
     lab.start("resourcemanager")
     wait_for("it answers", lambda: port.manager.info().ha_state == "INITIALIZING", 120.0)
     with pytest.raises(TryLater, match=r"is not active \(INITIALIZING\).*ZKRMStateStore"):
-        port.observe()
+        attend(port)
     again = harness.restart_arbiter()  # one that has seen nothing yet
     assert isinstance(again, YarnCluster)
     with pytest.raises(TryLater, match="is not active"):
@@ -236,7 +236,7 @@ def test_a_manager_that_nobody_elects(cluster: Driver, harness: Impatient) -> No
     lab.kill("zookeeper")
     wait_for("it steps back", lambda: port.manager.info().ha_state == "STANDBY", 180.0)
     with pytest.raises(TryLater, match=r"no ResourceManager answers: \S+ is in standby"):
-        port.observe()
+        attend(port)
     trains_on(cluster, harness, job)
     port.reshape(job, shape, 2)
     wait_for("its workers have left", lambda: set(kept) <= set(port.files.acks(job)), 120.0)

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from horae.lab import LabRequest
-from horae.port import JobState, ObservedJob
+from horae.port import JobState, ObservedJob, attend
 from slurm_plugin import connect, versions
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, format_of
 from slurm_plugin.lab.containers import ContainerSlurm
@@ -51,7 +51,7 @@ class Recorder:
         return self.lab.submit(script, {}, [*common, f"--job-name={name}", *options])
 
     def seen(self, number: str) -> ObservedJob:
-        return {job.id.split(".")[0]: job for job in self.port.observe().jobs}[number]
+        return {job.id.split(".")[0]: job for job in attend(self.port).jobs}[number]
 
     def start(self, number: str, allocation: Mapping[str, int]) -> None:
         self.port.start(self.seen(number).id, allocation, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import Batching, FixConfiguration, JobState, Never, PortError, TryLater
+from horae.port import Batching, FixConfiguration, JobState, Never, PortError, TryLater, attend
 from slurm_plugin import starts
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.pace import Pace
@@ -70,7 +70,7 @@ class Site:
         options = Options(partitions=("dl",), spool=str(folder / "spool"), state=str(folder / "memory"))
         self.port = SlurmCluster(options, LocalTransport(), Routes([self.slurm], Pace()))
         self.port.claim("me")
-        self.jobs = [job.id for job in self.port.observe().jobs]
+        self.jobs = [job.id for job in attend(self.port).jobs]
 
     def start(self, epoch: int, node: str = "n1") -> Mapping[str, PortError]:
         return self.port.start_many([(job, {node: 1}, epoch) for job in self.jobs])
@@ -82,7 +82,7 @@ class Site:
         """All were started and run."""
         assert not self.start(1)
         self.slurm.run(*self.slurm.rows)
-        self.port.observe()
+        attend(self.port)
         self.slurm.said.clear()
 
     def memo(self, job: str) -> dict[str, object]:
@@ -109,7 +109,7 @@ def test_fence_and_memo_are_there_before_anything_is_written(site: Site) -> None
 def test_asking_twice_is_asking_once(site: Site) -> None:
     site.start(1)
     site.slurm.rows = {number: replace(row, priority=5) for number, row in site.slurm.rows.items()}
-    site.port.observe()
+    attend(site.port)
     said = list(site.slurm.said)
     assert site.start(1) == {}
     assert site.slurm.said == said
@@ -158,7 +158,7 @@ def left(site: Site) -> float:
         site.slurm.rows[number] = replace(
             row, state="SPECIAL_EXIT", nodes=(), priority=0, restarts=1, exit_status=86 << 8, reason="JobHeldUser"
         )
-    look = site.port.observe()
+    look = attend(site.port)
     assert {job.state for job in look.jobs} == {JobState.STOPPED}
     site.slurm.said.clear()
     return look.now_s
@@ -185,7 +185,7 @@ def test_on_other_nodes_they_start_at_once_and_a_start_that_waits_is_taken_back(
     assert site.port.start_many([(first, {"n1": 1}, 2), (second, {"n1": 1}, 2), (third, {"n2": 1}, 2)]) == {}
     assert site.slurm.said == ["update 3", "release 3"]
     assert [site.port._starts.waits(job) for job in site.jobs] == [True, True, False]
-    site.port.observe()
+    attend(site.port)
     assert site.port.stop_many([(first, 30.0)]) == {}
     assert [site.port._starts.waits(job) for job in site.jobs] == [False, True, False]
     assert site.port.start_many([(second, {"n2": 1}, 3)]) == {}
@@ -210,7 +210,7 @@ def test_a_start_whose_timer_is_late_is_not_taken_back_before_it_is_written(
     assert site.start(2) == {}
     for _ in range(2):
         clock.more_s += 10.0
-        assert {job.state for job in site.port.observe().jobs} == {JobState.STARTING}
+        assert {job.state for job in attend(site.port).jobs} == {JobState.STARTING}
     (deferred,) = {id(each): each for each in site.port._starts._waiting.values()}.values()
     assert deferred.timer is not None
     deferred.timer.cancel()
@@ -218,7 +218,7 @@ def test_a_start_whose_timer_is_late_is_not_taken_back_before_it_is_written(
     site.port._starts._write_deferred(deferred)
     for number, row in site.slurm.rows.items():
         site.slurm.rows[number] = replace(row, state="PENDING", priority=5, reason="None")
-    assert {job.state for job in site.port.observe().jobs} == {JobState.STARTING}
+    assert {job.state for job in attend(site.port).jobs} == {JobState.STARTING}
     assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
 
 
@@ -232,12 +232,12 @@ def test_a_grant_is_as_old_as_its_write(site: Site, monkeypatch: pytest.MonkeyPa
     assert site.start(1) == {}
     for number, row in site.slurm.rows.items():
         site.slurm.rows[number] = replace(row, priority=5, reason="Resources")
-    seen = site.port.observe().jobs
+    seen = attend(site.port).jobs
     assert {(job.state, job.blocked) for job in seen} == {(JobState.STARTING, None)}
     assert site.slurm.said == ["update 1 update 2 update 3", "release 1 release 2 release 3"]
     clock.more_s += 10.0
     site.slurm.before = lambda what: None
-    assert all(job.blocked is not None for job in site.port.observe().jobs), "now Slurm has had its time"
+    assert all(job.blocked is not None for job in attend(site.port).jobs), "now Slurm has had its time"
 
 
 def test_an_unknown_job_is_an_error_of_its_own(site: Site) -> None:
@@ -250,3 +250,31 @@ def test_an_unknown_job_is_an_error_of_its_own(site: Site) -> None:
 def test_memos_are_read_again(site: Site) -> None:
     site.running()
     assert len(Memories(site.folder / "memory").all()) == 3
+
+
+def released_by_somebody(site: Site) -> None:
+    site.slurm.rows = {number: replace(row, priority=5) for number, row in site.slurm.rows.items()}
+    site.slurm.said.clear()
+
+
+def test_looking_changes_nothing_and_shows_what_is_due(site: Site) -> None:
+    """Jobs that somebody released are to be held; who only looks holds none, and one job's deed is no other's."""
+    released_by_somebody(site)
+    looks = [site.port.observe() for _ in range(3)]
+    assert site.slurm.said == []
+    for seen in looks:
+        assert {due.job for due in seen.due} == set(site.jobs)
+        assert all(due.what for due in seen.due)
+    assert site.port.follow_up([site.jobs[1]]) == {}
+    assert site.slurm.said == ["hold 2"]
+    assert site.port.follow_up([site.jobs[1]]) == {}
+    assert site.slurm.said == ["hold 2"], "once: the next look says whether it is due still"
+
+
+def test_nothing_is_due_to_who_did_not_claim_the_cluster(site: Site) -> None:
+    released_by_somebody(site)
+    options = Options(partitions=("dl",), spool=str(site.folder / "spool"), state=str(site.folder / "other"))
+    watcher = SlurmCluster(options, LocalTransport(), Routes([site.slurm], Pace()))
+    assert watcher.observe().due == ()
+    assert watcher.follow_up(site.jobs) == {}
+    assert site.slurm.said == []

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any
 
-from horae.port import PortError, TryLater
+from horae.port import PortError, TryLater, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
@@ -237,7 +237,7 @@ class Site:
         """A few rounds, a while apart."""
         for _ in range(4):
             self.now_s += 3.0
-            seen = self.port.observe()
+            seen = attend(self.port)
         return next(each for each in seen.jobs if each.id == job)
 
     def register(self, job: str = "job") -> list[str]:

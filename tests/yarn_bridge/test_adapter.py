@@ -12,7 +12,7 @@ import pytest
 
 from horae.elastic import checkpoints
 from horae.elastic.stores import FolderStore
-from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
 from tests.yarn_bridge.memory_site import SPEC, Site, instances
 from yarn_bridge.steps import RENEWED
 
@@ -31,7 +31,7 @@ def test_a_round_is_three_reads_whatever_the_number_of_jobs(site: Site) -> None:
     site.register()
     assert site.look().state is JobState.RUNNING
     site.calls.clear()
-    assert len(site.port.observe().jobs) == 31
+    assert len(attend(site.port).jobs) == 31
     assert site.calls == {"nodes": 1, "apps": 1, "entries": 1}
 
 
@@ -51,7 +51,7 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
     assert (site.look().state, site.gate()["state"]) == (JobState.STOPPING, "stop")
     there = [each.container for service in site.yarn.services.values() for each in instances(service)]
     assert (site.calls["flex"], set(first) < set(there)) == (flexes + 1, True), "none goes before its checkpoint"
-    assert site.port.observe().nodes[1].foreign == 0, "the new one's GPU is ours"
+    assert attend(site.port).nodes[1].foreign == 0, "the new one's GPU is ours"
     site.acknowledge(first, 1, "stopped", 86, step=40.0)
     assert (site.look().state, site.calls["flex"]) == (JobState.STARTING, flexes + 2)
     second = site.register()
@@ -161,7 +161,7 @@ def test_gpus_of_a_service_that_nobody_can_ask_come_free(site: Site) -> None:
     site.yarn.away = True
     assert site.look().state is JobState.STARTING
     site.now_s += 3.0
-    assert any("does not answer" in note for note in site.port.observe().notes)
+    assert any("does not answer" in note for note in attend(site.port).notes)
     site.now_s += 125.0
     site.look()
     site.now_s += 20.0
@@ -229,7 +229,7 @@ def test_an_arbiter_killed_at_any_write_of_a_resize_goes_on(site: Site, writes: 
     site.port.reshape("job", {"n1": 1, "n2": 1}, 2)
     site.acknowledge(first, 1, "stopped", 86, step=7.0)
     site.hdfs.writes_left = writes
-    site.port.observe()
+    attend(site.port)
     site.hdfs.writes_left = None
     site.port = site.connect()
     assert (site.look().state, len(instances(next(iter(site.yarn.services.values()))))) == (JobState.STARTING, 2)
@@ -248,7 +248,7 @@ def test_a_gate_that_cannot_be_written_opens_once_it_can(site: Site) -> None:
     site.hdfs.writes_left = 0
     for _ in range(3):
         site.now_s += 3.0
-        assert "job: HDFS is in safe mode" in site.port.observe().notes
+        assert "job: HDFS is in safe mode" in attend(site.port).notes
     site.hdfs.writes_left = None
     assert site.look().state is JobState.RUNNING
     assert site.gate()["state"] == "open"
@@ -281,7 +281,7 @@ def test_what_a_rank_saves_while_its_job_is_cleared_is_seen(site: Site, tmp_path
     else:
         site.port.checkpoint_and_stop("job", 5.0)
         site.now_s += 30.0
-    assert site.port.observe().jobs[0].native == "clearing"
+    assert attend(site.port).jobs[0].native == "clearing"
     saved(25)
     seen = site.look()
     assert seen.state is (JobState.LOST if end == "lost" else JobState.STOPPED)
@@ -328,7 +328,7 @@ def test_what_workers_say_is_read_again_until_it_was_read(site: Site) -> None:
     site.acknowledge(names, 1, "completed", 0, step=7.0)
     for _ in range(4):
         site.now_s += 3.0
-        assert any("no DataNode answers" in note for note in site.port.observe().notes)
+        assert any("no DataNode answers" in note for note in attend(site.port).notes)
     site.hdfs.hidden = ""
     assert site.look().state is JobState.COMPLETED
 
@@ -337,14 +337,14 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     """As one sees it who has not the claim."""
     site.port.submit("job", SPEC)
     other = site.connect()
-    site.port.observe()
+    attend(site.port)
     other.observe()
     other.start("job", {"n1": 1}, 1)
     site.hdfs.hidden = "/gate"
     with pytest.raises(TryLater):
-        site.port.observe()
+        attend(site.port)
     site.hdfs.hidden = ""
-    (seen,) = site.port.observe().jobs
+    (seen,) = attend(site.port).jobs
     assert (seen.state, seen.allocation) == (JobState.STARTING, {"n1": 1})
 
 
@@ -359,14 +359,14 @@ def test_a_manager_that_waits_for_its_nodes_loses_no_job(site: Site) -> None:
     for _ in range(10):
         site.now_s += 10.0
         with pytest.raises(TryLater, match="does not know n1"):
-            site.port.observe()
+            attend(site.port)
     site.yarn.hosts = ["n1", "n2"]
     assert site.look().state is JobState.RUNNING
     site.yarn.hosts = ["n2"]
     with pytest.raises(TryLater):
-        site.port.observe()
+        attend(site.port)
     site.now_s += 130.0
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert ([node.name for node in seen.nodes], seen.jobs[0].native) == (["n2"], "clearing")
     assert site.look().state is JobState.LOST
 
@@ -383,15 +383,15 @@ def test_a_manager_that_is_not_active_yet_loses_no_job(site: Site) -> None:
     for _ in range(10):
         site.now_s += 100.0
         with pytest.raises(TryLater, match=r"not active \(INITIALIZING\): .* state store \(ZKRMStateStore\)"):
-            site.port.observe()
+            attend(site.port)
     site.port = site.connect()  # one that has seen no node yet
     with pytest.raises(TryLater, match="not active"):
-        site.port.observe()
+        attend(site.port)
     # Active again, its nodes are awaited as after any start.
     site.yarn.services, site.yarn.hosts, site.yarn.ha_state = services, ["n1", "n2"], "ACTIVE"
     assert site.look().state is JobState.RUNNING
     site.calls.clear()
-    site.port.observe()
+    attend(site.port)
     assert site.calls["info"] == 0
 
 
@@ -414,9 +414,9 @@ def test_an_application_that_cannot_be_written_down_is_told(site: Site) -> None:
     site.port.start("job", {"n1": 1}, 1)
     site.yarn.app_state = "NEW_SAVING"
     site.now_s += 5.0
-    assert site.port.observe().notes == ()
+    assert attend(site.port).notes == ()
     site.now_s += 20.0
-    (note,) = site.port.observe().notes
+    (note,) = attend(site.port).notes
     assert note.startswith("application_1 (h-job-")
     assert "waits since 25 s for the ResourceManager to write it into its state store (NEW_SAVING)" in note
 
@@ -426,7 +426,7 @@ def test_a_round_waits_for_one_answer_at_most_and_nobody_for_another(site: Site)
     for job in ("one", "two", "job"):
         site.port.submit(job, SPEC)
         site.port.start(job, {"n1": 1}, 1)
-    site.port.observe()
+    attend(site.port)
     site.yarn.hung = "application_1"
     site.calls.clear()
     for job in ("one", "two"):
@@ -436,9 +436,9 @@ def test_a_round_waits_for_one_answer_at_most_and_nobody_for_another(site: Site)
     for _ in range(4):
         site.now_s += 3.0
         site.calls.clear()
-        seen = site.port.observe()
+        seen = attend(site.port)
         assert site.calls["kill"] == 1
-        asked += [note.partition(":")[0] for note in seen.notes]
+        asked += [note.partition(":")[0] for note in seen.notes if "not tried" not in note]
     assert asked in (["one", "two"] * 2, ["two", "one"] * 2)
     for name, service in site.yarn.services.items():
         if "-job-" in name:
@@ -456,7 +456,7 @@ def test_without_the_claim_nothing_is_done(site: Site) -> None:
     site.look()
     site.register()
     site.hdfs.write("/hdfs/jobs/.claim", b"another\n")
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert (seen.claim, seen.jobs[0].state) == ("another", JobState.STARTING)
     assert site.gate()["state"] == "stop"
 
@@ -478,6 +478,43 @@ def test_a_grant_on_a_node_that_is_full_or_down_waits(site: Site) -> None:
 def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) -> None:
     site.port.submit("job", SPEC)
     site.hdfs.write("/hdfs/jobs/stray/gate", b"not a record")
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert [job.id for job in seen.jobs] == ["job"]
     assert any("stray" in note for note in seen.notes)
+
+
+def job_of(service: str) -> str:
+    return next(job for job in ("one", "two") if f"-{job}-" in service)
+
+
+def test_looking_changes_nothing_and_shows_what_is_due(site: Site) -> None:
+    """Two gangs stand: their gates are opened for who is asked for, and by nobody who only looks."""
+    for job in ("one", "two"):
+        site.port.submit(job, SPEC)
+        site.port.start(job, {"n1": 1}, 1)
+    for name, service in site.yarn.services.items():
+        for each in instances(service):
+            site.tell(f"members/{each.container}", {"host": "h", "port": 21000}, job_of(name))
+    kept = dict(site.hdfs.files)
+    looks = [site.port.observe() for _ in range(3)]
+    assert site.hdfs.files == kept
+    for seen in looks:
+        assert {due.job for due in seen.due} == {"one", "two"}
+        assert {job.state for job in seen.jobs} == {JobState.STARTING}
+    assert site.port.follow_up(["two"]) == {}
+    assert site.hdfs.files != kept
+    states = {job.id: job.state for job in site.port.observe().jobs}
+    assert states == {"one": JobState.STARTING, "two": JobState.RUNNING}
+
+
+def test_nothing_is_due_once_another_request_came_first(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    for service in site.yarn.services.values():
+        for each in instances(service):
+            site.tell(f"members/{each.container}", {"host": "h", "port": 21000})
+    assert [due.job for due in site.port.observe().due] == ["job"]
+    site.port.cancel("job")
+    assert site.port.follow_up(["job"]) == {}
+    (seen,) = attend(site.port).jobs
+    assert seen.state is JobState.CANCELLED

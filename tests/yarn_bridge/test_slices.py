@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
 from policy.model import Pinning
 from tests.yarn_bridge.memory_site import OPTIONS, SPEC, MemoryHdfs, Site
 from yarn_bridge import shapes
@@ -327,7 +327,7 @@ def test_a_round_is_three_reads_also_with_slices(site: SliceSite) -> None:
     site.port.submit("job", SPEC)
     running(site, {"n1": 2, "n2": 1})
     site.calls.clear()
-    site.port.observe()
+    attend(site.port)
     assert site.calls == {"nodes": 1, "apps": 1, "entries": 1}
 
 
@@ -418,8 +418,10 @@ def test_slices_of_no_job_are_ended_and_those_of_another_bridge_are_not(site: Sl
     site.manager.listed |= strange
     site.manager.given |= {key: [] for key in strange}
     site.manager.given["application_7_0103"] = site.manager.containers("application_7_0103", "appattempt_7_0103_000001")
-    notes = site.port.observe().notes
-    assert any("h-gone-1a2b3c4d" in note and "was ended" in note for note in notes)
+    seen = site.port.observe()
+    assert [(due.job, due.stray) for due in seen.due if "h-gone-1a2b3c4d" in due.what] == [("application_7_0101", True)]
+    assert site.manager.listed["application_7_0101"].state == "RUNNING", "looking ends nothing"
+    attend(site.port)
     states = {key: site.manager.listed[key].state for key in strange}
     assert (states["application_7_0101"], states["application_7_0102"]) == ("KILLED", "RUNNING")
 
@@ -458,7 +460,7 @@ def test_a_manager_that_has_just_started_loses_no_job(site: SliceSite) -> None:
         assert site.look().state is JobState.RUNNING
     site.manager.listed[known.id] = known
     site.now_s += 3.0
-    assert site.port.observe().jobs[0].state is JobState.RUNNING
+    assert attend(site.port).jobs[0].state is JobState.RUNNING
     site.manager.forgetful, site.manager.given = False, given
     assert site.look().state is JobState.RUNNING
     (key,) = given
@@ -476,7 +478,7 @@ def test_a_manager_that_is_started_twice_loses_no_job_either(site: SliceSite) ->
     for _ in range(3):
         site.manager.forgetful, site.manager.given = True, {key: [] for key in given}
         site.now_s += 3.0
-        assert site.port.observe().jobs[0].state is JobState.RUNNING, "its nodes come back in a moment"
+        assert attend(site.port).jobs[0].state is JobState.RUNNING, "its nodes come back in a moment"
         site.manager.forgetful, site.manager.given = False, given
         for _ in range(5):
             assert site.look().state is JobState.RUNNING
@@ -505,7 +507,7 @@ def test_slices_that_fail_are_not_submitted_for_ever(site: SliceSite) -> None:
         site.look()
     assert site.calls["submit"] == 3
     site.now_s += 3.0
-    notes = site.port.observe().notes
+    notes = attend(site.port).notes
     assert any("3 of its slices failed" in note and "framework" in note for note in notes)
     site.now_s += 300.0
     seen = site.look()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import JobState, Never
+from horae.port import JobState, Never, attend
 from tests.yarn_bridge.memory_site import OPTIONS, SPEC
 from tests.yarn_bridge.test_slices import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
@@ -134,4 +134,4 @@ def test_a_token_that_cannot_be_renewed_is_told_as_that() -> None:
     for _ in range(6):
         site.look()
     site.now_s += 3.0
-    assert any("ha-hdfs:x" in note and "fs.defaultFS" in note for note in site.port.observe().notes)
+    assert any("ha-hdfs:x" in note and "fs.defaultFS" in note for note in attend(site.port).notes)

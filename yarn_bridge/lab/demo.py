@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from horae.lab.trainer import TRAINER, shapes
-from horae.port import ClusterPort, JobState, ObservedJob, PortError
+from horae.port import ClusterPort, JobState, ObservedJob, PortError, attend
 from horae.spec import JobSpec
 from policy.model import BadInput, GpuRange
 from yarn_bridge import connect
@@ -43,7 +43,7 @@ def demo(facts: Mapping[str, Any]) -> int:
 
 
 def _play(port: ClusterPort, job: str) -> int:
-    places = shapes(port.observe().nodes)
+    places = shapes(attend(port).nodes)
     for epoch, shape in enumerate(places, start=1):
         began = time.monotonic()
         if epoch == 1:
@@ -90,7 +90,7 @@ def _trained(port: ClusterPort, job: str, epoch: int) -> None:
 def _wait(port: ClusterPort, job: str, holds: Callable[[ObservedJob], bool], limit_s: float = 120.0) -> ObservedJob:
     deadline = time.monotonic() + limit_s
     while True:
-        for seen in port.observe().jobs:
+        for seen in attend(port).jobs:
             if seen.id == job and holds(seen):
                 return seen
         if time.monotonic() > deadline:

@@ -10,12 +10,14 @@ import pytest
 from horae.api.sentences import sentence
 from horae.arbiter.authority import NotAllowed
 from horae.config import Mode, parse
+from horae.fake.faults import Raise
 from horae.journal import Kind
-from horae.port import JobState
+from horae.port import JobState, TryLater
 from policy.model import BadInput, Decision, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, spec
 
 CHANGES = {
+    "follow_up",
     "submit",
     "start",
     "checkpoint_and_stop",
@@ -199,3 +201,46 @@ def test_the_other_nodes_go_to_the_pool_that_names_none(tmp_path: Path) -> None:
 
     config = parse("cluster: {adapter: fake}\npools: [{name: a, nodes: 'n[1-2]'}, {name: rest}]\n")
     assert pools_by_node(config, [n.name for n in NODES]) == {"n1": "a", "n2": "a", "n3": "rest", "n4": "rest"}
+
+
+@pytest.mark.parametrize("mode", ["observe", "advise", "order"])
+def test_what_is_due_is_done_only_where_starts_and_stops_are_ours(tmp_path: Path, mode: str) -> None:
+    """A pool beside it enforces, so that the arbiter is in charge of the cluster."""
+    site = Site(tmp_path, pools=pools("enforce", "enforce"))
+    there = {"extra": {"pool": "p1"}}
+    ours, theirs = site.desk.submit([spec("ours", 4, steps=4000), spec("theirs", 4, steps=4000, **there)], ANN)
+    for job in (ours, theirs):
+        site.until(job, JobState.RUNNING)
+    site.desk.set_mode("p1", Mode(mode), ROOT)
+    site.run(5)
+    site.world.unfinished = {ours: "its fence", theirs: "its fence", "never heard of": "its fence"}
+    site.run(20)
+    assert site.world.followed == [ours]
+    assert set(site.world.unfinished) == {theirs, "never heard of"}
+    told = [event for event in site.journal.history() if event.data.get("verb") == "follow_up"]
+    assert [(event.kind, event.job) for event in told] == [(Kind.INTENT, ours), (Kind.OUTCOME, ours)]
+    assert sentence(told[0]) == "is followed up: its fence"
+
+
+def test_a_follow_up_that_fails_is_tried_again_soon_and_the_journal_does_not_swell(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("runs", 4, steps=40_000)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.fake.faults.on("follow_up", Raise(TryLater("busy")), times=10)
+    site.world.unfinished = {job: "its fence"}
+    began_s = site.time.now
+    while site.world.followed != [job]:
+        assert site.time.now - began_s < 120.0
+        site.run(0.25)
+    assert site.fake.faults.calls["follow_up"] == 11
+    assert site.time.now - began_s > 30.0, "later each time, up to some seconds"
+
+
+def test_nothing_is_followed_up_for_an_arbiter_that_was_replaced(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (job,) = site.desk.submit([spec("runs", 4, steps=4000)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.world.claim = "somebody else"
+    site.world.unfinished = {job: "its fence"}
+    site.run(30)
+    assert site.world.followed == []
