@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -46,6 +47,7 @@ from horae.port import (
     TryLater,
 )
 from horae.spec import JobSpec
+from horae.untrusted import Folder
 from policy.model import Allocation, Health, Seconds
 
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@=-]{0,199}$")
@@ -138,7 +140,8 @@ class LocalCluster:
             folder.mkdir(mode=0o700)
             try:
                 write_atomic(str(folder / protocol.SPEC_FILE), data, sync=False)
-                self._launcher.give(folder, spec)
+                with Folder.open(folder) as opened:
+                    self._launcher.give(opened, spec)
                 folder.rename(self._state / "jobs" / job)
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -261,7 +264,7 @@ class LocalCluster:
             },
             sync=False,
         )
-        self._launcher.start(folder.path, spec, lock)
+        self._launcher.start(folder.path, _owner(folder.path), lock)
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
@@ -361,6 +364,15 @@ class LocalCluster:
         if record is None or record.released:
             raise Never(f"there is no job {job}")
         return record
+
+
+def _owner(folder: str) -> str:
+    """Whose job it is: his whom we gave the folder. Only root can give it to anybody else. Raises Never."""
+    uid = Path(folder).lstat().st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        raise Never(f"{folder} belongs to user {uid}, whom this machine does not know") from None
 
 
 @contextmanager
