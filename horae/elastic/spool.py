@@ -23,6 +23,7 @@ class Spool:
     def __init__(self, path: str, limit: int = DEFAULT_LIMIT, echo: Optional[int] = None) -> None:
         self.path = path
         self.limit = limit
+        self.keep_free = 0  #: bytes that are left on the disk, for those who share it
         self.dropped = 0  #: bytes, since the spool was opened
         self._unreported = 0
         self._why = ""
@@ -65,6 +66,8 @@ class Spool:
         view = memoryview(data)
         while view and self._fd is not None:
             try:
+                if self.keep_free:
+                    self._check_room(len(view))
                 written = os.write(self._fd, view)
             except OSError as error:
                 if error.errno == errno.EBADF:
@@ -75,6 +78,14 @@ class Spool:
             view = view[written:]
         if view:
             self._drop(bytes(view))
+
+    def _check_room(self, more: int) -> None:
+        """Raises OSError where less than `keep_free`, or a twentieth of a small disk, would be left."""
+        assert self._fd is not None
+        disk = os.fstatvfs(self._fd)
+        kept = min(self.keep_free, disk.f_blocks * disk.f_frsize // 20)
+        if disk.f_bavail * disk.f_frsize - more < kept:
+            raise OSError(errno.ENOSPC, "less than %d bytes would be left on the disk" % kept)
 
     def _drop(self, data: bytes) -> None:
         self.dropped += len(data)

@@ -20,7 +20,7 @@ from .gang import Gang
 from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .protocol import State
-from .run import Run
+from .run import Run, checkpoint_url, described
 from .spool import Lines, Spool
 from .stores import Store, open_store
 from .verdict import RETRY, End, Verdict, judge
@@ -404,6 +404,37 @@ class Supervisor:
         if verdict.state == State.STOPPED:
             return protocol.EXIT_STOPPED
         return self._code if self._code is not None else 1
+
+
+def write_loss(folder: JobFolder, document: Optional[bytes]) -> None:
+    """The account of a start whose supervisor was killed: lost, with the newest checkpoint. Raises OSError, ValueError.
+
+    An end that it still wrote stays.
+    """
+    spec, start, _limits = described(folder, document)
+    state = folder.state() or {}
+    if state.get("epoch") == start["epoch"] and state.get("state") in State.FINAL:
+        return
+    mark = state.get("checkpoint")
+    url = spec.get("checkpoint")
+    if url is not None:
+        found = newest_mark(open_store(checkpoint_url(str(url), str(spec.get("cwd") or ""))))
+        if found is not None:
+            mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
+    folder.write_state(
+        dict(
+            state,
+            epoch=start["epoch"],
+            state=State.LOST,
+            pid=None,
+            allocation={},
+            slots={},
+            since_s=time.time(),
+            exit_code=None,
+            native="its supervisor died",
+            checkpoint=mark,
+        )
+    )
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

@@ -2,40 +2,37 @@
 
     STATE/claim  heartbeat          the arbiter's marks
     STATE/nodes/NAME                `down` or `drain`: the health of a virtual node, by whoever may write there
-    STATE/jobs/JOB/                 one folder a job (horae/elastic/jobfolder.py)
+    STATE/books/                    what is known of each job, the arbiter's alone (books.py)
+    STATE/jobs/JOB/                 one folder a job, its owner's (jobfolders.py, horae/elastic/jobfolder.py)
 
-Nothing is remembered outside these files but caches. Two arbiters at once are safe: starts are made under one lock
-of the cluster, and a job's own lock admits one supervisor.
+Nothing is remembered outside these files but caches. Two arbiters at once are safe: starts and notes are made under
+one lock of the cluster, and a job's own lock admits one supervisor.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 
 from horae.elastic import protocol
-from horae.elastic.checkpoints import newest_mark
 from horae.elastic.files import read_bytes, write_atomic
-from horae.elastic.processes import kill_marked, send
+from horae.elastic.processes import kill_marked
 from horae.elastic.protocol import State
-from horae.elastic.run import checkpoint_url
-from horae.elastic.stores import open_store
 from horae.local import specfile
-from horae.local.keeping import Keeper, leftovers
-from horae.local.launch import Launcher
-from horae.local.logs import LogReader
+from horae.local.account import Account
+from horae.local.books import Book, Books
+from horae.local.jobfolders import JobFolders
+from horae.local.keeping import Keeper
+from horae.local.launch import Launcher, user_of
 from horae.local.options import LocalOptions
-from horae.local.records import REASON_FILE, RELEASED_FILE, Record, Records, read
+from horae.local.records import Record, Records
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -46,9 +43,15 @@ from horae.port import (
     TryLater,
 )
 from horae.spec import JobSpec
+from horae.untrusted import FromUser, Unbelievable
 from policy.model import Allocation, Health, Seconds
 
 _JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@=-]{0,199}$")
+
+#: What a supervisor may take beyond the grace of a request, to end its gang and say so, before all is killed.
+PRESS_S = 10.0
+#: A round waits no longer for the killed to be gone.
+_KILL_S = 1.0
 
 
 class LocalCluster:
@@ -62,11 +65,14 @@ class LocalCluster:
         with _mending(f"cannot use {self._state}"):
             for folder in (self._state, self._state / "jobs", self._state / "nodes"):
                 folder.mkdir(parents=True, exist_ok=True)
-            leftovers(self._state / "jobs")
-        self._records = Records(self._state / "jobs")
-        self._logs = LogReader()
-        self._launcher = Launcher(options.python)
-        self._keeper = Keeper(self._state / "jobs", options.keep_s)
+            self._folders = JobFolders(self._state / "jobs")
+            self._folders.leftovers()
+            self._books = Books(self._state)
+        slots = {name: options.slots(node) for name, node in self._nodes.items()}
+        self._records = Records(self._books, self._folders, slots)
+        self._launcher = Launcher(options, self._books)
+        self._keeper = Keeper(self._folders, self._books, options.keep_s)
+        self._overdue: dict[JobId, tuple[int, float]] = {}  #: start, and when all of it is killed
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -83,7 +89,7 @@ class LocalCluster:
             self._launcher.reap()
             records = self._records.scan()
             health = self._health()
-            records = [self._settled(self._struck(record, health)) for record in records]
+            records = [self._settled(self._pressed(self._struck(record, health))) for record in records]
             gone = set(self._keeper.clear(records))
             records = [record for record in records if record.id not in gone]
             foreign: dict[str, int] = {}
@@ -105,8 +111,8 @@ class LocalCluster:
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._mutex, _reading():
-            record = self._known(job)
-            return self._logs.read(job, record.folder.file(protocol.LOG_FILE), offset, limit)
+            self._known(job)
+            return self._folders.read_log(job, offset, limit)
 
     # --- the arbiter's marks ------------------------------------------------------------------------------
 
@@ -127,43 +133,40 @@ class LocalCluster:
         self._launcher.check(spec)
         with self._mutex, _mending(f"cannot keep job {job}"):
             record = self._records.one(job)
-            if record is not None and not record.trouble:
-                if record.released or record.spec != spec:
+            if record is not None and record.book is not None:
+                if record.released or record.book.spec != spec:
                     raise Never(f"there is already another job {job}")
                 return
-            if record is not None:  # made during a power cut: the name is there, the specification is not
-                write_atomic(record.folder.file(protocol.SPEC_FILE), data)
-                return
-            folder = self._state / "jobs" / f".{job}.{os.urandom(4).hex()}"
-            folder.mkdir(mode=0o700)
-            try:
-                write_atomic(str(folder / protocol.SPEC_FILE), data, sync=False)
-                self._launcher.give(folder, spec)
-                folder.rename(self._state / "jobs" / job)
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+            with self._books.changing():
+                if not self._books.is_of(job, spec):  # else only its folder was taken away
+                    self._books.write(job, Book(spec, time.time()), sync=False)
+                if record is None:  # else made during a power cut: the folder is there, its book was not
+                    self._folders.make(job, data, user_of(spec.owner))
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
-        with self._mutex, _mending(f"cannot start job {job}"), self._starting():
+        with self._mutex, _mending(f"cannot start job {job}"):
             record = self._settled(self._known(job))
-            if record.job_state.ended:
-                raise Never(f"job {job} is {record.job_state}: it never starts again")
-            self._check(allocation)
-            if epoch <= max(record.epoch, record.state_epoch):
-                return  # asked twice, or by an arbiter that is behind
-            if record.lives:
-                raise TryLater(f"job {job} is still {record.job_state} in epoch {record.epoch}")
-            if record.spec is None:
-                raise Never(record.trouble)
-            slots = self._free_slots(allocation)
-            lock = record.folder.take_lock()
-            if lock is None:
-                raise TryLater(f"job {job} is being looked at", retry_after_s=0.05)
-            try:
-                self._launch(record, record.spec, allocation, slots, epoch, lock)
-            finally:
-                os.close(lock)
+            with self._books.changing():
+                self._start(self._records.one(job) or record, allocation, epoch)
+
+    def _start(self, record: Record, allocation: Allocation, epoch: int) -> None:
+        if record.job_state.ended:
+            raise Never(f"job {record.id} is {record.job_state}: it never starts again")
+        self._check(allocation)
+        if epoch <= record.epoch:
+            return  # asked twice, or by an arbiter that is behind
+        if record.lives or not record.final:
+            raise TryLater(f"job {record.id} is still {record.job_state} in epoch {record.epoch}")
+        if record.book is None:
+            raise Never(record.trouble)
+        slots = self._free_slots(allocation)
+        lock = self._books.take_lock(record.id)
+        if lock is None:
+            raise TryLater(f"job {record.id} is being looked at", retry_after_s=0.05)
+        try:
+            self._launch(record, record.book, slots, epoch, lock)
+        finally:
+            os.close(lock)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         raise Never("the local cluster changes a job's GPUs by stopping and starting it")
@@ -171,35 +174,37 @@ class LocalCluster:
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         with self._mutex, _mending(f"cannot ask job {job} to stop"):
             record = self._known(job)
-            if not record.lives or record.state_epoch > record.epoch:
+            if not record.lives or record.book is None or record.book.grace_s is not None:
                 return
-            if record.folder.stop_request(record.epoch) is None:
-                record.folder.request_stop(record.epoch, grace_s)
-            self._wake(record)
+            book = self._change(job, lambda book: replace(book, grace_s=max(grace_s, 0.0)))
+            # Where its folder does not take the request, the signal asks all the same, and in the end it is killed.
+            with _despite():
+                self._folders.ask_stop(job, book.epoch, grace_s, user_of(book.spec.owner))
+            self._books.signal_keeper(job, signal.SIGUSR1)
 
     def cancel(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot cancel job {job}"):
             record = self._known(job)
-            if record.cancelled or (record.job_state.ended and not record.lives):
+            if record.book is None or record.cancelled or (record.job_state.ended and not record.lives):
                 return
-            record.folder.request_cancel()
-            self._wake(record)
+            book = self._change(job, lambda book: replace(book, cancelled=True))
+            with _despite():
+                self._folders.ask_cancel(job, user_of(book.spec.owner))
+            self._books.signal_keeper(job, signal.SIGUSR1)
 
     def release(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot release job {job}"):
             record = self._records.one(job) if _JOB_ID.match(job) else None
-            if record is not None and not record.released:
-                write_atomic(record.folder.file(RELEASED_FILE), b"")
+            if record is not None and record.book is not None and not record.released:
+                self._change(job, lambda book: replace(book, released=True))
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
         raise Never("the local cluster starts nothing by itself: there is no order to set")
 
     def set_reason(self, job: JobId, text: str) -> None:
         with self._mutex, _mending(f"cannot note why job {job} waits"):
-            path = self._known(job).folder.file(REASON_FILE)
-            data = text.encode() + b"\n"
-            if read_bytes(path) != data:
-                write_atomic(path, data, sync=False)
+            self._known(job)
+            self._folders.reason(job, text)
 
     def close(self) -> None:
         self._launcher.reap()
@@ -233,100 +238,113 @@ class LocalCluster:
             slots[name] = free[:gpus]
         return slots
 
-    def _launch(
-        self,
-        record: Record,
-        spec: JobSpec,
-        allocation: Allocation,
-        slots: Mapping[str, Sequence[int]],
-        epoch: int,
-        lock: int,
-    ) -> None:
+    def _launch(self, record: Record, book: Book, slots: Mapping[str, Sequence[int]], epoch: int, lock: int) -> None:
         """Write the fence and the first account, then let the supervisor inherit the lock."""
-        folder = record.folder
-        folder.write_epoch(epoch)
-        folder.withdraw_stop()
-        speeds = {n: s for n in allocation if (s := self._options.speeds.get(self._nodes[n].gpu_type)) is not None}
-        folder.write_state(
-            {
-                **{key: record.state.get(key) for key in ("checkpoint", "failures", "ran_s")},
-                "epoch": epoch,
-                "state": State.STARTING,
-                "pid": None,
-                "allocation": dict(allocation),
-                "slots": {node: list(held) for node, held in slots.items()},
-                "speeds": speeds,
-                "since_s": time.time(),
-                "exit_code": None,
-            },
-            sync=False,
-        )
-        self._launcher.start(folder.path, spec, lock)
+        spec, now_s = book.spec, time.time()
+        speeds = {n: s for n in slots if (s := self._options.speeds.get(self._nodes[n].gpu_type)) is not None}
+        before = record.account or Account(0, State.LOST)
+        state = {
+            **replace(before, epoch=epoch, state=State.STARTING, since_s=now_s, exit_code=None).plain(),
+            "native": "",
+            "pid": None,
+            "allocation": {node: len(held) for node, held in slots.items()},
+            "slots": {node: list(held) for node, held in slots.items()},
+            "speeds": speeds,
+        }
+        self._folders.prepare(record.id, epoch, state, user_of(spec.owner))
+        granted = {node: tuple(held) for node, held in slots.items()}
+        self._books.write(record.id, book.started(epoch, granted, now_s))
+        self._launcher.start(record.id, record.folder, spec, state, lock)
 
-    @contextmanager
-    def _starting(self) -> Iterator[None]:
-        """One start at a time on the whole cluster, whoever the arbiter is: slots are chosen under this lock."""
-        fd = os.open(self._state / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+    def _change(self, job: JobId, how: Callable[[Book], Book]) -> Book:
+        """Note something in a job's book, on top of what others noted. Raises OSError, Unbelievable, Never."""
+        with self._books.changing():
+            book = self._books.read(job)
+            if book is None:
+                raise Never(f"there is no job {job}")
+            changed = how(book)
+            self._books.write(job, changed)
+            return changed
 
     # --- healing ------------------------------------------------------------------------------------------
 
     def _settled(self, record: Record) -> Record:
-        """A start whose supervisor died without a word is written down as lost, and what it left is killed."""
-        if record.final or record.lives:
+        """The end of a start is noted in its book once nothing of it lives; from then on its owner cannot change it.
+
+        One whose supervisor died without a word is lost, and what it left is killed.
+        """
+        if record.book is None or record.final or record.lives:
             return record
-        lock = record.folder.take_lock()
+        lock = self._books.take_lock(record.id)
         if lock is None:
             return record
         try:
             # Under the lock once more: it may have ended in order, or another arbiter have seen to it, since the look.
-            record = read(record.id, record.folder.path, record)
-            if record.final:
-                return record
-            kill_marked(protocol.ENV_JOB_DIR, record.folder.path)
-            state = {
-                **record.state,
-                "epoch": record.epoch,
-                "state": State.CANCELLED if record.cancelled else State.LOST,
-                "pid": None,
-                "allocation": {},
-                "slots": {},
-                "since_s": time.time(),
-                "exit_code": None,
-                "native": "its supervisor died",
-                "checkpoint": self._newest(record) or record.state.get("checkpoint"),
-            }
+            book = self._books.read(record.id)
+            if book is None or book.epoch != record.epoch or book.final:
+                return self._records.one(record.id) or record
+            record = self._records.account_of(replace(record, book=book), book)
+            end = self._end(record, book)
             try:
-                record.folder.write_state(state)
+                self._change(record.id, lambda book: replace(book, end=end))
             except OSError as error:
-                # Without room for the note the folder still says the same, only less shortly.
-                return replace(record, trouble=f"{record.folder.path}: {error.strerror}")
+                # Without room for the note the job still shows the same, only less shortly.
+                return replace(record, book=replace(book, end=end), trouble=f"{record.folder}: {error.strerror}")
+            with _despite():
+                if end is not record.said:
+                    self._folders.tell_end(record.id, end, user_of(book.spec.owner))
+        except Unbelievable as odd:
+            return replace(record, trouble=str(odd))
         finally:
             os.close(lock)
         return self._records.one(record.id) or record
 
-    def _newest(self, record: Record) -> dict[str, float] | None:
-        """The newest complete checkpoint; the dead supervisor's account may be seconds behind."""
-        if record.spec is None or record.spec.checkpoint is None:
-            return None
-        url = record.spec.checkpoint
-        try:
-            found = newest_mark(open_store(checkpoint_url(url, record.spec.cwd)))
-        except (OSError, ValueError):
-            return None
-        return None if found is None else {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
+    def _end(self, record: Record, book: Book) -> Account:
+        """How it ended: as its supervisor said. Else it is lost, and what it left is killed."""
+        said = record.said
+        if said is not None and said.final and said.state != State.LOST:
+            return said
+        self._kill_marked(record)
+        last = said or book.last or Account(book.epoch, State.LOST)
+        return replace(
+            last,
+            epoch=book.epoch,
+            state=State.CANCELLED if book.cancelled else State.LOST,
+            since_s=time.time(),
+            exit_code=None,
+            native=FromUser("its supervisor died"),
+        )
+
+    def _pressed(self, record: Record) -> Record:
+        """What was asked to leave and has not, long after its grace: all of it is killed, whatever its folder says."""
+        book = record.book
+        if book is None or not record.lives or (not book.cancelled and book.grace_s is None):
+            self._overdue.pop(record.id, None)
+            return record
+        # Counted from the first look that shows the request: a clock that was set must not shorten anybody's grace.
+        until = time.monotonic() + PRESS_S + (0.0 if book.cancelled else book.grace_s or 0.0)
+        epoch, known = self._overdue.get(record.id, (book.epoch, until))
+        until = min(known, until) if epoch == book.epoch else until
+        self._overdue[record.id] = (book.epoch, until)
+        if time.monotonic() >= until:
+            self._kill(record)
+        return record
 
     def _struck(self, record: Record, health: Mapping[str, Health]) -> Record:
         """A virtual node that is down takes what runs there with it."""
         if record.lives and any(health.get(node) is Health.DOWN for node in record.allocation):
-            pid = self._supervisor(record)
-            if pid is not None:
-                send(pid, signal.SIGKILL)
+            self._kill(record)
         return record
+
+    def _kill(self, record: Record) -> None:
+        """Its keeper kills all that is below it. Where that is gone: every process that carries the job's mark."""
+        if not self._books.signal_keeper(record.id, signal.SIGUSR2):
+            self._kill_marked(record)
+
+    @staticmethod
+    def _kill_marked(record: Record) -> None:
+        for variable in (protocol.ENV_SUPERVISED, protocol.ENV_JOB_DIR):
+            kill_marked(variable, record.folder, _KILL_S)
 
     def _health(self) -> dict[str, Health]:
         """Nodes that are not up."""
@@ -337,25 +355,6 @@ class LocalCluster:
                 found[path.name] = Health(word)
         return found
 
-    # --- the supervisor -----------------------------------------------------------------------------------
-
-    def _wake(self, record: Record) -> None:
-        """Have the supervisor look at its folder now; without this it does within half a second."""
-        pid = self._supervisor(record)
-        if pid is not None:
-            send(pid, signal.SIGUSR1)
-
-    def _supervisor(self, record: Record) -> int | None:
-        """The living supervisor's pid. The account is the owner's to write: only a process of his is believed."""
-        pid = record.state.get("pid")
-        if not record.lives or record.state_epoch != record.epoch or not isinstance(pid, int) or pid <= 1:
-            return None
-        try:
-            same = Path(f"/proc/{pid}").stat().st_uid == Path(record.folder.path).stat().st_uid
-        except FileNotFoundError:
-            return None
-        return pid if same else None
-
     def _known(self, job: JobId) -> Record:
         record = self._records.one(job) if _JOB_ID.match(job) else None
         if record is None or record.released:
@@ -365,9 +364,11 @@ class LocalCluster:
 
 @contextmanager
 def _mending(what: str) -> Iterator[None]:
-    """An operating-system error becomes the port's word for what to do about it."""
+    """An operating-system error becomes the port's word for what to do about it; a user's doing is his to mend."""
     try:
         yield
+    except Unbelievable as odd:
+        raise TryLater(str(odd), retry_after_s=30.0) from None
     except OSError as error:
         remedy = "check the folder's owner and rights"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -378,8 +379,19 @@ def _mending(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def _despite() -> Iterator[None]:
+    """What a job's folder does not take is not needed."""
+    try:
+        yield
+    except (Unbelievable, FileNotFoundError):
+        return
+
+
+@contextmanager
 def _reading() -> Iterator[None]:
     try:
         yield
+    except Unbelievable as odd:
+        raise TryLater(str(odd), retry_after_s=5.0) from None
     except OSError as error:
         raise TryLater(f"the local cluster cannot be read: {error}", retry_after_s=5.0) from error

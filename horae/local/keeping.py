@@ -5,22 +5,22 @@ arbiter that was down misses none. It stays for ever where it holds anything tha
 may have written there), or where a job's checkpoints or working folder are in it: somebody may still need those.
 """
 
-# Descriptors and plain strings, since a user may change his folder under us.
-# ruff: noqa: PTH104, PTH117, PTH208
+# Names that users gave, compared as text.
+# ruff: noqa: PTH117
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from horae.elastic import protocol
 from horae.elastic.run import checkpoint_url
-from horae.local.records import REASON_FILE, RELEASED_FILE, Record
+from horae.local.books import Books
+from horae.local.jobfolders import JobFolders
+from horae.local.records import Record
 from horae.port import JobId
+from horae.untrusted import Unbelievable
 from policy.model import Seconds
 
 #: An end is shown this long at least before its folder goes.
@@ -29,29 +29,12 @@ SHOWN_S = 60.0
 LOOK_S = 60.0
 #: Folders that go in one look: more wait for the next, so that no round is held up.
 MOST = 50
-_GONE = ".gone."
-_OWN = "|".join(
-    re.escape(name)
-    for name in (
-        protocol.SPEC_FILE,
-        protocol.EPOCH_FILE,
-        protocol.STOP_FILE,
-        protocol.CANCEL_FILE,
-        protocol.STATE_FILE,
-        protocol.LOCK_FILE,
-        protocol.LOG_FILE,
-        REASON_FILE,
-        RELEASED_FILE,
-    )
-)
-#: The supervisor's and the adapter's files, their half-written and reserved forms, and older parts of the log.
-_OURS = re.compile(rf"(?:{_OWN}|{re.escape(protocol.LOG_FILE)}\.\d+|\.(?:{_OWN})\.\d+\.[0-9a-f]+|\.state\.reserve-\d)$")
 
 
 class Keeper:
-    def __init__(self, jobs: Path, keep_s: Seconds | None) -> None:
+    def __init__(self, folders: JobFolders, books: Books, keep_s: Seconds | None) -> None:
         """`keep_s` None: everything is kept for ever."""
-        self._jobs, self._keep_s = jobs, keep_s
+        self._folders, self._books, self._keep_s = folders, books, keep_s
         self._shown: dict[JobId, float] = {}  #: since when this process shows the end
         self._next = 0.0
 
@@ -79,54 +62,42 @@ class Keeper:
         return gone
 
     def _mine(self, record: Record, needed: set[str]) -> bool:
-        folder = os.path.realpath(record.folder.path)
+        folder = os.path.normpath(record.folder)
         if any(path == folder or path.startswith(folder + os.sep) for path in needed):
             return False
-        return all(_OURS.match(name) for name in os.listdir(record.folder.path))
+        try:
+            return self._folders.only_ours(record.id)
+        except Unbelievable:
+            return False
 
     def _remove(self, record: Record) -> bool:
-        """First out of sight, then file by file: nothing is followed and nothing else is touched."""
-        lock = record.folder.take_lock()
+        lock = self._books.take_lock(record.id)
         if lock is None:
             return False
         try:
-            hidden = self._jobs / f"{_GONE}{record.id}.{os.urandom(4).hex()}"
-            os.rename(record.folder.path, hidden)
+            self._folders.clear(record.id)
+            self._books.forget(record.id)
         finally:
             os.close(lock)
-        _empty(hidden)
         return True
 
 
-def leftovers(jobs: Path) -> None:
-    """Finish what a killed arbiter began to throw away. Raises OSError."""
-    for path in list(jobs.iterdir()):
-        if path.name.startswith(_GONE):
-            _empty(path)
-
-
-def _empty(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        for name in os.listdir(fd):
-            if _OURS.match(name):
-                os.unlink(name, dir_fd=fd)
-        if not os.listdir(fd):
-            path.rmdir()
-    finally:
-        os.close(fd)
-
-
 def _ended_s(record: Record) -> Seconds:
-    since = record.state.get("since_s")
-    return float(since) if isinstance(since, int | float) else record.stamp / 1e9
+    """A cancelled job that never started counts from its submission."""
+    assert record.book is not None
+    end = record.book.end
+    return end.since_s if end is not None and end.since_s else record.book.submitted_s
 
 
 def _paths(record: Record) -> list[str]:
-    """Where the job's checkpoints are and where it runs, as real paths; none on other machines' stores."""
-    spec, out = record.spec, []
-    if spec is None:
+    """Where the job's checkpoints are and where it runs, as named; none on other machines' stores.
+
+    As text: a path that a user names is not looked at. Where it leads by links into a folder, that folder holds what
+    is not ours, and stays for that.
+    """
+    if record.book is None:
         return []
+    spec, out = record.book.spec, []
     if spec.cwd:
         out.append(spec.cwd)
     if spec.checkpoint is not None:
@@ -134,4 +105,4 @@ def _paths(record: Record) -> list[str]:
         parts = urlsplit(url)
         if "://" not in url or parts.scheme == "file":
             out.append(unquote(parts.path) if "://" in url else url)
-    return [os.path.realpath(path) for path in out if os.path.isabs(path)]
+    return [os.path.normpath(path) for path in out if os.path.isabs(path)]

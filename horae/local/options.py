@@ -8,6 +8,11 @@ nodes:                                virtual, one by one
 speeds: {v100: 1.0, k80: 0.4}         relative speed by GPU type, told to trainers as HORAE_SPEED (a demo's toy)
 keep_s: 604800                        folders (log, account) of jobs that ended so long ago go; null: never. A week
 python: /usr/bin/python3              interpreter of the supervisor; default: the arbiter's own
+log_limit_bytes: 1073741824           a job's output is rotated at this size at the latest. 1 GiB; one older part stays
+keep_free_bytes: 67108864             output that would leave less room than this on the disk is dropped. 64 MiB, and
+                                      never more than a twentieth of the disk
+pass_env: [CUDA_HOME]                 what jobs get of the arbiter's environment beside PATH, LD_LIBRARY_PATH, the
+                                      language and the time zone
 """
 
 from __future__ import annotations
@@ -25,9 +30,12 @@ from policy.model import EMPTY, BadInput, GpuType, Node, Seconds
 _GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:(\d+)x)?(\d+)$")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*$")
 _FIELDS = frozenset({"name", "gpu_type", "gpus", "rack", "cpus", "memory"})
-_OPTIONS = frozenset({"state", "nodes", "speeds", "python", "keep_s"})
+_OPTIONS = frozenset({"state", "nodes", "speeds", "python", "keep_s", "log_limit_bytes", "keep_free_bytes", "pass_env"})
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 #: A week: as long as an arbiter remembers ended jobs unless it is told otherwise.
 KEEP_S: Seconds = 7 * 86400.0
+LOG_LIMIT_BYTES = 1 << 30
+KEEP_FREE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,9 @@ class LocalOptions:
     speeds: Mapping[GpuType, float] = field(default_factory=lambda: EMPTY)
     python: str = sys.executable
     keep_s: Seconds | None = KEEP_S  #: how long the folder of an ended job stays; None: for ever
+    log_limit_bytes: int = LOG_LIMIT_BYTES  #: whatever a job asks for
+    keep_free_bytes: int = KEEP_FREE_BYTES
+    pass_env: tuple[str, ...] = ()  #: names
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)  #: real GPUs' indices, by node
 
     def slots(self, node: Node) -> tuple[int, ...]:
@@ -77,6 +88,9 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
         speeds=_speeds(options.get("speeds", {})),
         python=str(options.get("python") or sys.executable),
         keep_s=_keep_s(options.get("keep_s", KEEP_S)),
+        log_limit_bytes=_bytes(options.get("log_limit_bytes", LOG_LIMIT_BYTES), "log_limit_bytes", 4096),
+        keep_free_bytes=_bytes(options.get("keep_free_bytes", KEEP_FREE_BYTES), "keep_free_bytes", 0),
+        pass_env=_names(options.get("pass_env", ())),
         devices={node.name: indices for node, indices in found},
     )
 
@@ -145,6 +159,21 @@ def _keep_s(value: object) -> Seconds | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
         raise BadInput("seconds, or null", field="keep_s", value=value, remedy="604800 is a week; null keeps for ever")
     return float(value)
+
+
+def _bytes(value: object, name: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 62:
+        raise BadInput(f"a number of bytes, at least {least}", field=name, value=value, remedy="1073741824 is a GiB")
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise BadInput("a list of variables' names", field="pass_env", value=value, remedy="[CUDA_HOME, NCCL_DEBUG]")
+    for i, name in enumerate(value):
+        if not isinstance(name, str) or not _VARIABLE.match(name):
+            raise BadInput("not a variable's name", field=f"pass_env[{i}]", value=name, remedy="such as CUDA_HOME")
+    return tuple(value)
 
 
 def _speeds(value: object) -> Mapping[GpuType, float]:

@@ -1,213 +1,190 @@
-"""Reading the job folders: one directory scan, and only what changed is read again.
+"""Reading the jobs: their books, and of those that live their supervisors' accounts.
 
-A folder's modification time changes with every file that is made, replaced or removed in it, so a record whose time
-is the same is the same. (Within a clock tick two changes can carry one time: a record read that soon after its
-folder changed is read again next time.) Whether a supervisor lives is not in any file; it is asked of the lock,
-and only for jobs that have not ended.
+A book changes only when the arbiter acts, so a scan looks at the time of each and reads what is new. (Within a clock
+tick two changes can carry one time: a book read that soon after it changed is read again next time.) Whether a
+supervisor lives is not in any file; it is asked of the lock, and only for jobs that have not ended. Only then is the
+job's own folder looked at, which is its owner's: what cannot be believed there leaves the last word that could be,
+and the job says why.
 """
-
-# Ten thousand folders a scan: plain strings instead of Path objects.
-# ruff: noqa: PTH116, PTH208
 
 from __future__ import annotations
 
-import os
-import stat
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from horae.elastic import protocol
-from horae.elastic.files import read_bytes
-from horae.elastic.jobfolder import JobFolder
 from horae.elastic.protocol import State
-from horae.local import specfile
-from horae.port import CheckpointMark, JobId, JobState, ObservedJob
-from horae.spec import JobSpec
+from horae.local.account import Account
+from horae.local.books import Book, Books
+from horae.local.jobfolders import JobFolders
+from horae.port import JobId, JobState, ObservedJob
+from horae.untrusted import Unbelievable
 from policy.model import EMPTY, Allocation
 
-#: Written into a folder whose job was handed back: it is no longer ours, its processes run on.
-RELEASED_FILE = "released"
-#: Where `set_reason` writes.
-REASON_FILE = "reason"
-
-#: A folder that changed less than this before it was read may change again with the same time stamp.
+#: A book that changed less than this before it was read may change again with the same time stamp.
 _TICK_NS = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one job folder says, and whether its supervisor lives."""
+    """One job: its book, what its supervisor says of the newest start, and whether that lives."""
 
     id: JobId
-    folder: JobFolder
-    spec: JobSpec | None = None
-    submitted_s: float = 0.0
-    epoch: int = 0
-    state: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    cancelled: bool = False
-    released: bool = False
+    folder: str
+    book: Book | None = None  #: None: it cannot be read, `trouble` says why
+    said: Account | None = None  #: of the newest start, the last word that could be believed
     lives: bool = False
-    trouble: str = ""  #: what could not be read
-    stamp: int = 0
+    trouble: str = ""
+    stamp: tuple[int, int] = (0, 0)
     settled: bool = False  #: the stamp can be relied on
 
     @property
-    def final(self) -> bool:
-        """The last start's end is written down (or there was none)."""
-        return self.epoch == 0 or (self.state.get("state") in State.FINAL and self.state_epoch >= self.epoch)
+    def epoch(self) -> int:
+        return self.book.epoch if self.book is not None else 0
 
     @property
-    def state_epoch(self) -> int:
-        return _whole(self.state.get("epoch"))
+    def final(self) -> bool:
+        """The last start's end is on record (or there was none)."""
+        return self.book is None or self.book.final
+
+    @property
+    def cancelled(self) -> bool:
+        return self.book is not None and self.book.cancelled
+
+    @property
+    def released(self) -> bool:
+        return self.book is not None and self.book.released
 
     @property
     def slots(self) -> Mapping[str, tuple[int, ...]]:
-        """GPU indices by node that a living supervisor holds."""
-        if not self.lives:
-            return EMPTY
-        try:
-            return {str(node): tuple(int(i) for i in held) for node, held in self.state["slots"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return EMPTY
+        """GPU indices by node that it holds: all that was granted, as long as anything of it lives."""
+        return self.book.slots if self.lives and self.book is not None else EMPTY
 
     @property
     def allocation(self) -> Allocation:
         return {node: len(held) for node, held in self.slots.items() if held}
 
     @property
+    def account(self) -> Account | None:
+        """The newest word about it: its end, what its supervisor says, or how the start before ended."""
+        if self.book is None:
+            return None
+        return self.book.end or self.said or self.book.last
+
+    @property
     def job_state(self) -> JobState:
-        word = self.state.get("state")
+        end = self.book.end if self.book is not None else None
         if self.lives:
-            if word in (State.RUNNING, State.STOPPING) and self.state_epoch == self.epoch:
-                return JobState(word)
+            word = self.said.state if self.said is not None else State.STARTING
             # A start whose supervisor has not written yet, or an end whose lock is not free yet.
-            return JobState.STOPPING if word in State.FINAL else JobState.STARTING
-        if word in (State.COMPLETED, State.FAILED, State.CANCELLED) and self.final:
-            return JobState(word)
+            return JobState.STOPPING if word in State.FINAL else JobState(word)
+        if end is not None and end.state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+            return JobState(end.state)
         if self.cancelled:
             return JobState.CANCELLED
         if self.epoch == 0:
             return JobState.QUEUED
-        return JobState.STOPPED if word == State.STOPPED and self.final else JobState.LOST
+        return JobState.STOPPED if end is not None and end.state == State.STOPPED else JobState.LOST
 
     def observed(self) -> ObservedJob:
-        state = self.job_state
-        code = self.state.get("exit_code")
-        since = self.state.get("since_s")
+        state, account, book = self.job_state, self.account, self.book
+        submitted_s = book.submitted_s if book is not None else 0.0
+        since_s = account.since_s if account is not None and account.epoch == self.epoch else 0.0
+        ended = book is not None and book.end is not None and state is not JobState.LOST
         return ObservedJob(
             id=self.id,
             state=state,
-            epoch=max(self.epoch, self.state_epoch),
+            epoch=self.epoch,
             allocation=self.allocation if state.holds else EMPTY,
-            since_s=float(since) if isinstance(since, int | float) else self.submitted_s,
-            exit_code=code if isinstance(code, int) and not state.holds and state is not JobState.LOST else None,
-            spec=self.spec,
-            checkpoint=_mark(self.state.get("checkpoint")),
-            submitted_s=self.submitted_s,
-            native=str(self.state.get("native") or ""),
+            # Nothing of a start is older than the start.
+            since_s=max(since_s, book.granted_s if book is not None else 0.0) or submitted_s,
+            exit_code=account.exit_code if ended and account is not None and not state.holds else None,
+            spec=book.spec if book is not None else None,
+            checkpoint=account.checkpoint if account is not None else None,
+            submitted_s=submitted_s,
+            native=self.trouble or (account.native if account is not None else ""),
         )
 
 
 class Records:
-    """All job folders below one folder, kept in memory and refreshed by `scan`."""
+    """All jobs, kept in memory and refreshed by `scan`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, books: Books, folders: JobFolders, slots: Mapping[str, tuple[int, ...]]) -> None:
+        """`slots`: the GPU indices that each node has."""
+        self._books, self._folders, self._slots = books, folders, slots
         self._known: dict[JobId, Record] = {}
 
     def scan(self) -> list[Record]:
-        """Every job, by name. Raises OSError when the folder cannot be read."""
-        found: dict[JobId, Record] = {}
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                record = self._refreshed(entry.name, self._known.get(entry.name))
-                if record is not None:
-                    found[entry.name] = record
-        self._known = found
-        return [found[name] for name in sorted(found)]
+        """Every job, by name. Raises OSError when the cluster's own folders cannot be read."""
+        stamps = self._books.stamps()
+        names = self._folders.jobs()
+        self._known = {job: self._refreshed(job, self._known.get(job), stamps.get(job)) for job in names}
+        return [self._known[name] for name in sorted(self._known)]
 
     def one(self, job: JobId) -> Record | None:
-        """One job, read now."""
-        record = self._refreshed(job, None)
-        if record is not None:
-            self._known[job] = record
+        """One job, read now; None where there is no such folder."""
+        try:
+            self._folders.owner(job)
+        except (FileNotFoundError, Unbelievable):
+            return None
+        record = self._known[job] = self._refreshed(job, self._known.get(job), None)
         return record
 
-    def _refreshed(self, job: JobId, known: Record | None) -> Record | None:
-        path = self.path / job
+    def _refreshed(self, job: JobId, known: Record | None, stamp: tuple[int, int] | None) -> Record:
+        if known is None or not known.settled or stamp is None or known.stamp != stamp:
+            begun_ns = time.time_ns()
+            book, trouble = self._book(job)
+            same = known is not None and book is not None and known.epoch == book.epoch
+            known = Record(
+                id=job,
+                folder=self._folders.path_of(job),
+                book=book,
+                said=known.said if same and known is not None else None,
+                trouble=trouble,
+                stamp=stamp or (0, 0),
+                settled=stamp is not None and begun_ns - stamp[0] > _TICK_NS,
+            )
+        if known.book is None or known.final:
+            return replace(known, lives=False)
+        return self.looked_at(known)
+
+    def looked_at(self, record: Record) -> Record:
+        """Whether a start lives and what it says. The lock first, the account after it: what a dying supervisor
+        wrote last is then not missed."""
+        book = record.book
+        assert book is not None
+        return self.account_of(replace(record, lives=self._lives(record.id, book)), book)
+
+    def _lives(self, job: JobId, book: Book) -> bool:
+        if not book.older:
+            return self._books.lives(job)
         try:
-            found = os.stat(path, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        if not stat.S_ISDIR(found.st_mode):
-            return None
-        stamp = found.st_mtime_ns
-        record = known if known is not None and known.settled and known.stamp == stamp else None
-        if record is None:
-            record = read(job, str(path), known)
-        if record.final and not record.lives:
-            return record
-        # The lock first, the files after it: what a dying supervisor wrote last is then not missed. Also when it was
-        # not known to live: it may have come and gone since the last look.
-        lives = record.folder.lives()
-        if not lives:
-            record = read(job, str(path), record)
-        return replace(record, lives=lives)
+            return self._folders.older_lives(job)
+        except Unbelievable:
+            return True  # until the opposite is shown
+        except FileNotFoundError:
+            return False
 
+    def account_of(self, record: Record, book: Book) -> Record:
+        """With the newest word of its supervisor that can be believed."""
+        said, trouble = record.said, ""
+        try:
+            found = self._folders.account(record.id)
+            if found is not None and found.epoch == book.epoch:
+                said = found
+        except FileNotFoundError as error:
+            trouble = f"{error.filename} is missing"
+        except Unbelievable as odd:
+            trouble = str(odd)
+        return replace(record, said=said, trouble=trouble)
 
-def read(job: JobId, path: str, known: Record | None) -> Record:
-    """Everything but whether the supervisor lives. A specification never changes, so it is read once."""
-    folder = JobFolder(path)
-    begun_ns = time.time_ns()  # before anything is read: a reader may be held up for longer than a tick
-    stamp = os.stat(path, follow_symlinks=False).st_mtime_ns
-    spec, submitted, trouble = (known.spec, known.submitted_s, known.trouble) if known else (None, 0.0, "")
-    if spec is None:
-        spec, submitted, trouble = _read_spec(folder)
-    names = set(os.listdir(path))
-    return Record(
-        id=job,
-        folder=folder,
-        spec=spec,
-        submitted_s=submitted,
-        epoch=folder.epoch() if protocol.EPOCH_FILE in names else 0,
-        state=(folder.state() or {}) if protocol.STATE_FILE in names else {},
-        cancelled=protocol.CANCEL_FILE in names,
-        released=RELEASED_FILE in names,
-        lives=known.lives if known else protocol.LOCK_FILE in names,
-        trouble=trouble,
-        stamp=stamp,
-        settled=begun_ns - stamp > _TICK_NS,
-    )
-
-
-def _read_spec(folder: JobFolder) -> tuple[JobSpec | None, float, str]:
-    path = folder.file(protocol.SPEC_FILE)
-    data = read_bytes(path)
-    if data is None:
-        return None, 0.0, f"{path} is missing"
-    try:
-        return specfile.decode(data), os.stat(path).st_mtime, ""
-    except ValueError as error:
-        return None, 0.0, f"{path}: {error}"
-
-
-def _mark(value: object) -> CheckpointMark | None:
-    if not isinstance(value, Mapping):
-        return None
-    try:
-        return CheckpointMark(int(value["epoch"]), float(value["step"]), float(value["time_s"]))
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def alive(records: list[Record]) -> Iterator[Record]:
-    return (record for record in records if record.lives)
+    def _book(self, job: JobId) -> tuple[Book | None, str]:
+        """Its book; one made of what a version before left in its folder, where there is none."""
+        try:
+            book = self._books.read(job)
+            if book is None:
+                book = self._folders.older_book(job, self._slots)
+                self._books.write(job, book)
+        except (Unbelievable, FileNotFoundError) as odd:
+            return None, str(odd)
+        return book, ""

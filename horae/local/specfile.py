@@ -13,15 +13,25 @@ from policy.model import GpuRange
 
 def encode(spec: JobSpec) -> bytes:
     """The same bytes for equal specifications."""
+    return json.dumps(plain(spec), sort_keys=True, indent=1).encode() + b"\n"
+
+
+def plain(spec: JobSpec) -> dict[str, Any]:
+    """What JSON can hold."""
     value = {each.name: getattr(spec, each.name) for each in fields(spec)}
     value["gpus"] = asdict(spec.gpus)
-    return json.dumps(_plain(value), sort_keys=True, indent=1).encode() + b"\n"
+    return {name: _plain(each) for name, each in value.items()}
 
 
 def decode(data: bytes) -> JobSpec:
     """Raises ValueError for anything that `encode` did not write."""
+    return made(json.loads(data))
+
+
+def made(value: Any) -> JobSpec:
+    """Raises ValueError for anything that `plain` did not make."""
     try:
-        value = json.loads(data)
+        value = dict(value)
         known = {each.name for each in fields(JobSpec)}
         if unknown := set(value) - known:
             raise ValueError(f"unknown fields {sorted(unknown)}")
@@ -35,7 +45,7 @@ def decode(data: bytes) -> JobSpec:
         for name in ("command", "gpu_types"):
             value[name] = tuple(value.get(name, ()))
         return JobSpec(gpus=GpuRange(**gpus), **value)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a job specification: {error!r}") from None
 
 

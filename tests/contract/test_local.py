@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic.jobfolder import JobFolder
 from horae.local import connect
+from horae.local.books import Books
 from horae.port import ClusterPort, JobId
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -69,7 +69,7 @@ class LocalHarness:
             (job / "cancel").touch()
         deadline = time.monotonic() + self.patience_s
         for job in (self._folder / "state" / "jobs").iterdir():
-            while JobFolder(str(job)).lives():
+            while Books(self._folder / "state").lives(job.name):
                 assert time.monotonic() < deadline, f"the supervisor of {job.name} does not end"
                 time.sleep(0.01)
         for port in self._ports:

@@ -59,7 +59,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(exec_job: Make) -> None:
     assert job.wait() == 137
     assert all(gone(pid) for pid in everything)
     assert not job.folder.lives()
-    assert job.state["state"] == "running"  # nobody was left to say otherwise: the adapter makes `lost` of it
+    assert job.state["state"] == "lost"  # its keeper says so
 
 
 def test_nothing_outlives_a_keeper_that_is_killed(exec_job: Make) -> None:

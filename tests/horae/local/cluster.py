@@ -11,6 +11,7 @@ from typing import Any
 from horae.elastic.jobfolder import JobFolder
 from horae.elastic.processes import kill_marked
 from horae.local.adapter import LocalCluster
+from horae.local.books import Books
 from horae.local.options import parse
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
@@ -72,12 +73,15 @@ class Cluster:
     def log(self, name: str) -> str:
         return self.port.read_log(name, 0).data.decode(errors="replace")
 
+    def lives(self, name: str) -> bool:
+        return Books(self.state).lives(name)
+
     def end(self) -> None:
         for path in (self.state / "jobs").iterdir():
             (path / "cancel").touch()
         deadline = time.monotonic() + 90.0
         for path in (self.state / "jobs").iterdir():
-            while JobFolder(str(path)).lives():
+            while self.lives(path.name):
                 assert time.monotonic() < deadline, f"the supervisor of {path.name} does not end"
                 time.sleep(0.01)
             kill_marked("HORAE_JOB_DIR", str(path))

@@ -39,7 +39,7 @@ def test_the_home_folder_is_understood() -> None:
     ("options", "field", "words"),
     [
         ({"nodes": "a:1"}, "state", "folder"),
-        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: keep_s, nodes, python, speeds, state"),
+        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: keep_free_bytes, keep_s, log_limit_bytes, nodes"),
         ({"state": "/x", "nodes": "v100"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": "v100:0x4"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": ""}, "nodes", "TYPE:NODESxGPUS"),
@@ -53,6 +53,10 @@ def test_the_home_folder_is_understood() -> None:
         ({"state": "/x", "nodes": [{"name": "n1", "gpu_type": "a", "gpus": 1}] * 2}, "nodes", "same name"),
         ({"state": "/x", "nodes": "a:1", "speeds": {"a": 0}}, "speeds.a", "above 0"),
         ({"state": "/x", "nodes": "a:1", "speeds": 2}, "speeds", "map"),
+        ({"state": "/x", "nodes": "a:1", "log_limit_bytes": 0}, "log_limit_bytes", "at least 4096"),
+        ({"state": "/x", "nodes": "a:1", "keep_free_bytes": "1G"}, "keep_free_bytes", "a number of bytes"),
+        ({"state": "/x", "nodes": "a:1", "pass_env": "HOME"}, "pass_env", "list"),
+        ({"state": "/x", "nodes": "a:1", "pass_env": ["A", "B=1"]}, "pass_env[1]", "not a variable's name"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_its_field(options: dict[str, Any], field: str, words: str) -> None:

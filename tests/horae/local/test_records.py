@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horae.elastic.jobfolder import JobFolder
+from horae.local import specfile
+from horae.local.account import Account
 from horae.local.adapter import LocalCluster
+from horae.local.books import Books, encode
+from horae.local.jobfolders import JobFolders
 from horae.local.options import parse
-from horae.port import JobState
+from horae.port import JobState, Never
 from horae.spec import JobSpec
 from policy.model import GpuRange
 
@@ -35,66 +42,133 @@ def folder(port: LocalCluster, tmp_path: Path) -> JobFolder:
     return JobFolder(str(tmp_path / "state" / "jobs" / "j"))
 
 
-def after_reading(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
-    """`happens` right after somebody has read a job's account, once."""
-    real, once = JobFolder.state, [happens]
+@pytest.fixture
+def books(port: LocalCluster, tmp_path: Path) -> Books:
+    """With the job's first start in its book."""
+    books = Books(tmp_path / "state")
+    book = books.read("j")
+    assert book is not None
+    books.write("j", book.started(1, {"n": (0,)}, 1.0))
+    return books
 
-    def state(self: JobFolder) -> Any:
-        found = real(self)
+
+def after(monkeypatch: pytest.MonkeyPatch, where: type, method: str, happens: Callable[[], Any]) -> None:
+    """`happens` right after somebody has called the method, once."""
+    real, once = getattr(where, method), [happens]
+
+    def spied(*args: Any) -> Any:
+        found = real(*args)
         if once:
             once.pop()()
         return found
 
-    monkeypatch.setattr(JobFolder, "state", state)
+    monkeypatch.setattr(where, method, spied)
 
 
 def test_a_job_that_ends_while_it_is_looked_at_is_not_taken_for_lost(
-    port: LocalCluster, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+    port: LocalCluster, folder: JobFolder, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its account is read while it runs; when its lock is asked, the supervisor has written the end and left."""
-    lock = folder.take_lock()
+    lock = books.take_lock("j")
     assert lock is not None
-    folder.write_epoch(1)
     folder.write_state(RUNS)
+    assert port.observe().jobs[0].state is JobState.RUNNING
 
     def ends() -> None:
         folder.write_state(DONE)
         os.close(lock)
 
-    after_reading(monkeypatch, ends)
+    after(monkeypatch, JobFolders, "account", ends)
+    port.observe()
     assert port.observe().jobs[0].state is JobState.COMPLETED
     assert folder.state() == DONE
 
 
 def test_an_end_that_somebody_else_wrote_down_is_left_as_it_is(
-    port: LocalCluster, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+    port: LocalCluster, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the lock another arbiter may have started the job, and it may have ended."""
-    folder.write_epoch(1)
-    folder.write_state(RUNS)
-    real = JobFolder.take_lock
+    """Between the look and the lock another arbiter may have seen to it."""
+    end = Account(1, "completed", 2.0, 0)
 
-    def take_lock(self: JobFolder) -> int | None:
-        folder.write_state(DONE)
-        return real(self)
+    def noted() -> None:
+        book = books.read("j")
+        assert book is not None
+        books.write("j", replace(book, end=end))
 
-    monkeypatch.setattr(JobFolder, "take_lock", take_lock)
+    after(monkeypatch, Books, "lives", noted)
     assert port.observe().jobs[0].state is JobState.COMPLETED
-    assert folder.state() == DONE
+    book = books.read("j")
+    assert book is not None
+    assert book.end == end
 
 
 def test_a_change_in_the_same_tick_is_seen_by_a_reader_that_was_held_up(
-    port: LocalCluster, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+    port: LocalCluster, books: Books, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder.write_epoch(1)
-    folder.write_state({**DONE, "state": "stopped"})
+    path = tmp_path / "state" / "books" / "j.json"
+    book = books.read("j")
+    assert book is not None
+    books.write("j", replace(book, end=Account(1, "stopped", 2.0)))
 
     def changes() -> None:
-        stamp = Path(folder.path).stat().st_mtime_ns
-        folder.write_state(DONE)
-        os.utime(folder.path, ns=(stamp, stamp))  # the same tick of the clock
+        found = path.stat()
+        path.write_bytes(encode(replace(book, end=Account(1, "completed", 2.0, 0))))  # the same file
+        os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))  # the same tick of the clock
         time.sleep(0.2)  # held up
 
-    after_reading(monkeypatch, changes)
+    after(monkeypatch, Books, "read", changes)
     port.observe()
     assert port.observe().jobs[0].state is JobState.COMPLETED
+
+
+# --- folders that a version before made -------------------------------------------------------------------
+
+
+def older(tmp_path: Path, state: dict[str, Any] | None, epoch: int) -> tuple[LocalCluster, JobFolder]:
+    """As it left them: everything in the job's folder, its lock too."""
+    folder = JobFolder(str(tmp_path / "state" / "jobs" / "old"))
+    Path(folder.path).mkdir(parents=True)
+    spec = JobSpec("old", ("true",), GpuRange(1, 1, 1), owner=getpass.getuser())
+    Path(folder.file("spec.json")).write_bytes(specfile.encode(spec))
+    if epoch:
+        folder.write_epoch(epoch)
+    if state is not None:
+        folder.write_state(state)
+    return LocalCluster(
+        parse({"state": tmp_path / "state", "nodes": [{"name": "n", "gpu_type": "v", "gpus": 2}]})
+    ), folder
+
+
+def test_an_older_job_that_waits_is_taken_over(tmp_path: Path) -> None:
+    port, folder = older(tmp_path, None, 0)
+    seen = port.observe().jobs[0]
+    assert (seen.state, seen.epoch, seen.spec and seen.spec.command) == (JobState.QUEUED, 0, ("true",))
+    Path(folder.file("spec.json")).write_text("{}")  # from now on what it runs stands elsewhere
+    assert LocalCluster(port._options).observe().jobs[0].spec == seen.spec
+
+
+def test_an_older_job_that_runs_holds_what_it_was_given_until_its_lock_is_free(tmp_path: Path) -> None:
+    port, folder = older(tmp_path, {**RUNS, "epoch": 4, "slots": {"n": [1, 7], "m": [0]}}, 4)
+    lock = folder.take_lock()
+    assert lock is not None
+    seen = port.observe().jobs[0]
+    assert (seen.state, seen.epoch, dict(seen.allocation)) == (JobState.RUNNING, 4, {"n": 1})
+    os.close(lock)
+    assert port.observe().jobs[0].state is JobState.LOST
+
+
+def test_an_older_job_that_ended_stays_ended(tmp_path: Path) -> None:
+    port, _ = older(tmp_path, {**DONE, "epoch": 2}, 2)
+    seen = port.observe().jobs[0]
+    assert (seen.state, seen.epoch, seen.exit_code) == (JobState.COMPLETED, 2, 0)
+
+
+def test_an_older_folder_that_names_another_owner_is_not_taken_over(tmp_path: Path) -> None:
+    port, folder = older(tmp_path, None, 0)
+    path = Path(folder.file("spec.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "owner": "daemon"}))
+    seen = port.observe()
+    assert seen.jobs[0].spec is None
+    assert any("names another owner" in note for note in seen.notes)
+    with pytest.raises(Never, match="names another owner"):
+        port.start("old", {"n": 1}, 1)
