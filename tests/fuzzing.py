@@ -99,7 +99,7 @@ def _tried(target: Target, raw: bytes, *, good: bool = False) -> None:
         if good:
             raise AssertionError(f"{target.name} refuses what it should take: {error}") from error
         str(error).encode("utf-8", "backslashreplace")  # it can be told
-    except (Late, Exception) as error:  # noqa: BLE001  (whatever else comes out is the finding)
+    except (Late, Exception) as error:
         where = _kept(target, raw)
         raise AssertionError(
             f"{target.name}: {type(error).__name__}: {str(error)[:300]}\nfor {raw[:200]!r} ({len(raw)} bytes, "
@@ -150,8 +150,8 @@ VALUES: tuple[Any, ...] = (
 
 #: Texts that stand for no value at all.
 TOKENS: tuple[bytes, ...] = (
-    b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 5000, b"0" * 500 + b"1", b"1e-999", b"[" * 300, b"{\"a\":" * 300,
-    b"\"\\ud800\"", b"\"\\u202e\"", b"\xff\xfe", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x00", b"\x1b", b"\xc2\x9b",
+    b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 5000, b"0" * 500 + b"1", b"1e-999", b"[" * 300,
+    b"{\"a\":" * 300,     b"\"\\ud800\"", b"\"\\u202e\"", b"\xff\xfe", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x00", b"\x1b", b"\xc2\x9b",
     b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b",", b":", b"\"", b"'", b"\\", b"]", b"}", b"<<: *a\n", b"&a [*a]",
     b"---\n", b"...\n", b"%YAML 9.9\n", b"? ", b"- - - - ", b"!!binary |", b"#", b"|", b">", b"\"a\":1,\"a\":2",
 )  # fmt: skip
@@ -228,5 +228,18 @@ def _number_damaged(raw: bytes, dice: random.Random) -> bytes:
     begin = end = dice.choice(digits)
     while end < len(raw) and 48 <= raw[end] <= 57:
         end += 1
-    words = (b"0", b"-1", b"1e308", b"5e-324", b"-5", b"9" * 19, b"9" * 400, b"1" * 5000, b"0.5", b"NaN", b".inf", b"1e999")
+    words = (
+        b"0",
+        b"-1",
+        b"1e308",
+        b"5e-324",
+        b"-5",
+        b"9" * 19,
+        b"9" * 400,
+        b"1" * 5000,
+        b"0.5",
+        b"NaN",
+        b".inf",
+        b"1e999",
+    )
     return raw[:begin] + dice.choice(words) + raw[end:]

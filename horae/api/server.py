@@ -37,11 +37,11 @@ GRACE_S = 3
 
 
 class WhyForm(Form):
-    why: Annotated[str, forms.Field(max_length=1000)] = ""
+    why: forms.Why = ""
 
 
 class ModeForm(Form):
-    mode: str
+    mode: forms.Title
 
 
 def create_app(backend: Backend, site: access.Site) -> FastAPI:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import ValidationError
 
 from horae import config
 from horae.api import agents, forms, server
 from horae.apps import sweep
 from horae.arbiter import offers
 from horae.cli import forms as words
-from horae.journal import Event, Kind, Ledger
-from horae.journal import codec, fold
-from policy import answer, instance
+from policy import instance
 from policy.model import BadInput
 from policy.textform import fit, load
 from tests.fuzzing import Target, attack
@@ -93,7 +90,8 @@ def _word(raw: bytes) -> object:
 
 TARGETS = [
     Target("jobs", lambda raw: [f.spec(owner="ann") for f in forms.read_jobs(raw, BODY)], (BadInput,),
-           [_text(JOB), _text({"jobs": [JOB, {"command": ["x"], "gpus": 4}]}), _text({"command": ["x"], "gpus": {"allowed": [1, 2]}})]),
+           [_text(JOB), _text({"jobs": [JOB, {"command": ["x"], "gpus": 4}]}),
+            _text({"command": ["x"], "gpus": {"allowed": [1, 2]}})]),
     Target("jobs-file", lambda raw: forms.read_jobs(raw, "jobs.yaml"), (BadInput,),
            [b"name: a\ncommand: [x, y]\ngpus: 2\n", _text(JOB)]),
     Target("why", lambda raw: fit(server.WhyForm, load(raw or b"{}", BODY)), (BadInput,), [b"", _text({"why": "so"})]),
@@ -103,6 +101,9 @@ TARGETS = [
            [instance.to_text(instance.parse(INSTANCE), "json").encode()]),
     Target("config", lambda raw: config.parse(raw, "config.yaml"), (BadInput,), [CONFIG.encode()]),
     Target("sweep", lambda raw: sweep.read(load(raw, "sweep.yaml")), (BadInput,), [_text(SWEEP)]),
+    Target("sweep-variable", lambda raw: sweep.from_text("a", raw.decode("utf-8", "replace")), (BadInput,),
+           [_text({"scheduler": "hyperband", "budget": 1.0, "demand_max": 4, "phases": [[4, 10.0], [2, 20.0]]})],
+           known=[b'{"scheduler":"x","budget":null,"demand_max":null,"phases":[[1e999,1]]}', b"[" * 100_000]),
     Target("words", _word, (BadInput,), [b"1:8", b"4", b"1,2,4", b"2-03:04:05", b"90s", b"1.5h"]),
 ]  # fmt: skip
 
