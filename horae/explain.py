@@ -13,7 +13,7 @@ from horae.apps import views
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
-from horae.arbiter.snapshot import backoff_until, occupies, recorded
+from horae.arbiter.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.config import Config
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger
@@ -28,7 +28,7 @@ class Cause:
     """One thing that bears on the job, the strongest first in an explanation."""
 
     #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
-    #: `probe` or `profile`
+    #: `probe`, `profile` or `aside`
     what: str
     text: str
     numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
@@ -188,6 +188,11 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
         numbers = {"gpu_type": probe["gpu_type"], "gpus": probe["gpus"], "at_most_s": left_s}
         text = f"its speed on {where} is being measured, for {left_s:.0f} s at most: {probe['text']}"
         causes.append(Cause("probe", text, numbers, "the measurement, or another job that needs these GPUs"))
+    if record.aside is not None and is_aside(record, now_s):
+        left_s = record.aside["until_s"] - now_s
+        policy = record.aside["policy"]
+        text = f"it is left out of decisions: {policy and f'policy {policy} cannot take it: '}{record.aside['text']}"
+        causes.append(Cause("aside", text, {"again_in_s": left_s}, "time, or handing it in anew with other numbers"))
     if record.guard is not None:
         guard = record.guard
         wanted = sum(guard.get("wanted", {}).values())

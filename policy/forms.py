@@ -9,24 +9,48 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
 from pydantic_core import CoreSchema
 
+from policy import bounds
 from policy.model import SCHEMA
 from policy.textform import Form, wrong
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, le=bounds.MOST_GPUS)]
+AtLeastOne = Annotated[int, Field(ge=1, le=bounds.MOST_GPUS)]
+Cpus = Annotated[float, Field(ge=0, le=bounds.MOST_CPUS)]
+Time = Annotated[float, Field(ge=-bounds.MOST_S, le=bounds.MOST_S)]
+Duration = Annotated[float, Field(ge=0, le=bounds.MOST_S)]
+GpuTime = Annotated[float, Field(ge=0, le=bounds.MOST_GPU_S)]
+Done = Annotated[float, Field(ge=0, le=bounds.MOST_WORK)]
+Loss = Annotated[float, Field(ge=-bounds.MOST_LOSS, le=bounds.MOST_LOSS)]
+Slowdown = Annotated[float, Field(ge=1, le=bounds.MOST_SLOWDOWN)]
+#: Points of one curve, names in one list: more are a mistake.
+MOST_POINTS = 10_000
+#: Jobs, nodes, tenants of one file.
+MOST_ROWS = 1_000_000
+
+
+def _not_vanishing(least: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if 0 < value < least:
+            raise wrong(f"must be at least {least:g} (it is {value:g})", "correct the value")
+        return value
+
+    return AfterValidator(check)
+
+
+Iterations = Annotated[Done, _not_vanishing(bounds.LEAST_WORK)]
+Weight = Annotated[float, Field(gt=0, le=bounds.MOST_WEIGHT), _not_vanishing(bounds.LEAST_WEIGHT)]
+Rate = Annotated[float, Field(ge=0, le=bounds.MOST_RATE), _not_vanishing(bounds.LEAST_RATE)]
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 
 
 def _bytes(value: Any) -> Any:
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(?:i?b)?\s*", value.lower())
+        match = re.fullmatch(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([kmgtp]?)(?:i?b)?\s*", value.lower())
         if match is None:
             raise wrong("is not a size", "write bytes, or a number with K, M, G, T (powers of 1024), such as 64G")
         return round(float(match[1]) * _UNITS[match[2]])
@@ -35,7 +59,7 @@ def _bytes(value: Any) -> Any:
 
 def _count_key(value: Any) -> Any:
     """JSON has text keys only: "4" is 4."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) else value
 
 
 def _curve(value: Any) -> Any:
@@ -46,22 +70,25 @@ def _curve(value: Any) -> Any:
 _SIZE_SCHEMA = {
     "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9.]+ ?[KMGTPkmgtp]?i?[Bb]?$"}]
 }
-Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0), WithJsonSchema(_SIZE_SCHEMA)]
-CountKey = Annotated[int, BeforeValidator(_count_key), Field(ge=1)]
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0, le=bounds.MOST_BYTES), WithJsonSchema(_SIZE_SCHEMA)]
+CountKey = Annotated[int, BeforeValidator(_count_key), Field(ge=1, le=bounds.MOST_GPUS)]
 
 _CURVE_SCHEMA = {
     "anyOf": [
-        {"type": "number", "minimum": 0},
+        {"type": "number", "minimum": 0, "maximum": bounds.MOST_RATE},
         {
             "type": "object",
             "propertyNames": {"pattern": "^[0-9]+$"},
-            "additionalProperties": {"type": "number", "minimum": 0},
+            "additionalProperties": {"type": "number", "minimum": 0, "maximum": bounds.MOST_RATE},
             "minProperties": 1,
         },
     ]
 }
 Curve = Annotated[
-    dict[CountKey, NotNegative], BeforeValidator(_curve), Field(min_length=1), WithJsonSchema(_CURVE_SCHEMA)
+    dict[CountKey, Rate],
+    BeforeValidator(_curve),
+    Field(min_length=1, max_length=MOST_POINTS),
+    WithJsonSchema(_CURVE_SCHEMA),
 ]
 
 
@@ -74,7 +101,7 @@ class NodeForm(Form):
     rack: Name | None = Field(None, description="nodes without one count as one rack")
     health: Literal["up", "drain", "down"] = Field("up", description="drain: keeps what runs there, takes nothing new")
     foreign: Count = Field(0, description="GPUs held by jobs that are not ours")
-    cpus: NotNegative | None = Field(None, description="CPUs for our jobs; null: not a constraint")
+    cpus: Cpus | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
 
 
@@ -86,7 +113,7 @@ class GroupForm(Form):
     gpus: Count
     racks: AtLeastOne | None = Field(None, description="spread over so many racks, in blocks")
     name: Name | None = Field(None, description="what their names begin with")
-    cpus: NotNegative | None = None
+    cpus: Cpus | None = None
     memory: Size | None = None
 
 
@@ -99,15 +126,15 @@ class LimitsForm(Form):
 
 
 class ClusterForm(Form):
-    nodes: list[NodeForm] = Field(default_factory=list)
-    groups: list[GroupForm] = Field(default_factory=list, description="the short form of nodes")
+    nodes: list[NodeForm] = Field(default_factory=list, max_length=MOST_ROWS)
+    groups: list[GroupForm] = Field(default_factory=list, max_length=MOST_POINTS, description="the short form of nodes")
     limits: LimitsForm = LimitsForm()
     gpu_types: list[Name] | None = Field(None, description="slowest first; default: order of first appearance")
 
 
 class TenantForm(Form):
     name: Name
-    weight: Positive = 1.0
+    weight: Weight = 1.0
     cap: Count | None = Field(None, description="most GPUs it may hold now")
 
 
@@ -117,7 +144,9 @@ class GpusForm(Form):
     requested: AtLeastOne | None = Field(None, description="default: max, or min without one")
     min: AtLeastOne | None = Field(None, description="default: 1")
     max: AtLeastOne | None = Field(None, description="null: no limit")
-    allowed: list[AtLeastOne] | None = Field(None, description="the only counts that run; instead of min and max")
+    allowed: list[AtLeastOne] | None = Field(
+        None, max_length=MOST_POINTS, description="the only counts that run; instead of min and max"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -155,8 +184,8 @@ class GpusForm(Form):
 
 
 class WorkForm(Form):
-    total: NotNegative | None = Field(None, description="iterations; null: the length is unknown to everybody")
-    done: NotNegative = 0.0
+    total: Iterations | None = Field(None, description="iterations; null: the length is unknown to everybody")
+    done: Done = 0.0
 
     @model_validator(mode="after")
     def _agree(self) -> WorkForm:
@@ -166,9 +195,9 @@ class WorkForm(Form):
 
 
 class SlowdownForm(Form):
-    node: Annotated[float, Field(ge=1)] = 1.0
-    rack: Annotated[float, Field(ge=1)] = 1.1
-    cluster: Annotated[float, Field(ge=1)] = 1.3
+    node: Slowdown = 1.0
+    rack: Slowdown = 1.1
+    cluster: Slowdown = 1.3
 
 
 class _PerGpu(Form):
@@ -184,7 +213,7 @@ class _PerGpu(Form):
 
 
 class JobCpusForm(_PerGpu):
-    per_gpu: NotNegative
+    per_gpu: Cpus
 
 
 class JobMemoryForm(_PerGpu):
@@ -193,8 +222,8 @@ class JobMemoryForm(_PerGpu):
 
 class LossForecastForm(Form):
     law: Name
-    parameters: dict[str, float]
-    interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    parameters: dict[str, Loss]
+    interval: Annotated[list[Loss], Field(min_length=2, max_length=2)] | None = None
 
 
 def _lease(value: Any) -> Any:
@@ -221,7 +250,7 @@ class JobForm(Form):
     name: Name
     tenant: Name | None = Field(None, description="default: the job's name")
     app: Name | None = Field(None, description="default: the job's name")
-    submitted: float = 0.0
+    submitted: Time = 0.0
     gpus: GpusForm
     work: WorkForm = Field(default_factory=lambda: WorkForm(total=None))
     throughput: dict[str, Curve] = Field(
@@ -231,32 +260,34 @@ class JobForm(Form):
     provenance: dict[str, Literal["stated", "measured", "fit", "prior"]] = Field(default_factory=dict)
     model: Name | None = Field(None, description="key of a profile, or KEY@TABLE of a shipped throughput table")
     slowdown: SlowdownForm = SlowdownForm()
-    attained: dict[str, NotNegative] = Field(default_factory=dict, description="GPU-s so far, by GPU type")
+    attained: dict[str, GpuTime] = Field(default_factory=dict, description="GPU-s so far, by GPU type")
     allocation: dict[str, AtLeastOne] = Field(default_factory=dict, description="GPUs held now, by node")
-    lease_until: Annotated[dict[str, list[float]] | None, BeforeValidator(_lease), WithJsonSchema(_LEASE_SCHEMA)] = None
+    lease_until: Annotated[dict[str, list[Time]] | None, BeforeValidator(_lease), WithJsonSchema(_LEASE_SCHEMA)] = None
     cpus: JobCpusForm | None = None
     memory: JobMemoryForm | None = None
     known: bool = Field(True, description="false: policies must not read work.total")
-    loss: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+    loss: list[Annotated[list[Loss], Field(min_length=2, max_length=2)]] = Field(
+        default_factory=list, max_length=MOST_ROWS
+    )
     loss_forecast: LossForecastForm | None = None
-    restart_cost: NotNegative | None = None
+    restart_cost: Duration | None = None
 
 
 class PhaseForm(Form):
     jobs: AtLeastOne
-    iterations: NotNegative
+    iterations: Done
 
 
 class AppForm(Form):
     name: Name
     scheduler: Literal["successive-halving", "hyperband", "curve-stopping", "external"]
-    budget: NotNegative | None = None
+    budget: GpuTime | None = None
     demand_max: AtLeastOne | None = None
     phases: list[PhaseForm] = Field(default_factory=list)
 
 
 class HistoryForm(Form):
-    active_apps: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+    active_apps: list[Annotated[list[Time], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
 
 
 class PolicyForm(Form):
@@ -268,10 +299,10 @@ class InstanceForm(Form):
     """One decision, fully specified."""
 
     schema_: int = Field(SCHEMA, alias="schema", description="version of this form")
-    now: float = Field(0.0, description="s")
+    now: Time = Field(0.0, description="s")
     cluster: ClusterForm
     tenants: list[TenantForm] | None = Field(None, description="default: every tenant named by a job, weight 1")
-    jobs: list[JobForm] = Field(default_factory=list)
+    jobs: list[JobForm] = Field(default_factory=list, max_length=MOST_ROWS)
     apps: list[AppForm] = Field(default_factory=list, description="apps with a scheduler of their own")
     history: HistoryForm = HistoryForm()
     state: dict[str, Any] = Field(default_factory=dict, description="the policy's, as an earlier answer returned it")

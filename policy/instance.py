@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from policy.forms import ClusterForm, GpusForm, InstanceForm, JobForm
+from policy.forms import MOST_ROWS, ClusterForm, GpusForm, InstanceForm, JobForm
 from policy.model import (
     SCHEMA,
     App,
@@ -111,6 +111,8 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
         nodes.append(Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory))
         places.append((*place, "name"))
     numbers: dict[str, int] = {}
+    if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
+        raise document.bad(("cluster",), "has too many nodes", remedy=f"at most {MOST_ROWS} in nodes and groups")
     for i, g in enumerate(form.groups):
         stem = g.name or f"{g.gpu_type}-"
         for k in range(g.count):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import reprlib
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,16 +26,18 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from policy import yaml12
+from policy import jsontext, yaml12
 from policy.model import BadInput
 
 #: Where a value stands: keys and positions from the root.
 Place = tuple[str | int, ...]
 
 #: Values that aliases may expand to before the text is refused.
-MOST_VALUES = 20_000_000
+MOST_VALUES = 5_000_000
 #: Lists and mappings within one another. PyYAML's C parser does not survive unlimited nesting.
-MOST_LEVELS = 200
+MOST_LEVELS = jsontext.MOST_LEVELS
+#: Mistakes of one text whose lines are looked up; of the others only the number is told.
+MOST_MISTAKES = 20
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -48,10 +51,13 @@ class Document:
     where: str
     text: str = field(repr=False, default="")
     first_line: int = 1  #: line of the text's first line in `where` (a line of a JSONL file)
+    json: bool = False  #: it was read as JSON
     _tree: Any = field(default=None, repr=False)
 
     def line(self, place: Place) -> int | None:
         """The line where the value at `place` stands, or that of the nearest thing around it that exists."""
+        if self.json and self.text:
+            return self.text.count("\n", 0, jsontext.offset_of(self.text, place)) + self.first_line
         if self._tree is None and self.text:
             try:
                 self._tree = yaml.compose(self.text.expandtabs(1), Loader=yaml12.Loader)
@@ -89,7 +95,8 @@ def name_of(place: Place) -> str:
     """`jobs[3].gpus.min` for ("jobs", 3, "gpus", "min")."""
     out = ""
     for step in place:
-        out += f"[{step}]" if isinstance(step, int) else (f".{step}" if out else str(step))
+        word = step if isinstance(step, int) or len(step) <= 80 else f"{step[:77]}..."
+        out += f"[{word}]" if isinstance(step, int) else (f".{word}" if out else str(word))
     return out
 
 
@@ -109,17 +116,18 @@ def load(text: str | bytes, where: str, *, first_line: int = 1, json_only: bool 
     """Read YAML or JSON. A name that says neither is read as JSON when it is JSON, else as YAML."""
     document = Document(None, where, _decode(text, where, first_line), first_line)
     if json_only or where.endswith((".json", ".jsonl")):
-        document.value = _load_json(document)
+        _load_json(document)
     elif where.endswith((".yaml", ".yml")) or document.text.lstrip()[:1] != "{":
         document.value = _load_yaml(document)
     else:
         try:
-            document.value = _load_json(document)
+            _load_json(document)
         except BadInput as no_json:
             try:
                 document.value = _load_yaml(document)  # `{name: a}` is YAML
             except BadInput:
                 raise no_json from None
+    _check_characters(document)
     return document
 
 
@@ -133,28 +141,34 @@ def _decode(text: str | bytes, where: str, first_line: int) -> str:
         raise BadInput("is not UTF-8 text", where=where, line=line, remedy="save the file as UTF-8") from error
 
 
-def _load_json(document: Document) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        out = dict(items)
-        if len(out) != len(items):
-            seen: set[str] = set()
-            twice = next(k for k, _ in items if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-            raise BadInput(f"the key {twice!r} stands twice", where=document.where, remedy="keep one of them")
-        return out
-
+def _load_json(document: Document) -> None:
     try:
-        return json.loads(document.text, object_pairs_hook=pairs)
-    except json.JSONDecodeError as error:
-        raise BadInput(
-            f"is not JSON: {error.msg}",
-            where=document.where,
-            line=error.lineno + document.first_line - 1,
-            remedy="mend the JSON here",
-        ) from error
-    except RecursionError as error:
-        raise BadInput("is nested too deeply", where=document.where, remedy="flatten it") from error
-    except ValueError as error:  # an integer of more digits than Python reads
-        raise BadInput(f"holds a number that cannot be read: {error}", where=document.where) from error
+        document.value, document.json = jsontext.loads(document.text), True
+    except jsontext.Refused as error:
+        line = None if error.offset is None else document.text.count("\n", 0, error.offset) + document.first_line
+        raise BadInput(error.message, where=document.where, line=line, remedy=error.remedy) from error
+
+
+def _check_characters(document: Document) -> None:
+    """Refuse halves of characters (lone surrogates): escapes can write them, no file, journal or screen takes them."""
+    if re.search(r"\\[uU](?:0000)?[dD][89a-fA-F]|[\ud800-\udfff]", document.text) is None:
+        return
+    waiting: list[tuple[Place, Any]] = [((), document.value)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if isinstance(key, str) and not _whole(key):
+                    raise document.bad(place, "a key holds half of a character", remedy="write it as UTF-8 text")
+                waiting.append(((*place, key), inner))
+        elif isinstance(value, list):
+            waiting += [((*place, i), inner) for i, inner in enumerate(value)]
+        elif isinstance(value, str) and not _whole(value):
+            raise document.bad(place, "holds half of a character", value=value, remedy="write it as UTF-8 text")
+
+
+def _whole(text: str) -> bool:
+    return re.search("[\ud800-\udfff]", text) is None
 
 
 def _load_yaml(document: Document) -> Any:
@@ -263,12 +277,12 @@ def fit(form: type[F], document: Document) -> F:
         return form.model_validate(value)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        found = [_explain(document, p) for p in problems]
+        found = [_explain(document, p) for p in problems[:MOST_MISTAKES]]
         found.sort(key=lambda bad: bad.line or 0)
-        if len(found) > 1:
+        if len(problems) > 1:
             first = found[0]
             raise BadInput(
-                first.message + f" [and {len(found) - 1} more]",
+                first.message + f" [and {len(problems) - 1} more]",
                 where=first.where,
                 line=first.line,
                 field=first.field,
@@ -341,8 +355,25 @@ def _explain(document: Document, problem: ErrorDetails) -> BadInput:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = brief(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+class _Brief(reprlib.Repr):
+    """`repr` that costs what it shows, whatever it is of."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 4096 else f"a number of about {x.bit_length() * 3 // 10} digits"
+
+
+_BRIEF = _Brief()
+_BRIEF.maxstring = _BRIEF.maxother = 300
+_BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist = 3, 6, 10
+
+
+def brief(value: object) -> str:
+    """`value` as Python would write it, cut where it is long or deep."""
+    return _BRIEF.repr(value)
 
 
 def wrong(message: str, remedy: str = "", **context: str | int | float) -> PydanticCustomError:

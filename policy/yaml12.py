@@ -16,15 +16,33 @@ _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BASE_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
+#: Keys that the merges (`<<`) of one text may bring together. Merges of merges multiply.
+MOST_MERGED = 200_000
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class Loader(_BASE):  # type: ignore[misc]
-    """PyYAML's safe loader with YAML 1.2's core schema and without repeated keys."""
+    """PyYAML's safe loader with YAML 1.2's core schema, without repeated keys and with bounded merges."""
 
     yaml_implicit_resolvers: typing.ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._merged = 0
+
+    def flatten_mapping(self, node: Any) -> None:
+        if any(key.tag == _MERGE for key, _ in node.value):
+            self._merged += _keys(node, {})
+            if self._merged > MOST_MERGED:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"its merges bring together more than {MOST_MERGED} keys", node.start_mark
+                )
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
         for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
+            if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
             try:
@@ -39,6 +57,22 @@ class Loader(_BASE):  # type: ignore[misc]
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+def _keys(node: Any, known: dict[int, int]) -> int:
+    """How many keys a mapping has once its merges are carried out; each mapping is counted once."""
+    if id(node) not in known:
+        known[id(node)] = 0  # a merge of itself brings nothing
+        total = 0
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                total += 1
+            elif isinstance(value, yaml.SequenceNode):
+                total += sum(_keys(v, known) for v in value.value if isinstance(v, yaml.MappingNode))
+            elif isinstance(value, yaml.MappingNode):
+                total += _keys(value, known)
+        known[id(node)] = total
+    return known[id(node)]
 
 
 class Dumper(_BASE_DUMPER):  # type: ignore[misc]

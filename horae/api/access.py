@@ -1,4 +1,4 @@
-"""What of other people's jobs is shown. Who may *do* what is decided in `horae/arbiter/authority.py` alone."""
+"""What of other people's jobs is shown: all of it, or what `public.py` lists. Who may *do* what is decided in `horae/arbiter/authority.py` alone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horae.api import public
 from horae.api.peers import Caller
-
-#: What a job's owner and operators see of it. Names, sizes, places and reasons are everybody's: fairness is public.
-PRIVATE = ("command", "cwd", "env", "checkpoint", "extra", "loss", "losses", "loss_forecast", "progress_notes")
-#: Causes of an explanation that only they see.
-PRIVATE_CAUSES = ("profile",)
-
-#: The same among the numbers behind a cause.
-LOSSES = ("loss", "worst_kept", "forecast", "best")
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -25,44 +17,34 @@ class Site:
     show_others: bool = False  #: everybody sees everything
 
 
+def whole(owner: str, caller: Caller, site: Site) -> bool:
+    """Whether `caller` sees all of what is `owner`'s ("": the cluster's, which operators see)."""
+    return site.show_others or caller.operator or (bool(owner) and caller.name == owner)
+
+
 def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
-    """`data` of one job as `caller` may see it."""
-    if site.show_others or caller.sees(data.get("owner", "")):
-        return dict(data)
-    shown = {key: value for key, value in data.items() if key not in PRIVATE}
-    if "causes" in shown:  # what was read of a log, and the model key, which is made of the command
-        shown["causes"] = [cause for cause in shown["causes"] if cause["what"] not in PRIVATE_CAUSES]
-    return shown
+    """`data` of one job, or its explanation, as `caller` may see it."""
+    return dict(data) if whole(data.get("owner", ""), caller, site) else public.job(data)
 
 
 def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
     """An app as `caller` may see it: its trials' losses and settings are their owners'."""
-    if site.show_others or all(caller.sees(owner) for owner in data["owners"]):
-        return dict(data)
-    hidden = ("loss", "parameters", "why")
-    return {**data, "trials": [{k: v for k, v in t.items() if k not in hidden} for t in data["trials"]]}
+    return dict(data) if all(whole(owner, caller, site) for owner in data["owners"]) else public.app(data)
 
 
-def explained(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
-    """An explanation as `caller` may see it: what causes say of losses is its owner's too."""
-    shown = job(data, caller, site)
-    if len(shown) < len(data):
-        shown["causes"] = [
-            {**c, "numbers": {k: v for k, v in c.get("numbers", {}).items() if k not in LOSSES}}
-            for c in data.get("causes", [])
-        ]
-    return shown
+def about(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    return dict(data) if whole("", caller, site) else public.about(data)
 
 
 def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
-    return {**data, "jobs": [job(j, caller, site) for j in data["jobs"]]}
+    shown = dict(data) if whole("", caller, site) else public.status(data)
+    return {**shown, "jobs": [job(j, caller, site) for j in data["jobs"]]}
 
 
 def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
-    """Events with what is private of other people's jobs taken out of their data."""
-    out = []
-    for event in data:
-        own = site.show_others or caller.operator or event.get("owner") == caller.name or not event.get("job")
-        hidden = () if own else ("data",)
-        out.append({key: value for key, value in event.items() if key not in hidden})
-    return out
+    """Events; of other people's jobs, and of the cluster, what everybody may know."""
+    return [dict(event) if whole(_owner(event), caller, site) else public.event(event) for event in data]
+
+
+def _owner(event: Mapping[str, Any]) -> str:
+    return str(event.get("owner") or "") if event.get("job") else ""

@@ -18,6 +18,9 @@ from pydantic import Field
 from horae.api import access
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me
+from horae.arbiter.offers import MOST_ROWS
+from policy import bounds
+from policy.forms import MOST_POINTS
 from policy.textform import Form, fit, load
 
 #: A call waits at most this long: shorter than a client's patience, and a stopping server need not wait for it.
@@ -41,23 +44,25 @@ class AgentForm(Form):
 class RowForm(Form):
     """What the app's finish-time fairness would be with these GPUs beside those under its lease."""
 
-    nodes: dict[str, Annotated[int, Field(gt=0)]] = Field(description="offered GPUs by node; none: of winning nothing")
-    rho: Annotated[float, Field(gt=0)]
+    nodes: dict[Name, Annotated[int, Field(gt=0, le=bounds.MOST_GPUS)]] = Field(
+        max_length=MOST_POINTS, description="offered GPUs by node; none: of winning nothing"
+    )
+    rho: Annotated[float, Field(ge=bounds.LEAST_RHO, le=bounds.MOST_RHO)]
     gpus: int | None = Field(None, description="their sum, as `horae decide --bids` prints it")
 
 
 class BidForm(AgentForm):
     """A table of valuations, one row an allocation that would be welcome. No rows: nothing is wanted."""
 
-    offer: Annotated[int, Field(ge=1)]
-    bids: list[RowForm] = Field(max_length=1000)
+    offer: Annotated[int, Field(ge=1, le=1 << 62)]
+    bids: list[RowForm] = Field(max_length=MOST_ROWS)
 
 
 class LooseBid(AgentForm):
     """The same before the rows are looked at: the arbiter puts on record what was wrong with them."""
 
-    offer: Annotated[int, Field(ge=1)]
-    bids: list[dict[str, Any]]
+    offer: Annotated[int, Field(ge=1, le=1 << 62)]
+    bids: list[dict[str, Any]] = Field(max_length=10 * MOST_ROWS)
 
 
 def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
@@ -80,7 +85,7 @@ def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
     async def offer(
         caller: Me,
         name: App,
-        after: Annotated[int, Query(ge=0, description="only an offer newer than this number")] = 0,
+        after: Annotated[int, Query(ge=0, le=1 << 62, description="only an offer newer than this number")] = 0,
         wait_s: Wait = 0.0,
     ) -> dict[str, Any]:
         """Waits up to `wait_s` for one; `offer` is null where there is none. `left_s` is the time left to bid."""
@@ -108,7 +113,7 @@ def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
     async def win(
         caller: Me,
         name: App,
-        number: Annotated[int, Query(alias="offer", ge=1)],
+        number: Annotated[int, Query(alias="offer", ge=1, le=1 << 62)],
         wait_s: Wait = 0.0,
     ) -> dict[str, Any]:
         """`jobs`: what each job is to have, by node; `numbers`: how the auction went; `text`: whose table counted."""

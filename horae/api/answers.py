@@ -23,12 +23,15 @@ from horae.arbiter.authority import NotAllowed
 from horae.arbiter.desk import NoSuchJob
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
+from policy.textform import brief
 
 log = structlog.get_logger("horae.api")
 
 
 def no_such_job(job: str) -> ApiError:
-    return ApiError(404, Code.NO_SUCH_JOB, f"there is no job {job}", remedy="`horae status --all` lists the jobs")
+    return ApiError(
+        404, Code.NO_SUCH_JOB, f"there is no job {shown(job)}", remedy="`horae status --all` lists the jobs"
+    )
 
 
 def not_allowed(what: str, remedy: str = "") -> ApiError:
@@ -57,9 +60,9 @@ def as_error(error: BaseException) -> ApiError | None:
 
 def shown(value: object, most: int = 200) -> Any:
     """A value that can be sent back: short, and JSON."""
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 62):
         return value
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else brief(value)
     return text if len(text) <= most else text[:most] + "..."
 
 

@@ -12,58 +12,86 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from horae import visible
 from horae.spec import JobSpec
-from policy.forms import Curve, GpusForm, Name, NotNegative, Positive, Size
+from policy import bounds
+from policy.forms import Curve, GpusForm, Size
 from policy.model import GpuRange
 from policy.textform import Document, Form, fit, load, wrong
 
 #: Bytes; a specification is a page of text, and what is larger is a mistake or an attack.
 LARGEST_BODY = 4 << 20
 MOST_JOBS = 10_000
+#: Bytes of a job's command and environment: what the kernel hands to a program at most, and half as much again.
+MOST_WORDS_BYTES = 3 << 20
+#: Seconds. A gang that needs days to checkpoint cannot be shared; a year is no limit.
+LONGEST_GRACE_S = 7 * 86400.0
+LONGEST_RUN_S = 10 * 366 * 86400.0
+MOST_RETRIES = 1000
+
+
+def _visible(text: str) -> str:
+    found = visible.hidden(text)
+    if found is not None:
+        raise wrong(f"holds {visible.written(found)}, which no screen shows", "leave it out")
+    return text
+
+
 Text = Annotated[str, Field(max_length=65536, pattern=r"^[^\x00]*$")]
-Word = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+#: A path, a URL.
+Word = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$"), AfterValidator(_visible)]
+#: What others see beside the job.
+Name = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_visible)]
+Title = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_visible)]
+Why = Annotated[str, Field(max_length=1000), AfterValidator(_visible)]
 #: What a shell would not take as a name of its own cannot be exported to the job.
 Variable = Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Iterations = Annotated[float, Field(ge=bounds.LEAST_WORK, le=bounds.MOST_WORK)]
+Cpus = Annotated[float, Field(gt=0, le=bounds.MOST_CPUS)]
+Positive = Annotated[float, Field(ge=1e-9, le=bounds.MOST_GPU_S)]
 
 
 class JobForm(Form):
     """One job: a gang of workers, one a GPU."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
-        None, description="default: the command's file name"
-    )
+    name: Title | None = Field(None, description="default: the command's file name")
     command: list[Text] = Field(min_length=1, max_length=4096, description="run once a worker under horae-exec")
     gpus: GpusForm = Field(description="a number (rigid), {min, max} or {allowed}")
     tenant: Name | None = Field(None, description="default: your user name")
     app: Name | None = Field(None, description="default: the job's name")
     cwd: Word | None = Field(None, description="default: where you submit it from")
-    env: dict[Variable, Text] = Field(default_factory=dict)
+    env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
     elastic: bool = Field(True, description="false: started once at its requested size, never stopped by us")
     checkpoint: Word | None = Field(None, description="folder or URL; without one it cannot be resumed")
-    gpu_types: list[Name] = Field(default_factory=list, description="it may run on; none: any")
-    cpus_per_gpu: Positive | None = None
+    gpu_types: list[Name] = Field(default_factory=list, max_length=256, description="it may run on; none: any")
+    cpus_per_gpu: Cpus | None = None
     memory_per_gpu: Size | None = Field(None, description="bytes, or 64G")
     model: Name | None = Field(None, description="key under which profiles are shared")
-    iterations: Positive | None = Field(None, description="total work, if you know it")
+    iterations: Iterations | None = Field(None, description="total work, if you know it")
     throughput: dict[Name, Curve] = Field(
-        default_factory=dict, description="iterations/s by GPU type and GPU count; a number: of one GPU"
+        default_factory=dict, max_length=256, description="iterations/s by GPU type and GPU count; a number: of one GPU"
     )
-    grace_s: NotNegative = Field(60.0, description="how long it may take to checkpoint and leave")
-    time_limit_s: Positive | None = Field(None, description="running time over all its starts")
-    retries: int = Field(3, ge=0, description="failures (not resizes) after which it is failed for good")
-    extra: dict[Name, Text] = Field(default_factory=dict, description="the adapter's own options")
+    grace_s: float = Field(60.0, ge=0, le=LONGEST_GRACE_S, description="how long it may take to checkpoint and leave")
+    time_limit_s: float | None = Field(None, gt=0, le=LONGEST_RUN_S, description="running time over all its starts")
+    retries: int = Field(
+        3, ge=0, le=MOST_RETRIES, description="failures (not resizes) after which it is failed for good"
+    )
+    extra: dict[Name, Text] = Field(default_factory=dict, max_length=256, description="the adapter's own options")
 
     @model_validator(mode="after")
     def _agree(self) -> JobForm:
         if not self.command[0]:
             raise wrong("command names no program", "put the program first")
+        words = sum(map(len, self.command)) + sum(len(k) + len(v) for k, v in self.env.items())
+        if words > MOST_WORDS_BYTES:
+            raise wrong(f"command and env hold {words} characters", f"at most {MOST_WORDS_BYTES}; put them into a file")
         return self
 
     def spec(self, *, owner: str, cwd: str = "") -> JobSpec:
         """The specification, on behalf of `owner`."""
-        name = self.name or self.command[0].rpartition("/")[2] or self.command[0]
+        name = self.name or visible.neutral(self.command[0].rpartition("/")[2] or self.command[0])[:128]
         return JobSpec(
             name=name,
             command=tuple(self.command),

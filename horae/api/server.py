@@ -37,11 +37,11 @@ GRACE_S = 3
 
 
 class WhyForm(Form):
-    why: Annotated[str, forms.Field(max_length=1000)] = ""
+    why: forms.Why = ""
 
 
 class ModeForm(Form):
-    mode: str
+    mode: forms.Title
 
 
 def create_app(backend: Backend, site: access.Site) -> FastAPI:
@@ -55,7 +55,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     @app.get("/v1/about", summary="The arbiter: version, cluster, pools, who you are.")
     def about(caller: Me) -> dict[str, Any]:
         you = {"user": caller.name, "uid": caller.uid, "operator": caller.operator}
-        return {**backend.about(), "you": you}
+        return {**access.about(backend.about(), caller, site), "you": you}
 
     @app.get("/v1/status", summary="Everything now: jobs, nodes, tenants, pools, alerts.")
     def status(caller: Me, ended: bool = False, losses: bool = False) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
 
     @app.get("/v1/jobs/{job}/explain", summary="Why a job holds what it holds, and what would change it.")
     def explain(job: str, caller: Me) -> dict[str, Any]:
-        return access.explained(backend.explain(job), caller, site)
+        return access.job(backend.explain(job), caller, site)
 
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:

@@ -30,22 +30,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from horae.api.forms import MOST_JOBS, Text, Variable, Word
+from horae.api.forms import MOST_JOBS, Iterations, Name, Positive, Text, Variable, Word
 from horae.apps.schedules import hyperband, successive_halving
-from policy.forms import GpusForm, Name, Positive
+from policy import bounds
+from policy.forms import AtLeastOne, GpusForm, Loss
 from policy.model import App, BadInput, Phase
 from policy.textform import Document, Form, fit, wrong
 
 #: The variable of a job that holds its app's scheduler.
 VARIABLE = "HORAE_SWEEP"
-Value = float | int | str | bool
+Value = Loss | Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | Text | bool
+#: Of one app; halving a million jobs takes twenty.
+MOST_PHASES = 100
 
 
 class RangeForm(Form):
     """Values drawn between two numbers."""
 
-    low: float
-    high: float
+    low: Loss
+    high: Loss
     log: bool = False
 
     @model_validator(mode="after")
@@ -58,7 +61,7 @@ class RangeForm(Form):
 
 
 Values = Annotated[
-    Annotated[list[Value], Tag("list")] | Annotated[RangeForm, Tag("range")],
+    Annotated[list[Value], Field(max_length=MOST_JOBS), Tag("list")] | Annotated[RangeForm, Tag("range")],
     Discriminator(lambda value: "list" if isinstance(value, list) else "range"),
 ]
 
@@ -67,7 +70,7 @@ class SchedulerForm(Form):
     """How the app stops its losers."""
 
     kind: Literal["successive-halving", "hyperband", "curve-stopping", "external"]
-    iterations: Positive = Field(
+    iterations: Iterations = Field(
         description="of the first phase; hyperband, curve stopping, external: the most a job runs"
     )
     eta: int = Field(2, ge=2, le=16, description="one in eta goes on")
@@ -79,17 +82,17 @@ class SweepForm(Form):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+$")]
     command: list[Text] = Field(min_length=1, max_length=4096)
     gpus: GpusForm
-    parameters: dict[Variable, Values] = Field(min_length=1)
+    parameters: dict[Variable, Values] = Field(min_length=1, max_length=100)
     scheduler: SchedulerForm
     samples: int | None = Field(None, ge=1, le=MOST_JOBS)
-    seed: int = 0
+    seed: int = Field(0, ge=-(1 << 63), lt=1 << 63)
     checkpoint: Word | None = Field(None, description="with {job} in it; without one no loser's GPUs come back early")
-    env: dict[Variable, Text] = Field(default_factory=dict)
+    env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
     cwd: Word | None = None
     tenant: Name | None = None
     model: Name | None = Field(None, description="key under which profiles are shared; default: the sweep's name")
     budget: Positive | None = Field(None, description="GPU-seconds of the whole app, where you know them")
-    demand_max: int | None = Field(None, ge=1, description="most GPUs the app can use")
+    demand_max: AtLeastOne | None = Field(None, description="most GPUs the app can use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +221,16 @@ def from_text(name: str, text: str) -> App:
         budget = None if plain["budget"] is None else float(plain["budget"])
         demand = None if plain["demand_max"] is None else int(plain["demand_max"])
         scheduler = str(plain["scheduler"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise BadInput(
             f"is no scheduler: {error}", field=VARIABLE, value=text[:200], remedy="horae submit --sweep"
         ) from None
-    if any(p.jobs < 1 or not 0 < p.iterations < math.inf for p in phases) or (budget is not None and not budget > 0):
+    possible = (
+        len(phases) <= MOST_PHASES
+        and all(0 < p.jobs <= MOST_JOBS and bounds.LEAST_WORK <= p.iterations <= bounds.MOST_WORK for p in phases)
+        and (budget is None or 0 < budget <= bounds.MOST_GPU_S)
+        and (demand is None or 0 < demand <= bounds.MOST_GPUS)
+    )
+    if not possible:
         raise BadInput("has impossible phases", field=VARIABLE, remedy="horae submit --sweep")
     return App(name, scheduler, budget, demand, phases)

@@ -17,9 +17,10 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 
 import horae
-from horae.arbiter import evidence, feedback, offers, outcomes, recovery, round
+from horae.arbiter import aside, evidence, feedback, offers, outcomes, recovery, round
 from horae.arbiter.act import Actions
 from horae.arbiter.hands import Beat, Claim, Done, Look, Op
 from horae.arbiter.judge import Answer, Question
@@ -302,7 +303,10 @@ class Core:
     def _question(self, pool: Pool, view: View) -> Question:
         self._dirty.discard(pool.name)
         self._decided_s[pool.name] = view.now_s
-        return offers.answered(round.question(self.ledger, pool, view, self.apps), self.ledger.pool(pool.name))
+        question = round.question(self.ledger, pool, view, self.apps)
+        if question.unfit:
+            self.write(aside.drafts(self.ledger, question.unfit, view.now_s))
+        return offers.answered(question, self.ledger.pool(pool.name))
 
     def judged(self, pool_name: str, answer: Answer) -> list[Instruction]:
         try:
@@ -316,6 +320,10 @@ class Core:
             return []  # the round was given up meanwhile
         pool = self.config.pool(pool_name)
         assert pool is not None and self.view is not None
+        if answer.aside:  # before the ruling: it is about the others only
+            kept = evidence.keep(self.config.state_dir, question)
+            self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept)))
+            question = replace(question, snapshot=aside.without(question.snapshot, answer.aside))
         ruled = round.ruling(self.ledger, pool, self.view, question, answer, self.means)
         ends = [v.until_s for v in ruled.vetoes.values() if v.until_s is not None]
         self._vetoes_end_s[pool_name] = min(ends, default=0.0)
@@ -330,8 +338,7 @@ class Core:
             old = self.ledger.alerts.get(what)
             if old is None or old.text != answer.why_not:
                 kept = evidence.keep(self.config.state_dir, question)
-                again = f"; `horae decide {kept}` asks it again" if kept is not None else ""
-                drafts.append(events.alert(what, answer.why_not, f"the previous allocation stands{again}"))
+                drafts.append(events.alert(what, answer.why_not, f"the previous allocation stands{_again(kept)}"))
         self.write(drafts)
         return [] if self._questions else self._act()
 
@@ -404,6 +411,10 @@ class Core:
             self._retries.forget(j for j in self._measured_s if j not in self.ledger.jobs)
             for memory in (self._measured_s, self.fresh, self._told_blocked):
                 _forget(memory, self.ledger)
+
+
+def _again(kept: Path | None) -> str:
+    return f"; `horae decide {kept}` asks it again" if kept is not None else ""
 
 
 def _forget(memory: dict[JobId, Seconds] | dict[JobId, Measurement], ledger: Ledger) -> None:

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from horae.arbiter import aside
 from horae.arbiter.check import problems
 from policy.decide import PolicyFailed
-from policy.model import BadInput, Decision, Seconds, Snapshot
+from policy.model import EMPTY, BadInput, Decision, JobName, Seconds, Snapshot
 
 #: `policy.decide.decide`: snapshot, policy, options, seed, time limit -> decision
 Decide = Callable[[Snapshot, str, Mapping[str, Any], int, Seconds], Decision]
@@ -45,15 +46,19 @@ class Question:
     options: Mapping[str, Any]
     seed: int
     limit_s: Seconds
+    unfit: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)  #: jobs that no picture can be made of: why
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`decision` can be carried out on the question's snapshot, or is None and `why_not` says what happened."""
+    """`decision` can be carried out on the question's snapshot, or is None and `why_not` says what happened.
+
+    `aside`: jobs that the policy raised for, and what; the decision is about the others."""
 
     decision: Decision | None
     why_not: str = ""
     took_s: Seconds = 0.0
+    aside: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)
 
 
 class Judge(Protocol):
@@ -68,14 +73,36 @@ class Inline:
 
     def ask(self, question: Question) -> Answer:
         started = time.perf_counter()
-        found, why_not = asked(self._decide, question)
-        return checked(question, found, why_not, time.perf_counter() - started)
+        reply = asked(self._decide, question)
+        return checked(question, *reply, time.perf_counter() - started)
 
     def close(self) -> None:
         """Nothing is held open."""
 
 
-def asked(decide: Decide, question: Question) -> tuple[object, str]:
+#: What a policy process sends back: what it answered or None, what it raised, jobs left out and why.
+Reply = tuple[object, str, Mapping[JobName, str]]
+
+
+def asked(decide: Decide, question: Question) -> Reply:
+    """What the policy answers; where it raises, what it answers without the jobs that it raises for."""
+    until = time.monotonic() + question.limit_s
+    found, why_not = _asked(decide, question)
+    if not why_not:
+        return found, "", {}
+
+    def tried(snapshot: Snapshot) -> object:
+        left_s = max(until - time.monotonic(), 0.1)
+        return decide(snapshot, question.policy, question.options, question.seed, left_s)
+
+    culprits = aside.culprits(tried, question.snapshot, until)
+    if not culprits:
+        return None, why_not, {}
+    rest = replace(question, snapshot=aside.without(question.snapshot, culprits))
+    return (*_asked(decide, rest), culprits)
+
+
+def _asked(decide: Decide, question: Question) -> tuple[object, str]:
     """(what it answered, "") or (None, what it raised)."""
     try:
         return decide(question.snapshot, question.policy, question.options, question.seed, question.limit_s), ""
@@ -87,14 +114,16 @@ def asked(decide: Decide, question: Question) -> tuple[object, str]:
         return None, f"policy {question.policy} raised {type(error).__name__}: {error}"
 
 
-def checked(question: Question, found: object, why_not: str, took_s: Seconds) -> Answer:
+def checked(
+    question: Question, found: object, why_not: str, left_out: Mapping[JobName, str], took_s: Seconds
+) -> Answer:
     if why_not:
-        return Answer(None, why_not, took_s)
-    wrong = problems(question.snapshot, found)
+        return Answer(None, why_not, took_s, left_out)
+    wrong = problems(aside.without(question.snapshot, left_out), found)
     if wrong:
-        return Answer(None, f"policy {question.policy} answered nonsense: {'; '.join(wrong)}", took_s)
+        return Answer(None, f"policy {question.policy} answered nonsense: {'; '.join(wrong)}", took_s, left_out)
     assert isinstance(found, Decision)
-    return Answer(found, "", took_s)
+    return Answer(found, "", took_s, left_out)
 
 
 class Worker:
@@ -111,7 +140,7 @@ class Worker:
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
-            found, why_not = pickle.loads(_read(process.stdout.fileno(), deadline))
+            reply = pickle.loads(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
             return Answer(
@@ -125,7 +154,7 @@ class Worker:
             self.close()
             ended = f"its process ended with code {code}" if code is not None else f"{type(error).__name__}: {error}"
             return Answer(None, f"policy {question.policy} gave no answer: {ended}", time.monotonic() - started)
-        return checked(question, found, why_not, time.monotonic() - started)
+        return checked(question, *reply, time.monotonic() - started)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 from horae.arbiter.judge import Answer, Question
@@ -24,7 +23,9 @@ from horae.config import Config
 from horae.journal import Draft, Ledger, PoolRecord, events
 from horae.journal.ledger import Offer
 from policy import catalogue
+from policy.bounds import LEAST_RHO, MOST_RHO
 from policy.model import Allocation, BadInput, Gpus, JobName, NodeName, Seconds, Snapshot
+from policy.textform import brief
 from policy.themis.offer import offer as on_offer
 
 #: Rows of one table; more are a mistake or an attack.
@@ -129,15 +130,16 @@ def table(rows: Sequence[Mapping[str, Any]], offered: Mapping[NodeName, Gpus]) -
 
 def _row(i: int, row: Mapping[str, Any], offered: Mapping[NodeName, Gpus]) -> dict[str, Any]:
     nodes, rho = row.get("nodes"), row.get("rho")
-    if isinstance(rho, bool) or not isinstance(rho, int | float) or not isfinite(rho) or rho <= 0:
-        raise BadInput("must be a number above 0", field=f"bids[{i}].rho", value=rho, remedy="finish-time fairness")
+    if isinstance(rho, bool) or not isinstance(rho, int | float) or not LEAST_RHO <= rho <= MOST_RHO:
+        words = f"must be a number from {LEAST_RHO:g} to {MOST_RHO:g}"
+        raise BadInput(words, field=f"bids[{i}].rho", value=rho, remedy="finish-time fairness")
     if not isinstance(nodes, Mapping):
         raise BadInput("must map nodes to GPUs", field=f"bids[{i}].nodes", value=nodes, remedy="as in the offer")
     for node, gpus in nodes.items():
         most = offered.get(node, 0)
         if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= most:
             raise BadInput(
-                f"asks for {gpus!r} GPUs of {str(node)[:80]}, which offers {most}",
+                f"asks for {brief(gpus)} GPUs of {str(node)[:80]}, which offers {most}",
                 field=f"bids[{i}].nodes",
                 value=gpus,
                 remedy="only what is on offer",
@@ -145,7 +147,7 @@ def _row(i: int, row: Mapping[str, Any], offered: Mapping[NodeName, Gpus]) -> di
     stated = row.get("gpus")
     if stated is not None and stated != sum(nodes.values()):
         raise BadInput(
-            f"says {stated!r} GPUs, its nodes are {sum(nodes.values())}",
+            f"says {brief(stated)} GPUs, its nodes are {sum(nodes.values())}",
             field=f"bids[{i}].gpus",
             value=stated,
             remedy="leave gpus out, or make them agree",

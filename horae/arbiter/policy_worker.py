@@ -38,7 +38,7 @@ def main() -> None:
             try:
                 data = packed(reply)
             except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
-                data = packed((None, f"policy {question.policy} answered what cannot be sent: {error}"))
+                data = packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
             out.write(data)
             out.flush()
 

@@ -21,7 +21,7 @@ from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture
+from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
@@ -44,13 +44,15 @@ class Means:
 
 
 def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
+    snapshot, unfit = picture_of_the_fit(ledger, pool, view, apps=apps(ledger, pool.name))
     return Question(
         pool=pool.name,
-        snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name)),
+        snapshot=snapshot,
         policy=pool.policy,
         options=options_of(pool),
         seed=pool.seed + ledger.pool(pool.name).decisions,
         limit_s=view.config.rounds.decide_s,
+        unfit=unfit,
     )
 
 
@@ -62,6 +64,8 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
         times += probes.due_s(rec, config.probes)
         for node_times in rec.leases.values():
             times += node_times
+        if rec.aside is not None:
+            times.append(rec.aside["until_s"])
         if rec.state is JobState.LOST:
             times.append(backoff_until(rec, config))
     return any(since_s < t <= now_s for t in times)

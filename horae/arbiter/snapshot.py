@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 from horae.arbiter.profiles import Measurement
@@ -17,7 +18,7 @@ from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
 from horae.journal.codec import restore
 from horae.port import JobId, JobState, Observation
-from policy import catalogue
+from policy import bounds, catalogue
 from policy.model import (
     EMPTY,
     Allocation,
@@ -97,6 +98,11 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
     return record.down_s + min(wait_s, 3600.0)
 
 
+def is_aside(record: JobRecord, now_s: Seconds) -> bool:
+    """Whether it is left out because the policy cannot take it (`aside.py`)."""
+    return record.aside is not None and bool(record.aside["until_s"] > now_s)
+
+
 def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
     """Whether a policy decides about this job now."""
     return (
@@ -107,6 +113,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
         and not record.guessed
         and record.cancel_why is None
         and record.hold_why is None
+        and not is_aside(record, now_s)
         and backoff_until(record, config) <= now_s
     )
 
@@ -125,32 +132,39 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
 
 def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()) -> Snapshot:
     """The snapshot of one pool. Deterministic: equal inputs give equal snapshots."""
+    return picture_of_the_fit(ledger, pool, view, apps=apps)[0]
+
+
+def picture_of_the_fit(
+    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()
+) -> tuple[Snapshot, dict[JobId, str]]:
+    """The same, and the jobs that are not in it because no policy could take them, with what is wrong."""
     config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
     books = ledger.pool(pool.name)
+    mine = [node for node in view.observation.nodes if view.pools.get(node.name) == pool.name]
+    types = tuple(dict.fromkeys(n.gpu_type for n in mine))
+    if config.gpu_types:
+        types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
+    known = {node.name for node in mine}
     records = sorted(
         (r for r in ledger.live(pool.name) if decidable(r, config, now_s)), key=lambda r: (r.submitted_s, r.id)
     )
-    decided = {r.id for r in records}
+    fit, unfit = _fit(records, view, known, types)
+    decided = {job.name for job in fit}
     taken: Counter[NodeName] = Counter(view.strays)
     for record in ledger.live():
         if record.id not in decided:
             taken.update(occupies(record, now_s, settle_s))
     avoid = {n: a.gpus for n, a in books.avoid.items() if a.until_s > now_s}
     nodes = tuple(
-        _node(node, taken[node.name] + avoid.get(node.name, 0), books.maintenance is not None)
-        for node in view.observation.nodes
-        if view.pools.get(node.name) == pool.name
+        _node(node, taken[node.name] + avoid.get(node.name, 0), books.maintenance is not None) for node in mine
     )
-    known = {node.name for node in nodes}
-    types = tuple(dict.fromkeys(n.gpu_type for n in nodes))
-    if config.gpu_types:
-        types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
     caps = {t: c.cap for t, c in books.caps.items() if c.until_s > now_s}
-    tenants = sorted({r.tenant for r in records})
+    tenants = sorted({job.tenant for job in fit})
     choice = PolicyChoice(pool.policy, options_of(pool))
-    return Snapshot(
+    snapshot = Snapshot(
         cluster=Cluster(nodes, view.limits, types),
-        jobs=tuple(_job(r, view, known, types) for r in records),
+        jobs=fit,
         tenants=tuple(Tenant(t, config.weight(t), caps.get(t)) for t in tenants),
         now_s=now_s,
         apps=tuple(apps),
@@ -158,6 +172,27 @@ def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ())
         state=books.state if books.policy == pool.policy else EMPTY,
         policy=choice,
     )
+    return snapshot, unfit
+
+
+def _fit(
+    records: Iterable[JobRecord], view: View, nodes: set[NodeName], types: tuple[GpuType, ...]
+) -> tuple[tuple[Job, ...], dict[JobId, str]]:
+    """The jobs that a policy may be asked about, and why the others cannot be."""
+    fit, unfit = [], {}
+    for record in records:
+        try:
+            job = _job(record, view, nodes, types)
+            wrong = bounds.problem(job)
+        except (ArithmeticError, ValueError, TypeError, LookupError) as error:
+            # Its own numbers, wherever they came from: it is one job's trouble, and is told as that.
+            unfit[record.id] = f"no picture can be made of it: {type(error).__name__}: {error}"
+            continue
+        if wrong is None:
+            fit.append(job)
+        else:
+            unfit[record.id] = f"no policy can take it: its {wrong}"
+    return tuple(fit), unfit
 
 
 def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
@@ -167,7 +202,7 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
 
 def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
     spec, now_s = record.spec, view.now_s
-    measured = view.fresh.get(record.id) or recorded(record)
+    measured = _believable(view.fresh.get(record.id) or recorded(record))
     occupied = occupies(record, now_s, view.config.rounds.settle_s)
     allocation = {n: g for n, g in occupied.items() if n in nodes}
     throughput, provenance = _throughput(record, measured, view.config, types)
@@ -196,6 +231,24 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         loss=measured.loss,
         loss_forecast=measured.loss_forecast,
         restart_cost_s=record.whole_restart_cost_s,
+    )
+
+
+def _believable(measured: Measurement) -> Measurement:
+    """What was read of a job's own output, less the numbers that nothing can mean: they are not known, no more."""
+    rates = {
+        gpu_type: {n: rate for n, rate in curve.items() if bounds.rate_stands(rate) and n <= bounds.MOST_GPUS}
+        for gpu_type, curve in measured.rates.items()
+    }
+    total = measured.total
+    if total is not None and not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:
+        total = None
+    return replace(
+        measured,
+        done=min(max(measured.done, 0.0), bounds.MOST_WORK / 2) if isfinite(measured.done) else 0.0,
+        total=total,
+        rates={gpu_type: curve for gpu_type, curve in rates.items() if curve},
+        loss=tuple(p for p in measured.loss if abs(p[0]) <= bounds.MOST_WORK and abs(p[1]) <= bounds.MOST_LOSS),
     )
 
 

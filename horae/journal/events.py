@@ -51,6 +51,7 @@ class Kind(StrEnum):
     SETTLED = "settled"  #: what came of an offer
     DECIDED = "decided"
     GUARDED = "guarded"
+    ASIDE = "aside"  #: a job that the policy cannot take is decided about without it, for a while
     PROBED = "probed"  #: a job runs elsewhere for a moment, because knowing its speed there is worth it
     ADVISED = "advised"  #: what would have been done, in the modes that do not act
     ORDERED = "ordered"  #: the order of waiting jobs that is being set
@@ -252,6 +253,11 @@ def decided(pool: str, data: Mapping[str, Any]) -> Draft:
 def guarded(job: JobId, guard: str | None, why: str = "", *, wanted: Allocation = EMPTY) -> Draft:
     """The guard that holds a change of this job back (to `wanted`); None: none does any more."""
     return Draft(Kind.GUARDED, {"guard": guard, "text": why, "wanted": plain(wanted)}, job=job)
+
+
+def aside(job: JobId, why: str, until_s: Seconds, policy: str = "") -> Draft:
+    """This job is left out of decisions until then; `policy`: the one that cannot take it, "": none can."""
+    return Draft(Kind.ASIDE, {"text": why, "until_s": until_s, "policy": policy}, job=job)
 
 
 def probed(

@@ -270,6 +270,12 @@ def _guarded(ledger: Ledger, event: Event) -> None:
         record.guard = {**event.data, "since_s": event.at_s}
 
 
+def _aside(ledger: Ledger, event: Event) -> None:
+    record = _job(ledger, event)
+    if record is not None:
+        record.aside = {**event.data, "since_s": event.at_s}
+
+
 def _probed(ledger: Ledger, event: Event) -> None:
     record, pool, data = _job(ledger, event), _pool(ledger, event), event.data
     if "over" not in data:
@@ -332,7 +338,7 @@ def _ended(ledger: Ledger, event: Event) -> None:
     record.ended, record.end_text = JobState(event.data["state"]), event.data["text"]
     record.ended_s, record.ended_wall_s = ended_s, event.wall_s
     record.allocation, record.holding, record.target, record.leases = {}, {}, None, {}
-    record.grant = record.guard = record.probe = None
+    record.grant = record.guard = record.aside = record.probe = None
     record.stop_asked_s = record.stop_repeated_s = None
 
 
@@ -424,6 +430,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.AVOIDED: _avoided,
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.ASIDE: _aside,
     Kind.PROBED: _probed,
     Kind.ADVISED: _advised,
     Kind.ORDERED: _ordered,

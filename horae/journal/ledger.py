@@ -89,6 +89,7 @@ class JobRecord:
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
     reason: dict[str, Any] | None = None
     guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
+    aside: dict[str, Any] | None = None  #: {text, until_s, policy, since_s}: no policy is asked about it until then
     probe: dict[str, Any] | None = None  #: {gpu_type, gpus, allocation, until_s, text, since_s}
     probed: str = ""  #: how its newest probe ended
 

@@ -84,6 +84,10 @@ class Rates:
         return self._throughput.speedup(job, gpu_type) * (self._throughput.reference(job) or 1.0)
 
 
+#: Nodes of the worst placement of a gang that are told apart.
+MOST_PARTS = 4096
+
+
 @dataclass(slots=True)
 class Valuation:
     """One app's rho as a function of its bundle. `tasks`: the phases left, the current one first."""
@@ -143,7 +147,9 @@ class Valuation:
                 gang = job.gpus.above(0)
                 if gang is None:
                     continue
-                spread = canonical(Chunk(gpu_type, str(i), 1) for i in range(gang)) if gang > 1 else ()
+                # A node a GPU, a rack a node. Of a vast gang two halves are as far apart, and cost nothing.
+                parts = [1] * gang if gang <= MOST_PARTS else [gang - gang // 2, gang // 2]
+                spread = canonical(Chunk(gpu_type, str(i), n) for i, n in enumerate(parts)) if gang > 1 else ()
                 whole = canonical([Chunk(gpu_type, "", gang)])
                 for bundle in (spread, whole):
                     rho = self.rho(bundle) if bundle else 0.0
