@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate, reasons
+from policy import carrying, catalogue, certificate, reasons
 from policy.contract import Context, Entry
 from policy.model import (
     EMPTY,
@@ -76,6 +76,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them.
     """
+    snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     try:
@@ -87,19 +88,20 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
         raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
-    wrong = _nonsense(snapshot, proposal)
+    wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
-    if not (lost or rest):
-        return proposal
-    notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
-    return replace(
-        proposal,
-        cancel=(*proposal.cancel, *lost),
-        reasons={**proposal.reasons, **lost, **rest},
-        notes=(*proposal.notes, *notes),
-    )
+    proposal = carrying.told(actual, snapshot, proposal, context.speeds)
+    if lost or rest:
+        notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+        proposal = replace(
+            proposal,
+            cancel=(*proposal.cancel, *lost),
+            reasons={**proposal.reasons, **lost, **rest},
+            notes=(*proposal.notes, *notes),
+        )
+    return carrying.kept(actual, proposal)
 
 
 def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:
