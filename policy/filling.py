@@ -18,8 +18,8 @@ from policy.pools import NOISE
 
 #: GPUs above what a job has, up to which larger sizes are tried (the certificate looks as far).
 MOST_STEPS = 16
-#: Who grows may move and leave GPUs that somebody before it can use: looked at again so many times.
-MOST_PASSES = 8
+#: Everybody grows by one step at a time, and who grows may move and leave GPUs that somebody before it can use.
+MOST_PASSES = 64
 
 
 def always(job: Job, gpus: Gpus) -> bool:
@@ -73,13 +73,13 @@ def _start(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool], refused: 
 
 
 def _grow(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool], changed: set[JobName]) -> bool:
-    grew = False
-    while (found := _larger(job, placer, may)) is not None:
-        placer.give_back(job)
-        placer.take(job, found)
-        changed.add(job.name)
-        grew = True
-    return grew
+    found = _larger(job, placer, may)
+    if found is None:
+        return False
+    placer.give_back(job)
+    placer.take(job, found)
+    changed.add(job.name)
+    return True
 
 
 def _larger(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool]) -> Allocation | None:

@@ -39,7 +39,7 @@ def active(snapshot: Snapshot) -> list[Job]:
 
 
 def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Served:
-    """Place the requested gangs in the order of `ranked`. A job not in it gets nothing."""
+    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing."""
     placer = Placer(snapshot, context.speeds)
     in_order = {r.job.name for r in ranked}
     for job in snapshot.jobs:
@@ -48,7 +48,7 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Ser
     out: dict[JobName, Reason] = {}
     ahead: JobName | None = None
     for position, entry in enumerate(ranked):
-        job, size = entry.job, entry.job.gpus.requested
+        job, size = entry.job, placer.usual(entry.job)
         place = placer.best(job, size) if placer.free() >= size or job.allocation else None
         numbers = {"position": position, **entry.numbers}
         if place is not None:
