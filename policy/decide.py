@@ -13,6 +13,7 @@ from typing import Any
 
 from policy import carrying, catalogue, certificate, reasons
 from policy.contract import Context, Entry
+from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
     Allocation,
@@ -145,6 +146,11 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
         time_limit_s=context.time_limit_s,
         notes=proposal.notes,
     )
+    if not measured.work_conserving:
+        allowed = tuple(Idle(r) for r in catalogue.find(name).idle)
+        reason = why(staying, allocation, allowed, options, speeds)
+        if reason is not None:
+            measured = replace(measured, notes=(*measured.notes, f"left idle ({reason}): {SENTENCES[reason]}"))
     return Decision(
         policy=name,
         options=dict(options),
