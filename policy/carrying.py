@@ -50,14 +50,14 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
     room = {n.name: 0 if n.health is Health.DOWN else n.gpus - n.foreign for n in then.cluster.nodes}
     draining = {n.name for n in then.cluster.nodes if n.health is Health.DRAIN}
     holds: dict[str, int] = {}
-    changed: set[str] = set()
+    stays: dict[str, int] = {}  #: what nobody changes: a limit learnt later takes nothing away from it
     for job, real in zip(then.jobs, now.jobs, strict=True):
         holds[job.tenant] = holds.get(job.tenant, 0) + job.held
         if job is real:
+            stays[job.tenant] = stays.get(job.tenant, 0) + job.held
             for node, gpus in job.allocation.items():
                 room[node] = room.get(node, 0) - gpus
             continue
-        changed.add(job.tenant)
         if not job.gpus.feasible(job.held):
             return False
         for node, gpus in job.allocation.items():
@@ -67,7 +67,7 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
             if room[node] < 0:
                 return False
     caps = {t.name: t.cap for t in then.tenants if t.cap is not None}
-    return all(holds[t] <= caps[t] for t in changed if t in caps)
+    return all(n <= max(caps[t], stays.get(t, 0)) for t, n in holds.items() if t in caps)
 
 
 def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
