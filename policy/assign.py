@@ -13,13 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from policy.contract import Context
+from policy.filling import fill as fill_idle
 from policy.model import Allocation, Gpus, GpuType, Job, JobName, Snapshot
 from policy.placement import Placer
-from policy.pools import NOISE
-
-#: Larger sizes that are tried for a job that might span GPU types.
-MOST_TRIES = 16
-MOST_PASSES = 4
+from policy.pools import ANY, Pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +25,11 @@ class Want:
 
     gpus: Gpus
     gpu_type: GpuType | None = None
+
+
+def wants(pools: Pools) -> dict[JobName, Want]:
+    """What every job was given in `pools`."""
+    return {name: Want(n, pools.type[name] if pools.type[name] != ANY else None) for name, n in pools.count.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def assign(
     needs counts as not fitting.
     """
     jobs = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus > 0]
-    largest = sorted(jobs, key=lambda j: (-wants[j.name].gpus, j.order))
+    largest = sorted(jobs, key=lambda j: (wants[j.name].gpu_type is None, -wants[j.name].gpus, j.order))
     idle = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus == 0]
     first = _attempt(snapshot, wants, largest, idle, context, keep=True, fewest_nodes=fewest_nodes)
     if first.short:
@@ -145,17 +147,9 @@ def _use_left_over(attempt: _Attempt, wants: Mapping[JobName, Want], order: Sequ
     for job in order:
         if placer.free() == 0:
             return
-        has = placer.taken.get(job.name)
-        if not has and job.work.left != 0:
-            place = placer.best(job, job.gpus.min)
-            if place is not None and (not job.throughput or context.speeds.rate(job, place)):
-                placer.take(job, place)
-        elif has and job.name in missing:
+        if job.name in missing and placer.taken.get(job.name):
             _grow(job, wants[job.name].gpus, placer, context)
-    if not placer.limits.one_type_per_job and len(context.speeds.present) > 1:
-        for _ in range(MOST_PASSES):
-            if not sum(_grow_over_types(job, placer, context) for job in order):
-                return
+    fill_idle(placer, order)
 
 
 def _grow(job: Job, most: Gpus, placer: Placer, context: Context) -> None:
@@ -172,41 +166,3 @@ def _grow(job: Job, most: Gpus, placer: Placer, context: Context) -> None:
                 break
         size = job.gpus.at_most(size - 1)
     placer.take(job, has)
-
-
-def _grow_over_types(job: Job, placer: Placer, context: Context) -> bool:
-    """Idle GPUs of other types, where the whole gang is faster with them although it runs at the slowest's rate.
-    True if it took some (and gave back others, perhaps, that now somebody else can use)."""
-    speeds = context.speeds
-    grew = False
-    while (has := placer.taken.get(job.name)) and placer.free():
-        size, now = sum(has.values()), speeds.rate(job, has)
-        tries = 0
-        found: Allocation | None = None
-        while found is None and tries < MOST_TRIES:
-            tries += 1
-            following = job.gpus.above(size)
-            if following is None or following - sum(has.values()) > placer.free():
-                return grew
-            size = following
-            if now is not None and not _might_be_faster(job, has, size, now, placer):
-                continue
-            placer.give_back(job)
-            place = placer.best(job, size)
-            rate = None if place is None else speeds.rate(job, place)
-            if place is not None and (now is None or rate is None or rate > now * (1 + NOISE)):
-                found = place
-            placer.take(job, found or has)
-        if found is None:
-            return grew
-        grew = True
-    return grew
-
-
-def _might_be_faster(job: Job, has: Allocation, size: Gpus, now: float, placer: Placer) -> bool:
-    speeds = placer.speeds
-    for t in speeds.types(job):
-        rate = speeds.at(job, t, size)
-        if placer.free(t) and rate is not None and rate / job.slowdown.node > now * (1 + NOISE):
-            return True
-    return False

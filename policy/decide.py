@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate, reasons
+from policy import carrying, catalogue, certificate, reasons
 from policy.contract import Context, Entry
+from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
     Allocation,
@@ -76,6 +77,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them.
     """
+    snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     try:
@@ -87,19 +89,20 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
         raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
-    wrong = _nonsense(snapshot, proposal)
+    wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
-    if not (lost or rest):
-        return proposal
-    notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
-    return replace(
-        proposal,
-        cancel=(*proposal.cancel, *lost),
-        reasons={**proposal.reasons, **lost, **rest},
-        notes=(*proposal.notes, *notes),
-    )
+    proposal = carrying.told(actual, snapshot, proposal, context.speeds)
+    if lost or rest:
+        notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+        proposal = replace(
+            proposal,
+            cancel=(*proposal.cancel, *lost),
+            reasons={**proposal.reasons, **lost, **rest},
+            notes=(*proposal.notes, *notes),
+        )
+    return carrying.kept(actual, proposal)
 
 
 def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:
@@ -143,6 +146,11 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
         time_limit_s=context.time_limit_s,
         notes=proposal.notes,
     )
+    if not measured.work_conserving:
+        allowed = tuple(Idle(r) for r in catalogue.find(name).idle)
+        reason = why(staying, allocation, allowed, options, speeds)
+        if reason is not None:
+            measured = replace(measured, notes=(*measured.notes, f"left idle ({reason}): {SENTENCES[reason]}"))
     return Decision(
         policy=name,
         options=dict(options),

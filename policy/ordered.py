@@ -14,6 +14,7 @@ from typing import Any
 
 from policy import reasons
 from policy.contract import Context
+from policy.filling import fill
 from policy.model import Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
 from policy.placement import Placer
 
@@ -39,7 +40,7 @@ def active(snapshot: Snapshot) -> list[Job]:
 
 
 def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Served:
-    """Place the requested gangs in the order of `ranked`. A job not in it gets nothing."""
+    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing."""
     placer = Placer(snapshot, context.speeds)
     in_order = {r.job.name for r in ranked}
     for job in snapshot.jobs:
@@ -48,7 +49,7 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Ser
     out: dict[JobName, Reason] = {}
     ahead: JobName | None = None
     for position, entry in enumerate(ranked):
-        job, size = entry.job, entry.job.gpus.requested
+        job, size = entry.job, placer.usual(entry.job)
         place = placer.best(job, size) if placer.free() >= size or job.allocation else None
         numbers = {"position": position, **entry.numbers}
         if place is not None:
@@ -88,7 +89,8 @@ def grow(
 ) -> None:
     """Hand left-over GPUs to jobs that run: each step to the largest `gain(job, from, to)` per GPU, while positive.
 
-    Ties: earliest submitted, then name. Growing keeps the GPU type and, where it can, the place.
+    Ties: earliest submitted, then name. Growing keeps the GPU type and, where it can, the place. What is idle then goes
+    to waiting jobs of which a smaller gang than they requested has a place, and to whoever is faster over GPU types.
     """
     placer, speeds = served.placer, context.speeds
     heap: list[tuple[float, tuple[float, str], int, Gpus]] = []
@@ -113,13 +115,15 @@ def grow(
         placer.take(job, place or had)
         if place:
             push(n)
+    fill(placer, jobs)
     for job in jobs:
-        was = before.get(job.name)
-        if was is None or placer.taken[job.name] == was:
+        was, now = before.get(job.name, {}), placer.taken.get(job.name, {})
+        if now == was or not now:
             continue
-        seen = reasons.outcome(job, placer.taken[job.name], speeds)
+        seen = reasons.outcome(job, now, speeds)
         if seen is not None:
-            more = sum(placer.taken[job.name].values()) - sum(was.values())
-            text = f"{seen.text}; {more} more than it requested: left over, and {what}"
-            numbers = {**served.reasons[job.name].numbers, **seen.numbers}
+            more = sum(now.values()) - (sum(was.values()) or placer.usual(job))
+            beside = f"{more} more than" if more > 0 else f"{-more} fewer than" if more else "as many as"
+            text = f"{seen.text}; {beside} it requested: left over, and {what}"
+            numbers = {**(served.reasons[job.name].numbers if job.name in served.reasons else {}), **seen.numbers}
             served.reasons[job.name] = Reason(seen.code, text, numbers, seen.change)

@@ -156,6 +156,25 @@ class Placer:
             free += sum(need.usable(s[0], s[2], s[3]) * len(at) for s, at in self._by_type[t].items())
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
+    def usual(self, job: Job) -> Gpus:
+        """The gang of a policy that gives jobs what they request: that, or what is the largest of the job's sizes below
+        it that the nodes that are up (or what the job holds) and its tenant's cap could ever hold. Where none could,
+        the requested size, so that `why_not` says what is in the way."""
+        cap = self._caps.get(job.tenant)
+        size = job.gpus.requested
+        if cap is not None and size > cap and size != job.held:
+            size = job.gpus.at_most(cap)
+        while size and not self.possible(job, size):
+            if size == job.held and self.keep(job) is not None:
+                return size
+            size = job.gpus.at_most(min(size - 1, self._most(job)))
+        return size or job.gpus.requested
+
+    def _most(self, job: Job) -> Gpus:
+        """All GPUs of nodes that are up of the types that the job runs on."""
+        types = self.speeds.types(job)
+        return sum(n.whole.gpus - n.whole.foreign for n in self._nodes if n.new and n.whole.gpu_type in types)
+
     def possible(self, job: Job, gpus: Gpus) -> bool:
         """True if the gang would fit on the nodes that are up with nothing else of ours on them."""
         need, types = need_of(job), self._types(job, gpus, None)

@@ -6,6 +6,10 @@ faster. With its first step a job is bound to one GPU type, the one it is fastes
 type it holds, then the newest); a gang that no single type has room for is left to `policy/assign.py`, which may mix
 types. GPUs on draining nodes count for the jobs that hold them and for nobody else.
 
+A job whose speed nobody knows counts one a GPU on every type, so it is bound to none (`ANY`) where the cluster can
+carry out gangs of several types: who comes first would else fill the type that everybody picks, and the next be left
+with what is over.
+
 A step is *useful* if it is strictly faster than what the job has; sizes between that are not are skipped. A job
 without a throughput table is taken to scale linearly.
 """
@@ -21,6 +25,10 @@ from policy.throughput import Span, Throughput
 NOISE = 1e-12
 
 
+#: The type of a job that takes GPUs of any type, as they come.
+ANY: GpuType = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """The next size of a job: `gpus` of `gpu_type`, `add` more than now."""
@@ -33,9 +41,12 @@ class Step:
 class Pools:
     """What is left of each GPU type and what each job has got. Deterministic."""
 
-    def __init__(self, snapshot: Snapshot, speeds: Throughput, *, widest: bool = False) -> None:
-        """`widest`: count the slowdown of the narrowest span that holds a gang; else the table alone."""
+    def __init__(self, snapshot: Snapshot, speeds: Throughput, *, widest: bool = False, mixed: bool = True) -> None:
+        """`widest`: count the slowdown of the narrowest span that holds a gang; else the table alone. `mixed` False:
+        every job is bound to a type."""
         self.speeds = speeds
+        self._mixed = mixed and not snapshot.cluster.limits.one_type_per_job and len(speeds.present) > 1
+        self._any = 0  #: GPUs, of whatever type, that unbound jobs have taken
         self.count: dict[JobName, Gpus] = {}
         self.type: dict[JobName, GpuType] = {}
         self.free: dict[GpuType, int] = dict.fromkeys(speeds.present, 0)
@@ -56,6 +67,8 @@ class Pools:
                 self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
             elif n.health is Health.DRAIN:
                 draining[n.name] = n.gpu_type
+        self._node_size[ANY] = max(self._node_size.values(), default=0)
+        self._rack_size[ANY] = max(self._rack_size.values(), default=0)
         self._own: dict[JobName, dict[GpuType, int]] = {}
         if draining:
             for job in snapshot.jobs:
@@ -86,10 +99,24 @@ class Pools:
         cap = self._caps.get(job.tenant)
         return left if cap is None else min(left, cap - self._used.get(job.tenant, 0))
 
+    @property
+    def left(self) -> Gpus:
+        """GPUs of all types that nobody has taken."""
+        return sum(self.free.values()) - self._any
+
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
+        left = self.left if gpu_type == ANY else min(self.free[gpu_type], self.left)
+        return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
+
+    def _own_on(self, job: Job, gpu_type: GpuType) -> Gpus:
+        """GPUs of draining nodes that the job holds."""
         own = self._own.get(job.name)
-        left = self.free[gpu_type]
-        return left if own is None else left + max(own.get(gpu_type, 0) - self.count.get(job.name, 0), 0)
+        if own is None:
+            return 0
+        return sum(own.values()) if gpu_type == ANY else own.get(gpu_type, 0)
+
+    def _types(self, job: Job) -> tuple[GpuType, ...]:
+        return (ANY,) if self._mixed and not job.throughput else self.speeds.types(job)
 
     def next_step(self, job: Job) -> Step | None:
         """The next useful step, whether there is room for it or not; None: more GPUs would not help."""
@@ -104,11 +131,11 @@ class Pools:
         """The smallest gang, on the type where it is fastest and has room; else where it would be fastest."""
         best: tuple[tuple[bool, float, int, int], Step] | None = None
         held = self.speeds.by_type(job.allocation) if job.allocation else {}
-        for t in self.speeds.types(job):
+        for t in self._types(job):
             size = self._useful(job, t, 0)
             if size is None:
                 continue
-            key = (size <= self.room(job, t), self.rate(job, t, size), held.get(t, 0), self._newest[t])
+            key = (size <= self.room(job, t), self.rate(job, t, size), held.get(t, 0), self._newest.get(t, 0))
             if best is None or key > best[0]:
                 best = (key, Step(t, size, size))
         return None if best is None else best[1]
@@ -149,10 +176,12 @@ class Pools:
         """Take the step."""
         if self._stays(job, step):
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
-        own = self._own.get(job.name, {}).get(step.gpu_type, 0)
         has = self.count.get(job.name, 0)
-        from_own = max(min(own - has, step.add), 0)
-        self.free[step.gpu_type] -= step.add - from_own
+        from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0)
+        if step.gpu_type == ANY:
+            self._any += step.add - from_own
+        else:
+            self.free[step.gpu_type] -= step.add - from_own
         self._used[job.tenant] = self._used.get(job.tenant, 0) + step.add
         self.count[job.name] = step.gpus
         self.type[job.name] = step.gpu_type

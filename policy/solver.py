@@ -256,9 +256,13 @@ class Program:
         kinds = {True: pulp.LpInteger, False: pulp.LpContinuous}
         # Zero-padded names keep PuLP's order, and so HiGHS' columns, equal to our indices.
         made = [problem.add_variable(f"v{v.index:07d}", v.low, v.up, kinds[v.integer]) for v in self._variables]
-        problem.setObjective(pulp.LpAffineExpression([(made[v.index], c) for v, c in self._goal.items()]))
+        # Every variable is in the goal, if by 0: PuLP forgets one that is named nowhere, and without a goal adds one of
+        # its own whose name comes first. Either way every value behind it would stand one place off.
+        goal = {**dict.fromkeys(self._variables, 0.0), **self._goal}
+        problem.setObjective(pulp.LpAffineExpression([(made[v.index], c) for v, c in goal.items()]))
         for row in self._rows:
-            expression = pulp.LpAffineExpression([(made[v.index], c) for v, c in row.coefficients.items()])
+            terms = row.coefficients or {self._variables[0]: 0.0}
+            expression = pulp.LpAffineExpression([(made[v.index], c) for v, c in terms.items()])
             if row.low is not None and row.up is not None:
                 problem += expression == row.low
             elif row.up is not None:

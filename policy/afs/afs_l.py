@@ -31,7 +31,7 @@ from typing import Any
 
 from policy.afs.packing import pack
 from policy.afs.priority import Leaders
-from policy.assign import Want, assign
+from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import BadInput, Job, Proposal, Snapshot
 from policy.pools import Pools, Step
@@ -48,13 +48,12 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             field="work.total",
             remedy="state work.total, use afs-p, or set unknown=longest",
         )
-    pools = Pools(snapshot, context.speeds, widest=options["span"] == "best")
+    pools = Pools(snapshot, context.speeds, widest=options["span"] == "best", mixed=not options["network_packing"])
     sated = share(jobs, pools, shorter=options["tie"] == "shorter")
     packed = options["network_packing"]
     if packed:
         pack(snapshot, jobs, pools)
-    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
-    placed = assign(snapshot, wants, jobs, context, fewest_nodes=packed, fill=not packed)
+    placed = assign(snapshot, wants(pools), jobs, context, fewest_nodes=packed, fill=not packed)
     notes = (f"{len(unknown)} jobs of unknown length count as the longest",) if unknown else ()
     reasons = explain(snapshot, jobs, sated, placed, context)
     return Proposal(allocation=placed.placer.taken, reasons=reasons, notes=notes)
@@ -62,12 +61,12 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
 
 def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:
     """Algorithm 1 over `pools`, `jobs` in the order of ties. Returns the jobs that more would not make faster."""
-    fair = max(sum(pools.free.values()) // max(len(jobs), 1), 1)
+    fair = max(pools.left // max(len(jobs), 1), 1)
     _stage_one(jobs, pools)
     held = [j for j in jobs if pools.count.get(j.name)]
     sated = stage_two(held, pools, fair, shorter=shorter)
     unmeasured = [j for j in held if not j.throughput]
-    if unmeasured and any(pools.free.values()):  # nobody else wants what is left
+    if unmeasured and pools.left:  # nobody else wants what is left
         sated |= stage_two(unmeasured, pools, shorter=shorter)
     return sated
 

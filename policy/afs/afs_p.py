@@ -7,7 +7,10 @@ draws, here the tie rule decides (earliest submitted, then name), which is what 
 
 While they do not fit (stage one), jobs share the processor: each gets its smallest gang in the order of a counter of
 units of time (`unit`, 2 h in the paper) it has run, not pre-empted within a unit. A job that completes a unit goes
-back behind the others.
+back behind the others. The paper's jobs all have a smallest gang of one GPU, so that stage one leaves none idle; behind
+a wider gang that has no room idle GPUs would stay so for a whole unit. They go to the jobs that run, as in stage two.
+What a unit is charged is GPU-seconds over the smallest gang, so a job that grew ends its unit sooner, and the wide gang
+has its turn sooner.
 
 AFS-S knows of a job only the size at which it is fastest (Appendix D): stage one is the same, stage two is max-min up
 to that size.
@@ -21,7 +24,7 @@ from typing import Any
 
 from policy import reasons
 from policy.afs.afs_l import stage_two
-from policy.assign import Want, assign
+from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.ordered import active
@@ -43,6 +46,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     pools = Pools(snapshot, context.speeds)
     jobs = active(snapshot)
     units = _units(snapshot, jobs, options["unit"])
+    fair = max(pools.left // max(len(jobs), 1), 1)
 
     # Stage one in the order of counters; who is amid a unit goes on with it (non-preemptive).
     def amid(job: Job) -> bool:
@@ -61,12 +65,14 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
             stuck.add(job.name)
         else:
             crowded = True
-    sated: set[JobName] = set()
     running = [j for j in jobs if pools.count.get(j.name)]
-    if not crowded:
-        sated = _max_min(running, pools) if simple else stage_two(running, pools, blind=True)
-    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
-    placed = assign(snapshot, wants, queue, context)
+    if simple:
+        sated = _max_min(running, pools)
+    else:  # a job of unknown speed grows to its fair share, and beyond with what nobody else wants (§4.5)
+        sated = stage_two(running, pools, fair, blind=True)
+        unmeasured = [j for j in running if not j.throughput]
+        sated |= stage_two(unmeasured, pools, blind=True) if unmeasured and pools.left else set()
+    placed = assign(snapshot, wants(pools), queue, context)
     taken = placed.placer.taken
     said = _reasons([j for j in jobs if j.name not in stuck], taken, units, crowded, context)
     said |= explain(snapshot, jobs, sated, placed, context)

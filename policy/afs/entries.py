@@ -11,6 +11,7 @@ ENTRIES = (
         name="afs-l",
         summary="Apathetic Future Share, lengths known: GPUs to efficient jobs under contention, else to short ones.",
         call="policy.afs.afs_l:decide",
+        idle=("packed",),
         paper=PAPER,
         section="§3.3, Algorithm 1; §4.4, Appendix E",
         needs=("throughput", "work.total"),

@@ -20,7 +20,7 @@ from typing import Any
 
 from policy import reasons
 from policy.contract import Context
-from policy.model import EMPTY, Allocation, Code, Job, JobName, NodeName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.ordered import active
 from policy.placement import Placer
 from policy.throughput import Throughput
@@ -58,7 +58,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     reserved: list[_Booking] = []
     out: dict[JobName, Reason] = {}
     for position, job in enumerate(waiting):
-        size, code = job.gpus.requested, Code.WAITS_TURN
+        size, code = placer.usual(job), Code.WAITS_TURN
         if variant == "conservative" and position >= depth:
             placer.drop(job)
             text = f"the plan looks at the first {depth} waiting jobs only"
@@ -87,7 +87,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             out[job.name] = reasons.waits(job, code, size, placer)
         # Nobody waits for those that can never run, or that only their own tenant's limit holds back (as in `fifo`).
         if len(reserved) < most and code not in (Code.INFEASIBLE, Code.WAITS_CAP):
-            made = _reserve(snapshot, job, bookings, reserved, context.speeds)
+            made = _reserve(snapshot, job, size, bookings, reserved, context.speeds)
             if made is not None:
                 reserved.append(made)
                 was = out[job.name]
@@ -137,23 +137,28 @@ def _used(node: NodeName, start: float, end: float, bookings: Sequence[_Booking]
 
 
 def _reserve(
-    snapshot: Snapshot, job: Job, bookings: Sequence[_Booking], reserved: Sequence[_Booking], speeds: Throughput
+    snapshot: Snapshot,
+    job: Job,
+    size: Gpus,
+    bookings: Sequence[_Booking],
+    reserved: Sequence[_Booking],
+    speeds: Throughput,
 ) -> _Booking | None:
-    """The earliest booking of the requested gang beside all others; None when no end can be foreseen.
+    """The earliest booking of the job's gang of `size` beside all others; None when no end can be foreseen.
 
     Tried at each time a booking ends, on a snapshot in which what is booked from then on, for as long as the gang
     would run, is in foreign hands.
     """
     everything = [*bookings, *reserved]
     for start in sorted({b.end for b in everything if b.end < inf}):
-        guess = max((speeds.at(job, t, job.gpus.requested) or 0.0 for t in speeds.types(job)), default=0.0)
+        guess = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
         length = inf if job.work_left is None or guess <= 0 else job.work_left / guess * job.slowdown.cluster
         nodes = tuple(
             replace(n, foreign=min(n.foreign + _used(n.name, start, start + length, everything), n.gpus))
             for n in snapshot.cluster.nodes
         )
         then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))
-        place = Placer(then, speeds).best(job, job.gpus.requested)
+        place = Placer(then, speeds).best(job, size)
         if place is not None:
             return _Booking(job.name, place, start, start + duration(job, place, speeds))
     return None

@@ -1,7 +1,7 @@
 """Dominant resource fairness (NSDI 2011) over GPUs, CPUs and memory, in whole gangs.
 
 Progressive filling: the tenant with the smallest dominant share, by weight, places its next job (earliest submitted
-first) with the gang it requests, until nobody's next job fits. A tenant's dominant share is its largest share of one
+first) with the gang it requests (or the largest below it that could ever run), until nobody's next job fits. A tenant's dominant share is its largest share of one
 resource. Resources that some node does not state are left out; GPUs always count.
 """
 
@@ -42,7 +42,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     while heap:
         share, _, tenant = heapq.heappop(heap)
         job = queue[tenant].pop()
-        size = job.gpus.requested
+        size = placer.usual(job)
         place = placer.best(job, size)
         numbers = {"dominant_share": round(share, 6), "resource": dominant(tenant)[1]}
         if place is not None:

@@ -1,5 +1,6 @@
 """First in, first out: jobs start in the order of submission, each with the gang it requested, and run to their end.
 
+A job whose request is larger than the cluster starts with the largest size of its range that the cluster could hold.
 A running job is never stopped or resized. The first waiting job whose gang does not fit stops the queue: nobody
 overtakes it. Two kinds of jobs stop nobody, because waiting for them could last for ever: those that no set of
 healthy nodes could hold, and those that their own tenant's limit holds back.
@@ -34,27 +35,28 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     head: Job | None = None
     for position, job in enumerate(waiting):
         place: Allocation | None = None
+        size = placer.usual(job)
         if head is None:
-            place = placer.best(job, job.gpus.requested)
+            place = placer.best(job, size)
         if place is not None:
             placer.take(job, place)
             continue
         placer.drop(job)
-        if not placer.possible(job, job.gpus.requested):
+        if not placer.possible(job, size):
             code = Code.INFEASIBLE if placer.speeds.types(job) or not job.throughput else Code.UNKNOWN_SPEED
         elif head is not None:
             code = Code.WAITS_TURN
         else:
-            code = placer.why_not(job, job.gpus.requested)
+            code = placer.why_not(job, size)
         if code in (Code.INFEASIBLE, Code.UNKNOWN_SPEED, Code.WAITS_CAP):
-            reasons[job.name] = waits(job, code, job.gpus.requested, placer)
+            reasons[job.name] = waits(job, code, size, placer)
         elif head is None:
             head = job
-            reasons[job.name] = waits(job, code, job.gpus.requested, placer)
+            reasons[job.name] = waits(job, code, size, placer)
         else:
             reasons[job.name] = Reason(
                 Code.WAITS_TURN,
-                f"{head.name} is ahead of it and waits for {gpus(head.gpus.requested)}",
+                f"{head.name} is ahead of it and waits for {gpus(placer.usual(head))}",
                 {"gpus": 0, "position": position, "ahead": head.name, "free": placer.free()},
                 f"{head.name} starting, or a policy that lets jobs overtake (fifo-backfill)",
             )

@@ -85,16 +85,17 @@ def _by_turns(
     fresh = [j for j in running if snapshot.now_s - turns[j.name][0] < quantum]
     stale = [j for j in running if snapshot.now_s - turns[j.name][0] >= quantum]
     for job in fresh:
-        placer.take(job, _shrunk(job, placer) if waiting else placer.keep(job) or {})
+        if not _take(job, _shrunk(job, placer) if waiting else placer.keep(job), placer):
+            waiting.append(job)
     if not waiting:
         for job in stale:
-            placer.take(job, placer.keep(job) or {})
+            _take(job, placer.keep(job), placer)
         _migrate(jobs, options["migration_threshold"], placer, said, context)
         return
     # Those that wait longest go first, then those whose turn is over, the longest-running last to come back.
     mates = _Mates(placer)
     for job in waiting:
-        place = mates.place(job, job.gpus.requested)
+        place = mates.place(job, placer.usual(job))
         if place is not None:
             placer.take(job, place)
             mates.add(place)
@@ -102,9 +103,8 @@ def _by_turns(
             placer.drop(job)
     for job in sorted(stale, key=lambda j: (-turns[j.name][0], j.order)):
         stay = _shrunk(job, placer)
-        place = stay if stay and _still_free(job, stay, placer) else placer.best(job, job.gpus.requested)
-        if place:
-            placer.take(job, place)
+        place = stay if stay and _still_free(job, stay, placer) else placer.best(job, placer.usual(job))
+        if _take(job, place, placer):
             continue
         placer.drop(job)
         ran = snapshot.now_s - turns[job.name][0]
@@ -112,7 +112,20 @@ def _by_turns(
         said[job.name] = Reason(Code.PREEMPTED, text, {"gpus": 0, "held": job.held, "ran_s": ran}, "its next turn")
     for job in waiting:
         if not placer.taken.get(job.name):
-            said[job.name] = reasons.waits(job, placer.why_not(job, job.gpus.requested), job.gpus.requested, placer)
+            size = placer.usual(job)
+            said[job.name] = reasons.waits(job, placer.why_not(job, size), size, placer)
+
+
+def _take(job: Job, place: Allocation | None, placer: Placer) -> bool:
+    """Take it, if it is there and its tenant's limit allows it."""
+    room = placer.room(job.tenant)
+    if not place or not (place == job.allocation or room is None or sum(place.values()) <= room):
+        return False
+    try:
+        placer.take(job, place)
+    except ValueError:
+        return False
+    return True
 
 
 def _still_free(job: Job, stay: Allocation, placer: Placer) -> bool:
@@ -123,7 +136,7 @@ def _still_free(job: Job, stay: Allocation, placer: Placer) -> bool:
 def _shrunk(job: Job, placer: Placer) -> Allocation:
     """What the job holds, less what it holds beyond its request (from the node where it holds least)."""
     keep = dict(placer.keep(job) or {})
-    over = sum(keep.values()) - job.gpus.requested
+    over = sum(keep.values()) - placer.usual(job)
     for node in sorted(keep, key=lambda n: keep[n]):
         less = min(max(over, 0), keep[node])
         keep[node] -= less
@@ -210,7 +223,7 @@ def _by_preference(jobs: list[Job], placer: Placer) -> None:
     while left:
         scored: list[tuple[float, tuple[float, str], Job, Allocation]] = []
         for job in left:
-            place = placer.best(job, job.gpus.requested)
+            place = placer.best(job, placer.usual(job))
             if place:
                 score = placer.speeds.slowdown(job, placer.speeds.span(place))
                 scored.append((score, job.order, job, place))

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
-from policy.assign import Want, assign
+from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
 from policy.pools import Pools
@@ -27,8 +27,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     pools = Pools(snapshot, context.speeds)
     jobs = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
     helped = fill(snapshot, jobs, pools, over=options["over"])
-    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
-    placed = assign(snapshot, wants, jobs, context)
+    placed = assign(snapshot, wants(pools), jobs, context)
     return Proposal(allocation=placed.placer.taken, reasons=explain(snapshot, jobs, helped, placed, context))
 
 

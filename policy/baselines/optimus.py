@@ -2,7 +2,9 @@
 
 Every job first gets its smallest gang, in the order of submission. Then the next step always goes to the job whose
 predicted remaining time falls most per GPU, while it falls. The remaining time is the iterations left (stated, or to
-the convergence of the forecast loss curve) over the throughput; a job of which neither is known gets no second step.
+the convergence of the forecast loss curve) over the throughput. A job of which neither is known comes last: what
+nobody else can use goes, step by step, to the one whose throughput it raises most (the paper is silent on such jobs;
+they would leave GPUs idle).
 
 `metric=scaling` is the variant of Themis §6.1: the step goes to the job with the largest ratio of new to old
 throughput, whatever it has left.
@@ -12,10 +14,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from policy import reasons
-from policy.assign import Want, assign
+from policy.assign import assign, wants
 from policy.contract import Context
 from policy.forecast import iterations_left
 from policy.model import Job, JobName, Proposal, Reason, Snapshot
@@ -35,14 +38,15 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     scaling = options["metric"] == "scaling"
 
     def gain(job: Job, step: Step) -> float | None:
+        """The fall of the remaining time by a GPU of the step; None where that is not known."""
         now = pools.rate(job, step.gpu_type, pools.count[job.name])
         then = pools.rate(job, step.gpu_type, step.gpus)
         if scaling:
-            return (then / now - 1) / step.add
+            return speeding(pools, job, step)
         todo = left[job.name]
         return None if todo is None or not job.throughput else (todo / now - todo / then) / step.add
 
-    heap: list[tuple[float, tuple[float, str], int, Step]] = []
+    heap: list[tuple[bool, float, tuple[float, str], int, Step]] = []
     last: dict[JobName, float] = {}
     sated: set[JobName] = set()
 
@@ -52,27 +56,33 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             sated.add(jobs[n].name)
             return
         worth = gain(jobs[n], step)
-        if worth is not None and worth > 0:
-            heapq.heappush(heap, (-worth, jobs[n].order, n, step))
+        blind = worth is None or worth <= 0
+        heapq.heappush(heap, (blind, -(speeding(pools, jobs[n], step) if blind else worth), jobs[n].order, n, step))
 
     for n, job in enumerate(jobs):
         if pools.count.get(job.name):
             push(n)
     while heap:
-        worth, _, n, step = heapq.heappop(heap)
+        blind, worth, _, n, step = heapq.heappop(heap)
         if pools.fits(jobs[n], step):
             pools.give(jobs[n], step)
-            last[jobs[n].name] = -worth
+            if not blind:
+                last[jobs[n].name] = -worth
             push(n)
-    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
-    placed = assign(snapshot, wants, jobs, context)
+    placed = assign(snapshot, wants(pools), jobs, context)
     said = explain(snapshot, jobs, sated, placed, context)
     unknown = [j.name for j in jobs if left[j.name] is None and not scaling]
     return Proposal(
         placed.placer.taken,
         reasons={**_reasons(jobs, placed.placer.taken, left, last, context, scaling), **said},
-        notes=(f"{len(unknown)} jobs without a length or a loss forecast get their smallest gang",) if unknown else (),
+        notes=(f"{len(unknown)} jobs without a length or a loss forecast grow after all others",) if unknown else (),
     )
+
+
+def speeding(pools: Pools, job: Job, step: Step) -> float:
+    """By which part of itself a step raises the job's throughput, a GPU."""
+    now = pools.rate(job, step.gpu_type, pools.count[job.name])
+    return (pools.rate(job, step.gpu_type, step.gpus) / now - 1) / step.add if now > 0 else inf
 
 
 def _reasons(

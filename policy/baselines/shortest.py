@@ -16,6 +16,7 @@ from typing import Any
 from policy.contract import Context
 from policy.model import Gpus, Job, Proposal, Snapshot
 from policy.ordered import Ranked, active, grow, serve
+from policy.placement import Placer
 from policy.throughput import Throughput
 
 
@@ -35,9 +36,9 @@ def srsf_elastic(snapshot: Snapshot, options: Mapping[str, Any], context: Contex
     return _shortest(snapshot, context, service=True, elastic=True)
 
 
-def remaining_s(job: Job, speeds: Throughput) -> float:
-    """Remaining time on the requested gang at its fastest type here; inf where length or speed is not known."""
-    best = max((speeds.at(job, t, job.gpus.requested) or 0.0 for t in speeds.types(job)), default=0.0)
+def remaining_s(job: Job, size: Gpus, speeds: Throughput) -> float:
+    """Remaining time on a gang of `size` at its fastest type here; inf where length or speed is not known."""
+    best = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
     return inf if job.work_left is None or best <= 0 else job.work_left / best
 
 
@@ -50,9 +51,12 @@ def normalised_rate(job: Job, gpus: Gpus, speeds: Throughput) -> float:
 
 
 def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: bool) -> Proposal:
+    placer = Placer(snapshot, context.speeds)
+
     def entry(job: Job) -> tuple[float, Ranked]:
-        left = remaining_s(job, context.speeds)
-        key = left * job.gpus.requested if service else left
+        size = placer.usual(job)
+        left = remaining_s(job, size, context.speeds)
+        key = left * size if service else left
         what, unit = ("service", "GPU-s") if service else ("time", "s")
         why = f"its remaining {what} is {key:.6g} {unit}" if key < inf else f"its remaining {what} is not known"
         return key, Ranked(job, why, {f"remaining_{'service_gpu_s' if service else 's'}": key if key < inf else None})

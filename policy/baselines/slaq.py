@@ -5,7 +5,8 @@ whose predicted reduction over the next `epoch` seconds grows most per GPU. Loss
 comparable as in the paper: by the job's largest reduction so far, here the steepest fall an iteration that its curve
 has shown, over an epoch on its smallest gang.
 
-Needs a loss curve and a throughput; a job without either is served last, its smallest gang only, and the notes say so.
+Needs a loss curve and a throughput; a job without either, or whose loss falls no more, is served last: it gets what
+nobody else can use, the next step to the one whose throughput it raises most, and the notes say so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from policy import reasons
-from policy.assign import Want, assign
+from policy.assign import assign, wants
+from policy.baselines.optimus import speeding
 from policy.contract import Context
 from policy.forecast import forecast_of, loss_at
 from policy.model import Job, JobName, LossForecast, Proposal, Reason, Snapshot
@@ -56,23 +58,24 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         step = pools.first_step(job)
         if step is not None and pools.fits(job, step):
             pools.give(job, step)
-    heap: list[tuple[float, tuple[float, str], int, Step]] = []
+    heap: list[tuple[bool, float, tuple[float, str], int, Step]] = []
 
     def push(n: int) -> None:
         step = pools.next_step(jobs[n])
-        if step is not None and (worth := gain(jobs[n], step)) > 1e-15:
-            heapq.heappush(heap, (-worth, jobs[n].order, n, step))
+        if step is not None:
+            worth = gain(jobs[n], step)
+            blind = worth <= 1e-15
+            heapq.heappush(heap, (blind, -(speeding(pools, jobs[n], step) if blind else worth), jobs[n].order, n, step))
 
     for n, job in enumerate(jobs):
         if pools.count.get(job.name):
             push(n)
     while heap:
-        _, _, n, step = heapq.heappop(heap)
+        *_, n, step = heapq.heappop(heap)
         if pools.fits(jobs[n], step):
             pools.give(jobs[n], step)
             push(n)
-    wants = {name: Want(n, pools.type[name]) for name, n in pools.count.items()}
-    placed = assign(snapshot, wants, jobs, context)
+    placed = assign(snapshot, wants(pools), jobs, context)
     out: dict[JobName, Reason] = {}
     for job in jobs:
         now = placed.placer.taken.get(job.name)
@@ -81,11 +84,11 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             falls = reduction(job, context.speeds.rate(job, now or {}) or 0.0)
             text = f"{seen.text}; its loss is predicted to fall in {epoch:g} s by {falls:.3g} of its best so far"
             if forecasts[job.name] is None:
-                text = f"{seen.text}; its loss is not known, so it gets no more than its smallest gang"
+                text = f"{seen.text}; its loss is not known, so it grows after all others"
             numbers = {**seen.numbers, "reduction": falls if forecasts[job.name] is not None else None}
             out[job.name] = Reason(seen.code, text, numbers, "a loss curve that falls faster")
     blind = [j.name for j in jobs if forecasts[j.name] is None]
-    notes = (f"{len(blind)} jobs without a loss curve are served last, with their smallest gang",) if blind else ()
+    notes = (f"{len(blind)} jobs without a loss curve are served last",) if blind else ()
     return Proposal(placed.placer.taken, reasons=out, notes=notes)
 
 

@@ -63,6 +63,9 @@ class Site:
     def stands(self, home: Mapping[NodeName, Gpus]) -> bool:
         return bool(home) and all(n <= self.gpus.get(node, 0) for node, n in home.items())
 
+    def types(self, home: Mapping[NodeName, Gpus]) -> set[GpuType]:
+        return {self.type_of[node] for node in home}
+
     def best(self, size: Gpus, gpu_type: GpuType, equal: bool) -> Home | None:
         """The least loaded nodes of a type for a gang (Algorithm 2, lines 9-11): one node if one is large enough,
         else the fewest. None: the type is too small for it."""

@@ -1,16 +1,23 @@
 """Gandiva-fair as a policy (§3.5): tickets -> trades -> homes -> parts -> who runs this quantum.
 
 A job is a gang of the size it requests (elastic ranges are not the paper's; a job whose request no GPU type can hold
-takes the largest size of its range that one can). Gandiva-fair time-slices: jobs of a node take turns, and the
-quantum should be at least twenty times a restart.
+takes the largest size of its range that one can). A job without an upper limit is its tenant's divisible demand (a
+tenant-level instance): its shares are what the tenant is entitled to after trading. Gandiva-fair time-slices: jobs of a
+node take turns, and the quantum should be at least twenty times a restart.
 
-State: homes, passes and parts of jobs, the attained GPU time they were charged up to, the trades in force, the
+A home is on GPUs of one type. A gang that only GPUs of several types together could hold has no home and no turn; it
+runs on what others leave idle, and its reason says so.
+
+A turn lasts a quantum: asked again before it is over, who has it keeps it, and only what came free is given away.
+
+State: when the quantum began and who runs in it, homes, passes and parts of jobs, the attained GPU time they were charged up to, the trades in force, the
 lottery's queue. Passes are charged from attained GPU time of the next snapshot.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
@@ -18,6 +25,7 @@ from typing import Any
 
 from policy import reasons
 from policy.contract import Context
+from policy.filling import fill
 from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
@@ -68,10 +76,19 @@ class _Round:
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
         self.requested: dict[str, int] = {}
+        self.demand: dict[str, float] = {}
         for j in self.jobs:
             self.requested[j.tenant] = self.requested.get(j.tenant, 0) + self.size[j.name]
-        self.per_gpu = tickets_per_gpu(self.tickets, self.requested)
+            wants = math.inf if j.gpus.max is None else float(self.size[j.name])
+            self.demand[j.tenant] = self.demand.get(j.tenant, 0.0) + wants
+        everything = float(sum(self.total.values()))
+        # §3.2: tickets are re-adjusted for tenants that cannot use theirs, and balancing goes by these.
+        self.fair = fair_shares(self.tickets, self.demand, everything)
+        self.per_gpu = tickets_per_gpu(self.fair, self.requested)
         self.moves: dict[JobName, str] = {}
+        began = self.state.get("at_s")
+        self.amid = began is not None and snapshot.now_s < began + options["quantum"] - 1e-6
+        self.began: float = began if self.amid and began is not None else snapshot.now_s
 
     def _size(self, job: Job) -> Gpus:
         most = max((self.total[t] for t in self.speeds.types(job) if t in self.total), default=0)
@@ -85,8 +102,10 @@ class _Round:
         self._settle(rights)
         part = self._parts(rights)
         passes = self._passes(part)
-        queue: list[JobName] = []
-        if rule == "stride":
+        queue: list[JobName] = list(self.state.get("queue", ()))
+        if self.amid:
+            chosen = [n for n in self.state.get("running", ()) if n in self.site.homes]
+        elif rule == "stride":
             chosen = self._stride(passes, part)
         else:
             # A lottery of its own a quantum, the same in a replay.
@@ -101,7 +120,7 @@ class _Round:
         allocation = {j.name: self.placer.taken.get(j.name, EMPTY) for j in self.snapshot.jobs}
         return Proposal(
             allocation=allocation,
-            shares=self._shares(part),
+            shares=self._shares(part, rights),
             reasons=self._reasons(allocation, part, passes, rights),
             state=self._next(part, passes, rights, queue),
             notes=tuple(f"trade undone: {t.fast_gpus:g} {t.fast} of {t.high} back to {t.low}" for t in rights.undone),
@@ -110,8 +129,7 @@ class _Round:
     # --- who is entitled to what ---
 
     def _rights(self) -> _Rights:
-        everything = sum(self.total.values())
-        fair = fair_shares(self.tickets, {t: float(n) for t, n in self.requested.items()}, everything)
+        everything, fair = sum(self.total.values()), self.fair
         start = {
             tenant: {t: fair[tenant] * n / everything for t, n in self.total.items()} if everything else {}
             for tenant in self.tickets
@@ -120,7 +138,7 @@ class _Round:
         if not self.options["trading"] or len(self.total) < 2:
             return _Rights(fair, start, [], before)
         types = [t for t in self.speeds.present if t in self.total]
-        have, trades = trade(start, self._speed(types), types, 1.0, self.options["trade_threshold"])
+        have, trades = trade(start, self._speed(types), types, 0.0, self.options["trade_threshold"], self.demand)
         return _Rights(fair, have, trades, undone(before, trades))
 
     def _speed(self, types: Sequence[GpuType]) -> dict[str, dict[GpuType, float]]:
@@ -140,7 +158,7 @@ class _Round:
         new: dict[str, list[Job]] = {}
         for job in self.jobs:
             home = self.state.get("homes", {}).get(job.name) or job.allocation
-            if site.stands(home) and sum(home.values()) == self.size[job.name]:
+            if site.stands(home) and sum(home.values()) == self.size[job.name] and len(site.types(home)) == 1:
                 site.settle(job, home, self.per_gpu[job.tenant])
                 demand[job.tenant][gpu_type(site, home)] += self.size[job.name]
             else:
@@ -154,7 +172,7 @@ class _Round:
             self._house(job, rights.have[tenant], demand[tenant])
             if new[tenant]:
                 heapq.heappush(heap, (sum(demand[tenant].values()) / max(rights.fair[tenant], 1e-9), tenant))
-        left = int(self.options["migrations"])
+        left = 0 if self.amid else int(self.options["migrations"])
         left -= self._change_types(rights, demand, left)
         for name, home in rebalance(site, self.jobs, self.per_gpu, self.options["load_threshold"], left):
             self.moves[name] = f"balances load: moves to {reasons.places(home)}"
@@ -268,17 +286,28 @@ class _Round:
             self._take(by_name[name], self.site.homes[name])
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
-        budget = int(self.options["migrations"]) - len(self.moves)
-        for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration
-            if budget <= 0 or self.placer.free() == 0:
-                break
-            found = self.placer.best(job, self.size[job.name])
-            if found and len(self.speeds.by_type(found)) == 1:
-                budget -= 1
+        for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway
+            if self.placer.free() == 0:
+                return
+            homes = (self.placer.best(job, self.size[job.name], t) for t in reversed(self.speeds.types(job)))
+            if found := next((h for h in homes if h), None):
+                self.placer.take(job, found)
+                if not self.site.stands(found):  # it may stay on a draining node, but not live there
+                    continue
                 self.site.leave(job, self.per_gpu[job.tenant])
                 self.site.settle(job, found, self.per_gpu[job.tenant])
-                self.placer.take(job, found)
                 self.moves[job.name] = f"moves to GPUs that are idle on {reasons.places(found)}"
+        self._leave_none_idle()
+
+    def _leave_none_idle(self) -> None:
+        """Gangs without a home, and divisible demand, run on what is left."""
+        for job in self.snapshot.jobs:
+            if job.name not in self.placer.taken:
+                self.placer.drop(job)
+        jobs = sorted((j for j in self.snapshot.jobs if j.work_left != 0), key=lambda j: j.order)
+        homeless = [j for j in jobs if j.name not in self.site.homes]
+        fill(self.placer, homeless, growing=False, may=lambda job, size: size == self.placer.usual(job))
+        fill(self.placer, [j for j in jobs if j.gpus.max is None], waiting=False)
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
         try:
@@ -288,10 +317,23 @@ class _Round:
 
     # --- what is said and kept ---
 
-    def _shares(self, part: Mapping[JobName, float]) -> dict[JobName, dict[GpuType, float]]:
+    def _shares(self, part: Mapping[JobName, float], rights: _Rights) -> dict[JobName, dict[GpuType, float]]:
         out: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in self.snapshot.jobs}
         for name, home in self.site.homes.items():
             out[name] = {gpu_type(self.site, home): round(part.get(name, 0.0) * self.size[name], 6)}
+        divisible: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            if job.gpus.max is None:
+                divisible.setdefault(job.tenant, []).append(job)
+        for tenant, jobs in divisible.items():
+            names = {j.name for j in jobs}
+            for j in jobs:
+                out[j.name] = {}
+            for t, entitled in rights.have[tenant].items():
+                rigid = sum(out[j.name].get(t, 0.0) for j in self.jobs if j.tenant == tenant and j.name not in names)
+                able = [j for j in jobs if t in self.speeds.types(j)]
+                for j in able:
+                    out[j.name][t] = round(max(entitled - rigid, 0.0) / len(able), 6)
         return out
 
     def _reasons(
@@ -301,7 +343,7 @@ class _Round:
         passes: Mapping[JobName, int],
         rights: _Rights,
     ) -> dict[JobName, Reason]:
-        out: dict[JobName, Reason] = {}
+        out = self._homeless(allocation)
         shares = {tenant: {t: round(x, 4) for t, x in have.items()} for tenant, have in rights.have.items()}
         for job in self.jobs:
             home = self.site.homes.get(job.name)
@@ -333,11 +375,30 @@ class _Round:
             out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)
         return out
 
+    def _homeless(self, allocation: Mapping[JobName, Any]) -> dict[JobName, Reason]:
+        """Jobs that could run, but on GPUs of no one type."""
+        out: dict[JobName, Reason] = {}
+        for job in self.snapshot.jobs:
+            size = self.placer.usual(job)
+            if job.name in self.site.homes or job.work_left == 0 or not self.placer.possible(job, size):
+                continue
+            seen = reasons.outcome(job, allocation[job.name], self.speeds)
+            why = f"no one GPU type holds {reasons.gpus(size)}, so it has no home and runs on what others leave idle"
+            change = "a smaller minimum, or more nodes of one type"
+            if seen is not None:
+                out[job.name] = Reason(seen.code, f"{seen.text}; {why}", seen.numbers, change)
+            else:
+                code = self.placer.why_not(job, size)
+                out[job.name] = Reason(code, why, {"gpus": 0, "held": job.held, "smallest": size}, change)
+        return out
+
     def _next(
         self, part: Mapping[JobName, float], passes: Mapping[JobName, int], rights: _Rights, queue: list[JobName]
     ) -> dict[str, Any]:
         return {
-            "quantum": self.state.get("quantum", 0) + 1,
+            "quantum": self.state.get("quantum", 0) + (not self.amid),
+            "at_s": self.began,
+            "running": sorted(n for n, place in self.placer.taken.items() if place),
             "homes": {n: dict(h) for n, h in sorted(self.site.homes.items())},
             "passes": {j.name: passes[j.name] for j in self.jobs},
             "parts": {j.name: part.get(j.name, 1.0) for j in self.jobs},

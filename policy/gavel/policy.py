@@ -1,9 +1,11 @@
 """Gavel's policies: programs over time fractions (§4), realised by its round-based mechanism (§5).
 
-A job is a gang of the size it requests. Each round gives whole GPUs: (job, type) pairs in the order of priority
+A job is a gang of the size it requests (or the largest below it that the cluster could hold); one without an upper
+limit is its tenant's divisible demand (a tenant-level instance), and its X are GPUs. Each round gives whole GPUs: (job, type) pairs in the order of priority
 X / received, where received is the fraction of the time since the job was first seen that it has run on that type, as
-the snapshot's attained GPU time shows it; a job runs on one type a round. What is left over goes to jobs that got
-nothing, earliest submitted first: rounds are work-conserving.
+the snapshot's attained GPU time shows it; a job runs on one type a round, and a round lasts a quantum (`Turn`). What is left over goes to jobs that got
+nothing, earliest submitted first: rounds are work-conserving. Where the program has no answer in time, who holds GPUs
+keeps them and the rest goes to those that wait, earliest submitted first.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import numpy as np
 
 from policy import reasons
 from policy.contract import Context
+from policy.filling import fill
 from policy.gavel import programs
 from policy.gavel.programs import Fractions, Jobs, Solving
-from policy.model import EMPTY, Allocation, Code, GpuType, Job, JobName, Proposal, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Proposal, Reason, Snapshot
 from policy.ordered import active
 from policy.placement import Placer
 from policy.solver import Backend
+from policy.turns import Turn
 
 
 def decide_max_min(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
@@ -43,47 +47,53 @@ def decide_fifo(snapshot: Snapshot, options: Mapping[str, Any], context: Context
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, goal: str) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
-    jobs = [j for j in active(snapshot) if placer.possible(j, j.gpus.requested)]
+    jobs = [j for j in active(snapshot) if placer.possible(j, placer.usual(j))]
+    sizes = {j.name: placer.usual(j) for j in jobs}
     able = {j.name for j in jobs}
     for job in snapshot.jobs:
         if job.name not in able:
             placer.drop(job)
     gpus = {t: placer.free(t) for t in types}
     # Time on a type that is too small for a gang could never be had.
-    rates = [[_rate(j, t, context) if gpus[t] >= j.gpus.requested else 0.0 for t in types] for j in jobs]
+    rates = [[_rate(j, sizes[j.name], t, context) if gpus[t] >= sizes[j.name] else 0.0 for t in types] for j in jobs]
     model = Jobs(
         np.array(rates, dtype=np.float64).reshape(len(jobs), len(types)),
-        np.array([j.gpus.requested for j in jobs], dtype=np.float64),
+        np.array([sizes[j.name] for j in jobs], dtype=np.float64),
         np.array(list(gpus.values()), dtype=np.float64),
+        np.array([np.inf if _divisible(j) else 1.0 for j in jobs]),
     )
+    turn = Turn.of(snapshot, options["quantum"])
+    turn.keep(placer, jobs)
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
     first = {j.name: snapshot.state.get("first", {}).get(j.name) or _seen(snapshot, j) for j in jobs}
     state = {"first": first}
     if not answer.found:
         for job in jobs:
-            placer.take(job, placer.keep(job) or EMPTY)
-        why = f"the program ended as {answer.solver.termination}: everyone keeps what it holds"
+            if job.name not in placer.taken and (stay := placer.keep(job)):
+                placer.take(job, stay)
+        _rest(jobs, sizes, placer)
+        why = f"the program ended as {answer.solver.termination}: who holds keeps, the rest goes in order of submission"
         never = _never(snapshot, able, placer)
-        return Proposal(placer.taken, reasons=never, state=state, solver=answer.solver, notes=(*notes, why))
-    order = _priorities(snapshot, jobs, types, answer, first)
+        return Proposal(placer.taken, reasons=never, state={**state, **turn.plain(placer.taken)}, solver=answer.solver, notes=(*notes, why))
+    order = _priorities(snapshot, jobs, sizes, types, answer, first)
     for _, _, _, m, t, _ in order:
-        if jobs[m].name not in placer.taken and placer.free(types[t]):
-            place = placer.best(jobs[m], jobs[m].gpus.requested, types[t])
-            if place:
-                placer.take(jobs[m], place)
-    for job in jobs:
-        if job.name not in placer.taken:
-            place = placer.best(job, job.gpus.requested)
-            placer.take(job, place or EMPTY)
+        job = jobs[m]
+        if job.name not in placer.taken and placer.free(types[t]):
+            size = sizes[job.name]
+            if _divisible(job):
+                size = max(size, job.gpus.at_most(min(round(float(answer.x[m, t])), placer.free(types[t]))))
+            if place := placer.best(job, size, types[t]):
+                placer.take(job, place)
+    _rest(jobs, sizes, placer)
     shares: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in snapshot.jobs}
     for m, job in enumerate(jobs):
-        shares[job.name] = {t: round(float(x) * job.gpus.requested, 9) for t, x in zip(types, answer.x[m], strict=True)}
+        shares[job.name] = {t: round(float(x) * sizes[job.name], 9) for t, x in zip(types, answer.x[m], strict=True)}
     return Proposal(
         allocation={j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs},
         shares=shares,
         reasons={**_never(snapshot, able, placer), **_reasons(jobs, types, answer, order, placer, context)},
-        state=state,
+        state={**state, **turn.plain(placer.taken)},
         solver=answer.solver,
         notes=notes,
     )
@@ -94,15 +104,32 @@ def _never(snapshot: Snapshot, able: set[JobName], placer: Placer) -> dict[JobNa
     out = {}
     for job in active(snapshot):
         if job.name not in able:
-            code = placer.why_not(job, job.gpus.requested)
-            out[job.name] = reasons.waits(job, code, job.gpus.requested, placer)
+            code = placer.why_not(job, placer.usual(job))
+            out[job.name] = reasons.waits(job, code, placer.usual(job), placer)
     return out
 
 
-def _rate(job: Job, gpu_type: GpuType, context: Context) -> float:
+def _divisible(job: Job) -> bool:
+    return job.gpus.max is None
+
+
+def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) -> None:
+    """What is left goes to jobs that got nothing, earliest submitted first, then to divisible demands."""
+    for job in jobs:
+        if job.name not in placer.taken and placer.free():
+            place = placer.best(job, sizes[job.name])
+            if place and (not job.throughput or placer.speeds.rate(job, place)):
+                placer.take(job, place)
+    for job in jobs:
+        if job.name not in placer.taken:
+            placer.drop(job)
+    fill(placer, [j for j in jobs if _divisible(j)], waiting=False)
+
+
+def _rate(job: Job, size: Gpus, gpu_type: GpuType, context: Context) -> float:
     if not job.throughput:
-        return float(job.gpus.requested)
-    return context.speeds.at(job, gpu_type, job.gpus.requested) or 0.0
+        return float(size)
+    return context.speeds.at(job, gpu_type, size) or 0.0
 
 
 def _solve(
@@ -134,7 +161,7 @@ def _solve(
     total = model.gpus.sum()
     n = max(len(jobs), 1)
     # X^isolated: the job alone on a 1/n share of each type, no faster than it can use.
-    part = np.minimum(1.0, total / n / np.maximum(model.gang, 1.0))
+    part = np.minimum(model.limit, total / n / np.maximum(model.gang, 1.0))
     isolated_rate = np.maximum(programs.equal_share(model) * part, 1e-30)
     done = np.array([j.work.done for j in jobs])
     return programs.finish_time(model, left, elapsed, (left + done) / isolated_rate, how), notes
@@ -145,7 +172,12 @@ def _seen(snapshot: Snapshot, job: Job) -> dict[str, Any]:
 
 
 def _priorities(
-    snapshot: Snapshot, jobs: Sequence[Job], types: Sequence[GpuType], answer: Fractions, first: Mapping[str, Any]
+    snapshot: Snapshot,
+    jobs: Sequence[Job],
+    sizes: Mapping[JobName, Gpus],
+    types: Sequence[GpuType],
+    answer: Fractions,
+    first: Mapping[str, Any],
 ) -> list[tuple[float, float, tuple[float, str], int, int, float]]:
     """(-priority, -X, tie, job, type, received), first first."""
     out = []
@@ -156,7 +188,7 @@ def _priorities(
             x = float(answer.x[m, t])
             if x <= 1e-9:
                 continue
-            served = max(job.attained.get(name, 0.0) - seen["attained"].get(name, 0.0), 0.0) / job.gpus.requested
+            served = max(job.attained.get(name, 0.0) - seen["attained"].get(name, 0.0), 0.0) / sizes[job.name]
             received = served / elapsed if elapsed > 0 else 0.0
             priority = x / received if received > 0 else inf
             out.append((-priority, -x, job.order, m, t, received))
@@ -178,16 +210,18 @@ def _reasons(
     for m, job in enumerate(jobs):
         fractions = {t: round(float(x), 4) for t, x in zip(types, answer.x[m], strict=True) if x > 1e-9}
         numbers = {"fractions": fractions, "received": received.get(m, {})}
-        said = ", ".join(f"{x:.0%} on {t}" for t, x in fractions.items()) or "no time on any type"
+        unit = "{:g} GPUs on {}" if _divisible(job) else "{:.0%} on {}"
+        said = ", ".join(unit.format(x, t) for t, x in fractions.items()) or "no time on any type"
         place: Allocation = placer.taken.get(job.name, EMPTY)
         seen = reasons.outcome(job, place, context.speeds) if place else None
         if seen is not None:
             text = f"{seen.text}; of its time it is to spend {said}"
             out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
             continue
-        code = placer.why_not(job, job.gpus.requested)
+        size = placer.usual(job)
+        code = placer.why_not(job, size)
         if code in (Code.WAITS_CAP, Code.INFEASIBLE):
-            out[job.name] = reasons.waits(job, code, job.gpus.requested, placer)
+            out[job.name] = reasons.waits(job, code, size, placer)
             continue
         text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"
         code = Code.PREEMPTED if job.held else Code.WAITS_TURN

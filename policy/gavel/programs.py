@@ -1,7 +1,8 @@
 """Gavel's programs. X (n, k): the fraction of time that job m spends on GPU type t, as a whole gang.
 
 Feasible: each row sums to at most 1; type t serves at most its GPUs, sum over m of X[m, t] * gang[m] <= gpus[t].
-Effective throughput of a job: rate[m] . X[m]. Each program here maximises a common level that every job's effective
+A divisible demand (a tenant-level job without an upper limit) is a gang of one GPU whose row may sum to any number:
+its X are GPUs. Effective throughput of a job: rate[m] . X[m]. Each program here maximises a common level that every job's effective
 throughput reaches in proportion to a need, then, with the level kept, the total, so that no GPU idles that could
 help somebody.
 """
@@ -28,11 +29,24 @@ FAR = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """rate (n, k) iterations/s of the gang on each type, 0 where it cannot run; gang (n,) GPUs; gpus (k,)."""
+    """rate (n, k) iterations/s of the gang on each type, 0 where it cannot run; gang (n,) GPUs; gpus (k,); most (n,)
+    the largest sum of a row: 1, or inf for a divisible demand (None: all 1)."""
 
     rate: Matrix
     gang: Matrix
     gpus: Matrix
+    most: Matrix | None = None
+
+    @property
+    def limit(self) -> Matrix:
+        """(n,) the largest sum of a row that can be."""
+        total = max(float(self.gpus.sum()), 1.0)
+        return np.ones(len(self.rate)) if self.most is None else np.minimum(self.most, total)
+
+    def able(self) -> Matrix:
+        """(n,) the most that each job can do with all GPUs its own."""
+        one = self.rate.max(axis=1, initial=0.0)
+        return np.where(self.limit > 1, self.rate @ self.gpus, one) if len(self.rate) else one
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ def finish_time(jobs: Jobs, left: Matrix, elapsed: Matrix, isolated: Matrix, how
     if not len(jobs.rate):
         return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0))
     model = _Model(jobs)
-    able = jobs.rate.max(axis=1, initial=0.0)
+    able = jobs.able()
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.where(able > 0, (elapsed + left / able) / isolated, elapsed / isolated)
     low = float(least.max(initial=0.0))
@@ -160,7 +174,7 @@ class _Model:
     """The feasible set, and one row a job: its throughput reaches need x level.
 
     Jobs differ by many orders of magnitude, so a row counts in parts of the job's fastest rate, and needs in parts of
-    the largest: every coefficient is at most 1, and so is the level inside the program (`scale` times smaller).
+    the largest: every coefficient is at most 1, and the level inside the program (`scale` times smaller) at most `top`.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -169,13 +183,14 @@ class _Model:
         self.fastest = jobs.rate.max(axis=1, initial=0.0)
         self.unit = jobs.rate / np.where(self.fastest > 0, self.fastest, 1.0)[:, None]
         self.scale = 1.0
+        self.top = float(jobs.limit.max(initial=1.0))
         p = self.program = Program()
         self.x: list[list[Variable]] = [[p.variable(0.0, None if r > 0 else 0.0) for r in row] for row in jobs.rate]
-        for row in self.x:
-            p.at_most(dict.fromkeys(row, 1.0), 1.0)
+        for row, limit in zip(self.x, jobs.limit, strict=True):
+            p.at_most(dict.fromkeys(row, 1.0), float(limit))
         for t in range(k):
             p.at_most({self.x[m][t]: float(jobs.gang[m]) for m in range(n)}, float(jobs.gpus[t]))
-        self._level = p.variable(0.0, 1.0)
+        self._level = p.variable(0.0, self.top)
         self._reach = [
             p.at_least({**dict(zip(row, map(float, unit), strict=True)), self._level: 0.0}, 0.0)
             for row, unit in zip(self.x, self.unit, strict=True)
@@ -216,7 +231,7 @@ class _Model:
         }
         result, seconds = reached, reached.seconds
         for slack in SLACK:
-            kept = min(level * self.scale, 1.0) * (1 - slack)
+            kept = min(level * self.scale, self.top) * (1 - slack)
             self.program.set_bounds(self._level, kept, kept)
             result = self.maximise(goal, how)
             seconds += result.seconds
@@ -233,4 +248,4 @@ class _Model:
         if not result.has_solution or not self.x:
             return np.zeros(self.jobs.rate.shape)
         found = np.array([[result[v] for v in row] for row in self.x], dtype=np.float64)
-        return np.asarray(np.clip(found, 0.0, 1.0), dtype=np.float64)
+        return np.asarray(np.clip(found, 0.0, self.top), dtype=np.float64)

@@ -17,6 +17,7 @@ import numpy as np
 
 from policy import reasons
 from policy.contract import Context
+from policy.filling import fill
 from policy.model import (
     EMPTY,
     Allocation,
@@ -34,6 +35,7 @@ from policy.oef.shares import Shares, Users, cooperative, non_cooperative
 from policy.placement import Placer
 from policy.rounding import Account, opened, whole
 from policy.solver import Backend
+from policy.turns import Turn
 
 #: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
 MOST = 1e6
@@ -82,6 +84,8 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         for job in kind.jobs:
             for t, x in shares[job.name].items():
                 of[t] += x
+    turn = Turn.of(snapshot, options["quantum"])
+    turn.keep(placer, jobs)
     account = Account.of(snapshot.state)
     deviation = account.charged(snapshot, options["quantum"], gpus) if account else {}
     real = whole(ideal, deviation, gpus, _smallest(kinds), _largest_demand(kinds))
@@ -93,7 +97,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         allocation=allocation,
         shares={j.name: shares.get(j.name, EMPTY) for j in snapshot.jobs},
         reasons=_reasons(jobs, allocation, shares, ideal, deviation, real, placer, context),
-        state=opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(),
+        state={**opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(), **turn.plain(allocation)},
         solver=answer.solver,
         notes=answer.notes,
     )
@@ -230,21 +234,15 @@ def _span(job: Job, gpus: dict[GpuType, Gpus], left: dict[GpuType, int], context
 def _place(placer: Placer, picks: Sequence[_Pick], starved: Sequence[Job]) -> None:
     """Place the picks, jobs with more workers first; then waiting jobs take what is left over, then jobs grow."""
     for job, gpus in sorted(picks, key=lambda p: (-sum(p[1].values()), p[0].order)):
+        if job.name in placer.taken:  # its round is not over
+            continue
         first, *others = sorted(gpus, key=lambda t: -gpus[t])
         if not (others and _spanning(placer, job, gpus)):
             _largest(placer, job, job.gpus.at_most(gpus[first]), first)
     for job in starved:
-        if job.name not in placer.taken and placer.free():
-            _largest(placer, job, job.gpus.above(0) or 1, None)
-    for job in starved:
-        if job.name in placer.taken and placer.free():
-            had = placer.give_back(job)
-            by_type = placer.speeds.by_type(had)
-            grown: Allocation | None = None
-            if len(by_type) == 1:
-                (t,) = by_type
-                grown = placer.best(job, job.gpus.at_most(placer.free(t)), t)
-            placer.take(job, grown if grown and sum(grown.values()) > sum(had.values()) else had)
+        if job.name not in placer.taken:
+            placer.drop(job)
+    fill(placer, starved)
 
 
 def _spanning(placer: Placer, job: Job, gpus: Mapping[GpuType, Gpus]) -> bool:
@@ -270,12 +268,16 @@ def _largest(placer: Placer, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> 
 
 
 def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
-    """No shares in time: who holds keeps."""
+    """No shares in time: who holds keeps, and the rest goes to whoever can use it, longest-starved first."""
     for job in sorted(snapshot.jobs, key=lambda j: j.order):
         stay = placer.keep(job)
         if stay:
             placer.take(job, stay)
-    note = f"the program of the shares ended as {answer.solver.termination}: everyone keeps what it holds"
+    for job in snapshot.jobs:
+        if job.name not in placer.taken:
+            placer.drop(job)
+    fill(placer, sorted((j for j in snapshot.jobs if j.work_left != 0), key=_starved))
+    note = f"the program of the shares ended as {answer.solver.termination}: who holds keeps, the rest fills up"
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(allocation, state=snapshot.state, solver=answer.solver, notes=(*answer.notes, note))
 

@@ -2,6 +2,9 @@
 
 Which jobs run, and on how many GPUs, is the schedule that the bid was valued with (`policy.themis.schedule`). Jobs
 that run already go on where that costs the app less than `PATIENCE` of its time: every change is a restart.
+
+GPUs of a draining node are no app's to hand from job to job: nobody new may start there. Where a schedule would do so,
+the jobs that hold GPUs there stay first, each on what it holds, and the others share the rest.
 """
 
 from __future__ import annotations
@@ -9,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from policy.model import Allocation, Gpus, JobName, NodeName
+from policy.model import Allocation, Gpus, Job, JobName, NodeName
 from policy.themis.offer import Offer
-from policy.themis.schedule import Schedule, Take, prefer
+from policy.themis.schedule import Schedule, Take, Task, prefer, schedule
 from policy.themis.shapes import Bundle, Chunk, ordered
 from policy.themis.valuation import Valuation
 
@@ -22,8 +25,10 @@ PATIENCE = 0.05
 class Agent:
     """One app and the nodes of its bundles."""
 
-    def __init__(self, valuation: Valuation, offered: Offer) -> None:
+    def __init__(self, valuation: Valuation, offered: Offer, closed: frozenset[NodeName] = frozenset()) -> None:
+        """`closed`: nodes that take nothing new."""
         self.value = valuation
+        self._closed = closed
         self._rack, self._type = offered.rack, offered.gpu_type
         jobs, gangs = valuation.jobs, valuation.gangs
         self.types = {
@@ -48,20 +53,65 @@ class Agent:
 
     def used(self, nodes: Mapping[NodeName, Gpus]) -> dict[NodeName, Gpus]:
         """GPUs of the bundle that run a job from the start."""
-        shape, names = self.bundle(nodes)
         out: dict[NodeName, Gpus] = {}
-        for _, take in self.value.now(shape).first:
-            for chunk, gpus in take:
-                out[names[chunk]] = out.get(names[chunk], 0) + gpus
+        for place in self.assign(nodes).values():
+            for node, gpus in place.items():
+                out[node] = out.get(node, 0) + gpus
         return out
+
+    def speed(self, nodes: Mapping[NodeName, Gpus]) -> float:
+        """How fast the jobs that run from the start run together, each in parts of its smallest gang's rate."""
+        jobs = {t.job.name: t.job for t in self.value.phases[0]} if self.value.phases else {}
+        total = 0.0
+        for name, place in self.assign(nodes).items():
+            gang = [Chunk(self._type[n], self._rack[n], g) for n, g in place.items()]
+            total += self.value.gangs.speed(jobs[name], gang) / (self.value.gangs.smallest(jobs[name]) or 1.0)
+        return total
 
     def assign(self, nodes: Mapping[NodeName, Gpus]) -> dict[JobName, dict[NodeName, Gpus]]:
         """Gangs of the app's jobs on these GPUs."""
         if not self.value.phases or not any(nodes.values()):
             return {}
-        shape, names = self.bundle(nodes)
         tasks = self.value.phases[0]
-        plan: Schedule = self.value.now(shape)
+        shape, names = self.bundle(nodes)
+        found = self._gangs(tasks, self.value.now(shape), shape, names, nodes)
+        held = {t.job.name: t.job.allocation for t in tasks}
+        if all(g <= held[j].get(n, 0) for j, place in found.items() for n, g in place.items() if n in self._closed):
+            return found
+        left = {n: g for n, g in nodes.items() if g > 0}
+        stay: dict[JobName, dict[NodeName, Gpus]] = {}
+        for task in sorted(tasks, key=lambda t: t.job.order):
+            if task.iterations > 0 and self._closed.intersection(task.job.allocation):
+                if mine := self._part(task.job, left):
+                    stay[task.job.name] = mine
+                    left = {n: g - mine.get(n, 0) for n, g in left.items() if g > mine.get(n, 0)}
+        rest = [t for t in tasks if t.job.name not in stay]
+        left = {n: g for n, g in left.items() if n not in self._closed}
+        shape, names = self.bundle(left)
+        return {**stay, **self._gangs(rest, schedule(rest, shape, self.value.gangs), shape, names, left)}
+
+    def _part(self, job: Job, left: Mapping[NodeName, Gpus]) -> dict[NodeName, Gpus]:
+        """The largest gang within what the job holds and `left` has of it; it shrinks where it holds least."""
+        mine = {n: least for n, g in job.allocation.items() if (least := min(g, left.get(n, 0))) > 0}
+        while mine:
+            over = sum(mine.values()) - job.gpus.at_most(sum(mine.values()))
+            chunks = [Chunk(self._type[n], self._rack[n], g) for n, g in mine.items()]
+            if not over and self.value.gangs.allowed(chunks):
+                return mine
+            node = min(mine, key=lambda n: mine[n])
+            cut = min(over, mine[node]) or mine[node]
+            mine = {n: g - cut * (n == node) for n, g in mine.items() if n != node or g > cut}
+        return {}
+
+    def _gangs(
+        self,
+        tasks: Sequence[Task],
+        plan: Schedule,
+        shape: Bundle,
+        names: Sequence[NodeName],
+        nodes: Mapping[NodeName, Gpus],
+    ) -> dict[JobName, dict[NodeName, Gpus]]:
+        """The gangs that `plan` starts with, on nodes; jobs that run stay where that costs little."""
         running = {i for i, t in enumerate(tasks) if t.job.allocation}
         if running and {i for i, _ in plan.first} != running:
             calm = prefer(tasks, shape, self.value.gangs, running)

@@ -10,6 +10,7 @@ ENTRIES = (
         name="themis",
         summary="Finish-time fairness by partial-allocation auctions over leased GPUs.",
         call="policy.themis.round:decide",
+        idle=("demand",),
         bids="policy.themis.round:bids",
         paper="Mahajan et al., Themis: Fair and Efficient GPU Cluster Scheduling, NSDI 2020",
         section="3, 4, Pseudocode 1",
@@ -17,7 +18,7 @@ ENTRIES = (
         guarantees=(
             "the winners maximise the product of 1/rho over the bids (unless the solver was stopped: then it says so)",
             "an app that holds nothing wins over all that hold GPUs under a lease",
-            "work-conserving: what nobody won or paid back goes to apps whose rho it lowers",
+            "work-conserving: what nobody won or paid back goes to apps whose rho it lowers, then to whoever runs faster by it",
             "a GPU won is the app's own for a lease",
         ),
         options=OPTIONS,

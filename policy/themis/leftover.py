@@ -6,8 +6,12 @@ already is, else where it runs now, else the emptiest node for a gang that may g
 not, so that the GPUs of an app stay together.
 
 At last an app may give up GPUs, leases included, for idle ones on which it is better off (a second GPU on another node
-where the network costs more than it gives). A lease is a right, and this is the app's own gain. When nobody's rho
-falls any more, what is left is of no use to anyone.
+where the network costs more than it gives). A lease is a right, and this is the app's own gain. GPUs that an app has
+and no job of it runs on are offered again in the same round (`give_up`).
+
+rho is the app's longest job's: of an app of many jobs it need not fall by a GPU on which one more of them would run.
+So when nobody's rho falls any more, what is left goes, in the same way, to apps whose jobs run faster together by it
+(`busier`): "our overall scheme is work-conserving" (§3.3.2). What is left then is of no use to anyone.
 """
 
 from __future__ import annotations
@@ -72,19 +76,40 @@ def distribute(
     needs: Mapping[str, Need],
     caps: Iterable[Cap],
     random: Random,
+    *,
+    busier: bool = False,
 ) -> None:
-    """Give away `pool.free`, group by group (those that did not bid; then the bidders)."""
+    """Give away `pool.free`, group by group (those that did not bid; then the bidders).
+
+    `busier`: also where rho stays as it is and the app's jobs run faster together.
+    """
     limits = [(cap.apps, cap.room) for cap in caps]
     for group in groups:
         able = [app for app in group if app in agents]
         while able and any(pool.free.values()):
             app = able[random.randrange(len(able))]
             room = min((r - _taken(pool, apps) for apps, r in limits if app in apps), default=None)
-            extra = _step(app, pool, agents[app], needs[app], room)
+            extra = _step(app, pool, agents[app], needs[app], room, busier)
             if extra is None:
                 able.remove(app)
             else:
                 pool.give(app, extra, needs[app])
+
+
+def give_up(pool: Pool, agents: Mapping[str, Agent], needs: Mapping[str, Need]) -> list[str]:
+    """Offer again what apps have and do not use; returns who did."""
+    gave: list[str] = []
+    for app, agent in agents.items():
+        mine = pool.bundles.get(app)
+        if not mine:
+            continue
+        used = agent.used(mine)
+        idle = {n: used.get(n, 0) - g for n, g in mine.items() if g > used.get(n, 0)}
+        if idle and used:
+            pool.give(app, idle, needs[app])
+            pool.bundles[app] = {n: g for n, g in pool.bundles[app].items() if g}
+            gave.append(app)
+    return gave
 
 
 def exchange(
@@ -134,8 +159,11 @@ def _taken(pool: Pool, apps: Iterable[str]) -> Gpus:
     return sum(sum(pool.given.get(a, {}).values()) for a in apps)
 
 
-def _step(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> dict[NodeName, Gpus] | None:
-    """The smallest addition, on the best place for it, that makes the app's rho fall; None: there is none."""
+def _step(
+    app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None, busier: bool
+) -> dict[NodeName, Gpus] | None:
+    """The smallest addition, on the best place for it, that makes the app's rho fall (or, `busier`, its jobs faster
+    at the same rho); None: there is none."""
     mine = pool.bundles.get(app, {})
     held = sum(mine.values())
     usable = {n: most for n in pool.usable(agent) if (most := pool.most(n, need)) > 0}
@@ -145,9 +173,13 @@ def _step(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> 
     if room is not None:
         top = min(top, room)
     now = agent.rho(mine)
+    speed = agent.speed(mine) if busier else inf
     for gpus in _sizes(agent, mine, top):
         for extra in _places(app, pool, agent, mine, usable, gpus):
-            rho = agent.rho({**mine, **{n: mine.get(n, 0) + g for n, g in extra.items()}})
+            then = {**mine, **{n: mine.get(n, 0) + g for n, g in extra.items()}}
+            rho = agent.rho(then)
+            if busier and rho <= now and agent.speed(then) > speed * (1 + 1e-9):
+                return extra
             if rho < now * (1 - 1e-12) or (now == inf and rho < inf):
                 return extra
     return None

@@ -22,10 +22,12 @@ from random import Random
 from typing import Any
 
 from policy.contract import Context
+from policy.filling import fill
 from policy.model import (
     Allocation,
     BadInput,
     Gpus,
+    Health,
     Job,
     JobName,
     NodeName,
@@ -35,13 +37,14 @@ from policy.model import (
     SolverSummary,
     Termination,
 )
+from policy.reasons import left_over
 from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
 from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction import Outcome, auction
 from policy.themis.bidders import Cap
 from policy.themis.contention import weights
-from policy.themis.leftover import Pool, distribute, exchange
+from policy.themis.leftover import Pool, distribute, exchange, give_up
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
@@ -115,7 +118,10 @@ def run(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Rou
     for app, standing in this.standings.items():
         gangs = standing.agent.assign(this.bundles[app])
         this.gangs.update(gangs)
-        this.leases.update(_leases(this, app, gangs))
+    _fill(this, context)
+    for app in this.standings:
+        mine = {j.name: this.gangs[j.name] for j in snapshot.jobs if j.app == app and this.gangs.get(j.name)}
+        this.leases.update(_leases(this, app, mine))
     return this
 
 
@@ -139,12 +145,13 @@ def bids(snapshot: Snapshot, options: Mapping[str, Any], context: Context, app: 
 def opened(snapshot: Snapshot, options: Options, context: Context) -> Round:
     """The offer and where every app stands before the auction."""
     offered = offer(snapshot)
+    closed = frozenset(n.name for n in snapshot.cluster.nodes if n.health is not Health.UP)
     since = snapshot.state.get("waiting_since", {})
     standings = {}
     for app, value in valuations(snapshot, options, context.speeds).items():
         if value.finished:
             continue
-        agent = Agent(value, offered)
+        agent = Agent(value, offered, closed)
         base = offered.base(app)
         rho = agent.rho(base)
         holds = any(j.allocation for j in value.jobs)
@@ -376,11 +383,56 @@ def _leftovers(this: Round, random: Random) -> None:
         replace(c, room=c.room - sum(sum(p.kept.values()) for a, p in this.payments.items() if a in c.apps))
         for c in caps(this)
     ]
-    distribute([others, this.bidders], pool, agents, needs, limits, random)
+    _hand_out(this, pool, agents, needs, limits, random)
     this.moved = exchange([*others, *this.bidders], pool, agents, needs, limits)
-    if this.moved:
-        distribute([others, this.bidders], pool, agents, needs, limits, random)
+    _hand_out(this, pool, agents, needs, limits, random, busier=True)
     this.leftover = pool.given
+
+
+def _hand_out(
+    this: Round,
+    pool: Pool,
+    agents: Mapping[str, Agent],
+    needs: Mapping[str, Need],
+    limits: Sequence[Cap],
+    random: Random,
+    *,
+    busier: bool = False,
+) -> None:
+    """Give away what is free, and again what somebody does not use any more. Who gives up twice only gives."""
+    able, gave = dict(agents), set[str]()
+    while True:
+        groups = [[a for a in this.standings if (a in this.bidders) is late and a in able] for late in (False, True)]
+        distribute(groups, pool, able, needs, limits, random, busier=busier)
+        unused = give_up(pool, agents, needs)
+        if not unused:
+            return
+        able = {a: agent for a, agent in able.items() if a not in gave.intersection(unused)}
+        gave.update(unused)
+
+
+def _fill(this: Round, context: Context) -> None:
+    """What no app's own schedule used goes job by job, the worst-off app's first, within what apps say they can use."""
+    placer = left_over(this.snapshot, this.gangs, context.speeds)
+    place = {app: i for i, app in enumerate(ranking(this))}
+    jobs = sorted((j for j in this.snapshot.jobs if j.app in place), key=lambda j: (place[j.app], j.order))
+    gangs: dict[str, list[JobName]] = {}
+    for job in jobs:
+        gangs.setdefault(job.app, []).append(job.name)
+
+    def may(job: Job, size: Gpus) -> bool:
+        most = this.standings[job.app].agent.value.most
+        others = sum(sum(placer.taken.get(n, {}).values()) for n in gangs[job.app] if n != job.name)
+        return most is None or others + size <= most
+
+    for name in fill(placer, jobs, may=may):
+        app = next(j.app for j in jobs if j.name == name)
+        before, now = this.gangs.get(name, {}), placer.taken[name]
+        this.gangs[name] = now
+        for into in (this.leftover.setdefault(app, {}), this.bundles.setdefault(app, {})):
+            for node in {*before, *now}:
+                into[node] = into.get(node, 0) + now.get(node, 0) - before.get(node, 0)
+        this.bundles[app] = {n: g for n, g in this.bundles[app].items() if g > 0}
 
 
 def _leases(

@@ -151,6 +151,36 @@ def test_a_solved_program_can_be_changed(backend: Backend) -> None:
     assert program.solve(backend=backend).objective == pytest.approx(6.5)
 
 
+@BOTH
+def test_without_a_goal_every_value_stands_at_its_variable(backend: Backend) -> None:
+    program = Program()
+    x = [program.variable(0, 1, integer=True) for _ in range(4)]
+    program.equal({x[0]: 1.0, x[1]: 1.0}, 1)
+    program.equal({x[2]: 1.0, x[3]: 1.0}, 1)
+    program.at_most({x[0]: 1.0, x[2]: 1.0}, 0)
+    program.maximise({})
+    result = program.solve(backend=backend)
+    assert [result[v] for v in x] == [0, 1, 0, 1]
+
+
+@BOTH
+@settings(deadline=None, max_examples=25)
+@given(data=st.data(), variables=st.integers(1, 5))
+def test_every_variable_has_its_value_whatever_names_it(backend: Backend, data: st.DataObject, variables: int) -> None:
+    """Variables that no row and no goal names, rows without coefficients, goals of zeros: a value for each, its own."""
+    program = Program()
+    x = [program.variable(0, 9, integer=data.draw(st.booleans())) for _ in range(variables)]
+    fixed = {v: float(data.draw(st.integers(0, 9))) for v in data.draw(st.lists(st.sampled_from(x), unique=True))}
+    for v, value in fixed.items():
+        program.equal({v: 1.0}, value)
+    program.at_most(dict.fromkeys(data.draw(st.lists(st.sampled_from(x), unique=True)), 0.0), 1.0)
+    program.maximise(dict.fromkeys(data.draw(st.lists(st.sampled_from(x), unique=True)), 0.0))
+    result = program.solve(backend=backend)
+    assert result.optimal
+    assert len(result.values) == variables
+    assert {v: round(result[v]) for v in fixed} == fixed
+
+
 def test_a_program_without_variables() -> None:
     assert Program().solve().optimal
 

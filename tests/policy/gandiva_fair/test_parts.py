@@ -108,7 +108,7 @@ def test_table_3_trading_reaches_the_printed_allocation() -> None:
 
 
 def test_without_a_second_bidder_the_surplus_is_halved() -> None:
-    assert price_of([5.0, 1.0]) == 3.0
+    assert price_of([5.0], 1.0) == 3.0
 
 
 speeds = st.dictionaries(st.sampled_from("ABCDE"), st.tuples(st.floats(1, 8), st.floats(1, 8)), min_size=2, max_size=5)
