@@ -18,6 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from horae import extras
 from horae.config import Config
 from horae.port import PortError
 from policy.model import BadInput
@@ -74,6 +75,9 @@ def _each(name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
         yield from checks()
     except BadInput as error:
         yield fail(name, str(error), error.remedy or "mend the configuration")
+    except ModuleNotFoundError as error:
+        found = extras.missing(error)
+        yield fail(name, found.message, found.remedy)
     except PortError as error:
         yield fail(name, error.text, getattr(error, "remedy", "") or "see the cluster's own logs")
     except Exception as error:  # noqa: BLE001 - a check that breaks is a finding

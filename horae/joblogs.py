@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
+from horae import extras
 from horae.sites import CONFIG
 from policy.model import BadInput
 
@@ -72,9 +73,6 @@ def source(kind: str, config: Path | None) -> LogSource:
     try:
         opened = point.load()
     except ModuleNotFoundError as error:
-        raise BadInput(
-            f"needs {error.name}, which is not installed", field="LOG", value=kind,
-            remedy=f"pip install 'horae[{kind}]'",
-        ) from None  # fmt: skip
+        raise extras.missing(error, field="LOG", prefer=kind) from None
     found: LogSource = opened(cluster.options)
     return found

@@ -19,9 +19,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import combinations
 
 import numpy as np
-from scipy.optimize import nnls
+import numpy.typing as npt
 
 from profiler.slowdown import Estimate
 from profiler.stretch import Span, Stretch, reference_batch, seconds_at
@@ -126,12 +127,34 @@ def _fit(points: Mapping[int, float]) -> tuple[tuple[float, float, float] | None
     if len(counts) >= FEWEST_FOR_BEYOND:
         columns.append([math.log2(n) for n in counts])
     matrix = np.array(columns).T / seconds[:, None]
-    solution, _ = nnls(matrix, np.ones(len(counts)))
+    solution = non_negative(matrix, np.ones(len(counts)))
     a, b, c = (*[float(x) for x in solution], 0.0)[:3]
     made = matrix @ solution
     if not (made > 0).all() or a + b <= 0:  # a fit of overheads alone says that one GPU takes no time
         return None, 0.0
     return (a, b, c), float(np.sqrt(np.mean((1 / made - 1) ** 2)))
+
+
+def non_negative(matrix: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The x >= 0 that brings `matrix @ x` nearest to `wanted`.
+
+    At the optimum some columns are used and the others are zero, and the used ones solve ordinary least squares.
+    There are at most three columns: each of the seven ways to use them is tried.
+    """
+    columns = matrix.shape[1]
+    best = np.zeros(columns)
+    least = float(np.sum(wanted**2))
+    for size in range(1, columns + 1):
+        for used in map(list, combinations(range(columns), size)):
+            found = np.linalg.lstsq(matrix[:, used], wanted, rcond=None)[0]
+            if (found < 0).any():
+                continue
+            misfit = float(np.sum((matrix[:, used] @ found - wanted) ** 2))
+            if misfit < least:
+                least = misfit
+                best = np.zeros(columns)
+                best[used] = found
+    return best
 
 
 def merge(

@@ -1,5 +1,16 @@
 """Slurm: observe, act, site hooks. `connect` is the entry point, `adapter.py` the port, `reading.py` judges."""
 
-from slurm_plugin.adapter import SlurmCluster, connect
+from __future__ import annotations
 
-__all__ = ["SlurmCluster", "connect"]
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurm_plugin.adapter import SlurmCluster
+
+
+def connect(options: Mapping[str, Any]) -> SlurmCluster:
+    """Entry point `horae.clusters: slurm`. Raises BadInput for options, PortError when Slurm cannot be used so."""
+    from slurm_plugin import adapter  # with its clients: the lab and the Submarine front end do without them
+
+    return adapter.connect(options)

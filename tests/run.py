@@ -95,13 +95,16 @@ def _copy_for_user(folder: Path, python: str) -> Path:
             shutil.copy2(source, target, follow_symlinks=False)
     uv = [str(BIN / "uv"), "--quiet"]
     subprocess.run([*uv, "venv", "--python", python, str(copy / ".venv")], check=True)
-    install = ["pip", "install", "--python", str(copy / ".venv/bin/python"), "--link-mode", "copy"]
-    install += ["--compile-bytecode", "--editable", ".[dev]"]
-    if subprocess.run([*uv, *install, "--offline"], cwd=copy, check=False, stderr=subprocess.DEVNULL).returncode:
+    install = [*uv, "pip", "install", "--python", str(copy / ".venv/bin/python"), "--compile-bytecode"]
+    locked = [*install, "--link-mode", "copy", "--require-hashes"]
+    locked += ["--requirements", "supply/build.txt", "--requirements", "supply/lock.txt"]
+    if subprocess.run([*locked, "--offline"], cwd=copy, check=False, stderr=subprocess.DEVNULL).returncode:
         for pause_s in (2, 5, 15, None):  # downloads fail now and then
-            if not subprocess.run([*uv, *install], cwd=copy, check=pause_s is None).returncode:
+            if not subprocess.run(locked, cwd=copy, check=pause_s is None).returncode:
                 break
             time.sleep(pause_s or 0)
+    ours = [*install, "--no-deps", "--no-build-isolation", "--offline", "--editable", "."]
+    subprocess.run(ours, cwd=copy, check=True)
     subprocess.run(["chown", "--recursive", "nobody:", str(folder)], check=True)
     return copy
 

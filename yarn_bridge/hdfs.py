@@ -1,7 +1,6 @@
 """HDFS for the arbiter, over WebHDFS: job folders, documents, checkpoints as they lie there, logs.
 
-The requests are HdfsCLI's, which also knows NameNodes in high availability; ours are identity (as in `http.py`),
-time-outs, rate, and what an error means. Three things of WebHDFS that matter:
+The requests are those of `namenodes.py`; here is what they are used for. Three things of WebHDFS that matter:
 
 * Data never passes the NameNode: it redirects to a DataNode by that node's own name, which must resolve here.
   `names` maps it where it does not. The redirect carries its own token, so it is followed without ours.
@@ -17,26 +16,17 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-
-import hdfs
-import requests
-from hdfs.client import _Request
-from hdfs.util import HdfsError
 
 from horae.elastic import attributes
-from horae.port import FixConfiguration, Never, PortError, TryLater
-from yarn_bridge.http import TOKEN_HEADER, Access, Pace, identity, nobody, prepare, why
-from yarn_bridge.refusals import Exists, Gone, Refusal, refusal
-from yarn_bridge.spnego import Spnego, no_token
+from horae.port import Never, PortError, TryLater
+from yarn_bridge.http import Access, Pace
+from yarn_bridge.namenodes import NameNodes, told
+from yarn_bridge.refusals import Exists, Gone
 
 TEMPORARY = ".tmp-"
-_PIECE = 1 << 20
-#: HdfsCLI goes to the next NameNode for these
-_NEXT = frozenset({"StandbyException", "RetriableException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +72,32 @@ class Hdfs:
 
     def _become(self, owner: str) -> None:
         self.owner = owner or self.access.user
-        self._session = _Session(self.access, owner, self._names, self._pace)
-        urls = ";".join(url.rstrip("/") for url in self.access.urls)
-        self._client = _Client(urls, session=self._session)
+        self._web = NameNodes(self.access, owner, self._names, self._pace)
 
     # --- looking ---
 
     def status(self, path: str) -> Status | None:
         """None when there is nothing of this name."""
-        with _told(f"looking at {path} in HDFS"):
-            found = self._client.status(path, strict=False)
-        return None if found is None else _status(posixpath.basename(path), found)
+        try:
+            with told(f"looking at {path} in HDFS"):
+                found = self._web.fact(path, "GETFILESTATUS", "FileStatus")
+        except Gone:
+            return None
+        return _status(posixpath.basename(path), found)
 
     def entries(self, path: str) -> list[Status]:
         """Entries of a folder by name; none where there is no such folder."""
         try:
-            with _told(f"listing {path} in HDFS"):
-                found = self._client.list(path, status=True)
+            with told(f"listing {path} in HDFS"):
+                found = self._web.fact(path, "LISTSTATUS", "FileStatuses")["FileStatus"]
         except Gone:
             return []
-        return sorted((_status(name, each) for name, each in found), key=lambda each: each.name)
+        named = [_status(each["pathSuffix"], each) for each in found]
+        return sorted((each for each in named if each.name), key=lambda each: each.name)  # a file lists itself as ""
 
     def usage(self, path: str) -> Usage:
-        with _told(f"reading the usage of {path} in HDFS"):
-            found = self._client.content(path)
+        with told(f"reading the usage of {path} in HDFS"):
+            found = self._web.fact(path, "GETCONTENTSUMMARY", "ContentSummary")
         space_quota, name_quota = int(found.get("spaceQuota", -1)), int(found.get("quota", -1))
         return Usage(
             length=int(found["length"]),
@@ -117,8 +109,8 @@ class Hdfs:
 
     def checksum(self, path: str) -> str:
         """HDFS's own checksum of a file: equal for equal files written with the same block and chunk size."""
-        with _told(f"reading the checksum of {path} in HDFS"):
-            found = self._client.checksum(path)
+        with told(f"reading the checksum of {path} in HDFS"):
+            found = self._web.fact(path, "GETFILECHECKSUM", "FileChecksum")
         return f"{found['algorithm']}:{found['bytes']}"
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
@@ -137,26 +129,33 @@ class Hdfs:
 
     def pieces(self, path: str, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
         """As `read`, and nothing of the file is kept. Raises Gone."""
-        with (
-            _told(f"reading {path} in HDFS"),
-            self._client.read(path, offset=offset, length=limit, chunk_size=_PIECE) as pieces,
-        ):
-            yield from pieces
+        options = {"offset": str(offset)} | ({} if limit is None else {"length": str(limit)})
+        with told(f"reading {path} in HDFS"):
+            yield from self._web.read(path, **options)
 
     def document(self, path: str) -> bytes | None:
         """A document kept in attributes (`horae/elastic/attributes.py`); None when there is none."""
         try:
-            with _told(f"reading {path} in HDFS"):
-                answer = self._client._get_x_attrs(path, encoding="base64")
+            with told(f"reading {path} in HDFS"):
+                answer = self._web.ask("GET", path, "GETXATTRS", encoding="base64")
         except Gone:
             return None
-        return attributes.join(answer.json())
+        return attributes.join(answer)
 
     # --- changing ---
 
     def make_folder(self, path: str, permission: str | None = None) -> None:
-        with _told(f"making {path} in HDFS"):
-            self._client.makedirs(path, permission=permission)
+        with told(f"making {path} in HDFS"):
+            self._web.ask("PUT", path, "MKDIRS", **({} if permission is None else {"permission": permission}))
+
+    def set_owner(self, path: str, owner: str) -> None:
+        """For HDFS's administrator only."""
+        with told(f"giving {path} in HDFS to {owner}"):
+            self._web.ask("PUT", path, "SETOWNER", owner=owner)
+
+    def set_permission(self, path: str, permission: str) -> None:
+        with told(f"setting the rights of {path} in HDFS"):
+            self._web.ask("PUT", path, "SETPERMISSION", permission=permission)
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, replace: bool = True) -> None:
         """Whole or not at all; the folder is made. Raises Exists when the name is taken and `replace` is False."""
@@ -164,8 +163,8 @@ class Hdfs:
         temporary = posixpath.join(folder, f"{TEMPORARY}{name}.{secrets.token_hex(4)}")
         counted = _Counted([data] if isinstance(data, bytes) else data)
         try:
-            with _told(f"writing {path} in HDFS"):
-                self._client.write(temporary, data=data if isinstance(data, bytes) else counted, overwrite=True)
+            with told(f"writing {path} in HDFS"):
+                self._web.write(temporary, data if isinstance(data, bytes) else counted)
             size = len(data) if isinstance(data, bytes) else counted.size
             there = self.status(temporary)
             if there is None or there.length != size:
@@ -183,29 +182,28 @@ class Hdfs:
             pieces = attributes.split(data)
         except OSError as error:
             raise Never(f"writing {path} in HDFS: {error}") from None
-        with _told(f"writing {path} in HDFS"):
-            self._client.makedirs(temporary, permission="755")
+        with told(f"writing {path} in HDFS"):
+            self._web.ask("PUT", temporary, "MKDIRS", permission="755")
             for name, value in pieces:
                 settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE"}
-                self._client._set_x_attr(temporary, **settings)
+                self._web.ask("PUT", temporary, "SETXATTR", **settings)
         self.rename(temporary, path, replace=True)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Atomic. Raises Exists or Gone, where HDFS itself says only `false`."""
         doing = f"renaming {source} to {target} in HDFS"
         options = {"renameoptions": "OVERWRITE"} if replace else {}
-        with _told(doing):
-            # HdfsCLI's `rename` cannot overwrite; this is the operation under it.
-            answer = self._client._rename(source, destination=target, **options)
-        if not replace and not answer.json().get("boolean", True):
+        with told(doing):
+            answer = self._web.ask("PUT", source, "RENAME", destination=target, **options)
+        if not replace and not (answer or {}).get("boolean", True):
             if self.status(source) is None:
                 raise Gone(f"{doing}: there is no {source}")
             raise Exists(f"{doing}: {target} is there, or its folder is not")
 
     def delete(self, path: str) -> bool:
         """With everything below it. False when there was nothing."""
-        with _told(f"deleting {path} in HDFS"):
-            return bool(self._client.delete(path, recursive=True))
+        with told(f"deleting {path} in HDFS"):
+            return bool(self._web.ask("DELETE", path, "DELETE", recursive="true")["boolean"])
 
     def prune(self, folder: str, keep: int) -> list[str]:
         """Delete all but the `keep` newest entries (names of temporary ones are not looked at); what went."""
@@ -231,79 +229,7 @@ class Hdfs:
             users = list(self._users.values())
         for each in users:
             each.close()
-        self._session.close()
-
-
-class _Client(hdfs.Client):  # type: ignore[misc]
-    """HdfsCLI with two operations that it lacks, made as it makes its own."""
-
-    _get_x_attrs = _Request("GET")
-    _set_x_attr = _Request("PUT")
-
-
-class _Session(requests.Session):
-    """HdfsCLI's requests with our identity, names and errors. Lets through only what HdfsCLI acts upon itself."""
-
-    def __init__(self, access: Access, owner: str, names: Mapping[str, str], pace: Pace) -> None:
-        super().__init__()
-        prepare(self, access)
-        self.headers.pop(TOKEN_HEADER, None)  # the NameNode takes its tokens in the query only
-        self._access, self._owner, self._names, self._pace = access, owner, names, pace
-        self._namenodes = {urlsplit(url).netloc for url in access.urls}
-
-    def request(self, method: str, url: str, **settings: Any) -> requests.Response:  # type: ignore[override]
-        settings["timeout"] = (self._access.connect_s, self._access.read_s)
-        follow = settings.pop("allow_redirects", True)
-        answer = self._one(method, url, settings)
-        if follow and answer.status_code == 307:
-            location = answer.headers.get("Location", "")
-            answer.close()
-            answer = self._one(method, location, {**settings, "params": None})
-        return answer
-
-    def _one(self, method: str, url: str, settings: Mapping[str, Any]) -> requests.Response:
-        namenode = urlsplit(url).netloc in self._namenodes
-        said = dict(settings)
-        if namenode:
-            given = {key: value for key, value in (settings.get("params") or {}).items() if value is not None}
-            said["params"] = {**given, **identity(self._access, self._owner, doas="doas")}
-            if self._access.token:
-                said["params"]["delegation"] = self._access.token
-        else:
-            url, said["auth"] = self._mapped(url), nobody
-        self._pace.wait()
-        try:
-            answer = super().request(method, url, allow_redirects=False, **said)
-            if namenode and answer.status_code == 401 and isinstance(self.auth, Spnego):
-                self.auth.renew()
-                answer = super().request(method, url, allow_redirects=False, **said)
-        except requests.exceptions.RequestException as error:
-            untrusted = no_token(error, urlsplit(url).netloc)
-            if untrusted is not None:
-                raise untrusted from None
-            if namenode:
-                raise
-            raise _datanode(urlsplit(url).netloc, error) from None
-        if answer.status_code >= 400:
-            found = refusal(answer.status_code, answer.content)
-            if found.exception not in _NEXT | {"FileNotFoundException"}:
-                raise _Refused(found)
-        return answer
-
-    def _mapped(self, url: str) -> str:
-        """A DataNode's address as this host knows it: by `name:port`, or by name with the port kept."""
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        known = self._names.get(parts.netloc) or self._names.get(host)
-        if known is None:
-            return url
-        return urlunsplit(parts._replace(netloc=known if ":" in known else f"{known}:{parts.port}"))
-
-
-class _Refused(Exception):
-    def __init__(self, found: Refusal) -> None:
-        self.refusal = found
-        super().__init__(found.message)
+        self._web.close()
 
 
 class _Counted:
@@ -316,33 +242,6 @@ class _Counted:
         for piece in self._pieces:
             self.size += len(piece)
             yield piece
-
-
-@contextmanager
-def _told(doing: str) -> Iterator[None]:
-    """Every fault below becomes the port's error for it."""
-    try:
-        yield
-    except _Refused as error:
-        raise error.refusal.error(doing) from None
-    except HdfsError as error:
-        name = str(error.exception or "")
-        status = 404 if name == "FileNotFoundException" else 503
-        raise Refusal(status, name, " ".join(str(error).split()) or name).error(doing) from None
-    except requests.exceptions.SSLError:
-        raise FixConfiguration(f"{doing}: the certificate is not trusted", "give the authority's file (`ca`)") from None
-    except requests.exceptions.RequestException as error:
-        raise TryLater(f"{doing}: no NameNode answers: {why(error)}", retry_after_s=5.0) from None
-
-
-def _datanode(address: str, error: requests.exceptions.RequestException) -> PortError:
-    fault = why(error)
-    if "cannot be resolved" in fault:
-        return FixConfiguration(
-            f"HDFS sends us to its DataNode {address}, and {fault}",
-            f"make {address.partition(':')[0]} resolve on this host, or map it in the option hdfs_names",
-        )
-    return TryLater(f"HDFS's DataNode {address}: {fault}", retry_after_s=5.0)
 
 
 def _status(name: str, found: Mapping[str, Any]) -> Status:

@@ -8,6 +8,18 @@ from importlib import import_module
 from typing import Any
 
 
+def on_config(config: Any) -> Any:
+    """Each policy's page stands in the navigation behind those that are named there."""
+    from policy import catalogue
+
+    for section in config.nav:
+        if "Policies" in section:
+            there = set(section["Policies"])
+            pages = [f"policies/{name}.md" for name in ("afs", "simple", *catalogue.entries())]
+            section["Policies"] += [{"Each policy": [page for page in dict.fromkeys(pages) if page not in there]}]
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 

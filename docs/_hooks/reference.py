@@ -109,13 +109,19 @@ def _cell(text: str) -> str:
 
 
 def _form(schema: dict[str, Any]) -> Iterator[str]:
-    """A JSON Schema of keys and values as tables, one a mapping."""
+    """A JSON Schema of keys and values as tables, one a mapping; a section for everything that is linked to."""
     yield from _keys(schema)
     for name, part in schema.get("$defs", {}).items():
+        yield f"\n### {name.removesuffix('Form')} {{#{name.lower()}}}\n"
+        yield part.get("description", "")
         if "properties" in part:
-            yield f"\n### {name.removesuffix('Form')} {{#{name.lower()}}}\n"
-            yield part.get("description", "")
             yield from _keys(part)
+        else:
+            yield f"\nValue: {_kind(part)}."
+            for each in part.get("anyOf", ()):
+                if "properties" in each:
+                    yield "\nThe mapping's keys:"
+                    yield from _keys(each)
 
 
 def _keys(schema: dict[str, Any]) -> Iterator[str]:
@@ -124,6 +130,9 @@ def _keys(schema: dict[str, Any]) -> Iterator[str]:
     for key, part in schema.get("properties", {}).items():
         default = "required" if key in required else f"`{json.dumps(part['default'])}`" if "default" in part else ""
         yield f"| `{key}` | {_cell(_kind(part))} | {_cell(default)} | {_cell(part.get('description', ''))} |"
+
+
+_KINDS = {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}
 
 
 def _kind(part: dict[str, Any]) -> str:
@@ -140,9 +149,8 @@ def _kind(part: dict[str, Any]) -> str:
         return f"list of {_kind(part.get('items', {}))}"
     if kind == "object" and isinstance(part.get("additionalProperties"), dict):
         return f"mapping to {_kind(part['additionalProperties'])}"
-    return {"object": "mapping", "string": "text", "integer": "whole number", "boolean": "true or false"}.get(
-        kind, kind
-    )
+    kinds = kind if isinstance(kind, list) else [kind]
+    return " or ".join(_KINDS.get(each, each) for each in kinds if each != "null")
 
 
 def job_file() -> str:

@@ -7,6 +7,7 @@ import os
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from horae import extras
 from horae.api.access import Site
 from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
@@ -34,14 +35,16 @@ def connect(cluster: ClusterForm) -> ClusterPort:
         )
     try:
         function = adapters[cluster.adapter].load()
+        port: ClusterPort = function(cluster.options)
+    except ModuleNotFoundError as error:
+        raise extras.missing(error, field="cluster.adapter", prefer=cluster.adapter) from error
     except ImportError as error:
         raise BadInput(
             f"the adapter {cluster.adapter} cannot be loaded: {error}",
             field="cluster.adapter",
             value=cluster.adapter,
-            remedy=f"install what it needs: pip install 'horae[{cluster.adapter}]'",
+            remedy="install it again, with what it needs",
         ) from error
-    port: ClusterPort = function(cluster.options)
     return port
 
 

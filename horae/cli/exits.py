@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from horae import __version__
+from horae import __version__, extras
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 
@@ -41,6 +41,9 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         return error.code
     if isinstance(error, BadInput):
         say(str(error))
+        return BAD_FILE
+    if isinstance(error, ModuleNotFoundError) and extras.is_extra(error):
+        say(str(extras.missing(error)))
         return BAD_FILE
     if isinstance(error, TryLater):
         say(error.text, f"try again in {error.retry_after_s:g} s")

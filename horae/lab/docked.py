@@ -9,13 +9,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from docker.errors import NotFound
-from docker.types import Mount
+from typing import TYPE_CHECKING, Any
 
 from horae.lab import LabState, engine
 from policy.model import BadInput
+
+if TYPE_CHECKING:
+    from docker.types import Mount
 
 
 class DockedLab:
@@ -74,6 +74,8 @@ class DockedLab:
         """Docker's word for a container: running, exited...; empty where there is none, or no engine."""
         if not engine.answers():
             return ""
+        from docker.errors import NotFound
+
         try:
             return str(self.container(role).status)
         except NotFound:

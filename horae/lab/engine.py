@@ -2,7 +2,8 @@
 
 Everything a lab makes carries the label `horae.lab=NAME`; cleaning up goes by that label alone, so it also works
 after a crash. A base image is pulled, or, where no image registry answers, made from Debian's packages by
-mmdebstrap with the mirror of the host's own apt sources.
+mmdebstrap with the mirror of the host's own apt sources. docker-py (extra `lab`) is loaded at the first use: a lab of
+plain processes does without it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import docker
-from docker.errors import APIError, BuildError, DockerException, ImageNotFound, NotFound
-
+from horae import extras
 from policy.model import BadInput
 
 LABEL = "horae.lab"
 Say = Callable[[str], None]
+
+
+class _Silent(Exception):
+    """No engine answers; its words."""
 
 
 def engine(say: Say) -> Any:
@@ -34,7 +37,9 @@ def engine(say: Say) -> Any:
     """
     try:
         return _answering()
-    except DockerException as error:
+    except ModuleNotFoundError as error:
+        raise extras.missing(error, or_else="use --engine process") from None
+    except _Silent as error:
         refusal = str(error)
     if "Permission denied" in refusal:
         raise BadInput(
@@ -52,7 +57,7 @@ def engine(say: Say) -> Any:
         time.sleep(0.2)
         try:
             return _answering()
-        except DockerException as error:
+        except _Silent as error:
             refusal = str(error)
     raise BadInput(f"dockerd does not start: {refusal}", remedy=f"read {log}")
 
@@ -61,19 +66,26 @@ def answers() -> bool:
     """Whether a Docker engine answers this user now; nothing is started."""
     try:
         _answering()
-    except DockerException:
+    except (_Silent, ModuleNotFoundError):
         return False
     return True
 
 
 def _answering() -> Any:
-    client = docker.from_env(timeout=120)
-    client.ping()
+    import docker
+
+    try:
+        client = docker.from_env(timeout=120)
+        client.ping()
+    except docker.errors.DockerException as error:
+        raise _Silent(str(error)) from None
     return client
 
 
 def ensure_base(client: Any, suite: str, say: Say) -> str:
     """The name of a local image `debian:SUITE-slim`. Raises BadInput when it can be neither pulled nor made."""
+    from docker.errors import APIError, ImageNotFound, NotFound
+
     name = f"debian:{suite}-slim"
     try:
         client.images.get(name)
@@ -116,6 +128,8 @@ def mirror() -> str:
 
 def build(client: Any, folder: Path, dockerfile: str, tag: str, args: Mapping[str, str], say: Say) -> str:
     """Build an image (a no-op when nothing changed). Raises BadInput with the last words of a failed build."""
+    from docker.errors import BuildError
+
     say(f"building {tag}")
     try:
         client.images.build(
@@ -151,6 +165,8 @@ def find(client: Any, name: str) -> Iterable[Any]:
 
 
 def _gone(remove: Callable[[], object]) -> int:
+    from docker.errors import APIError, NotFound
+
     try:
         remove()
     except NotFound:

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from docker.types import Mount
-
 from horae.lab import LabRequest, LabState, containers, engine
 from horae.lab.docked import DockedLab
 from policy.model import BadInput
@@ -36,6 +34,8 @@ class ContainerSlurm(DockedLab):
             raise BadInput(
                 f"no release {request.release}", where="--release", remedy=f"one of {', '.join(settings.SUITES)}"
             )
+        from docker.types import Mount
+
         engine.clean(self.client, self.mark)
         image = self.image(request.release)
         database = engine.build(self.client, containers("slurm"), "Dockerfile.db", "horae-slurm-db", {}, self._say)

@@ -19,11 +19,11 @@ python=${PYTHON:-python3}
 }
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 "$folder/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --find-links "$here/wheels" \
-  --upgrade "horae[slurm]" || {
+  --require-hashes --requirement "$here/requirements.txt" || {
   echo "install.sh: this bundle is for another Python or another kind of machine than $("$python" -V) on $(uname -m)" >&2
   exit 4
 }
-# our own wheel again: a newer bundle may carry the same version
+# our own wheel, whatever is there: a newer bundle may carry the same version
 "$folder/bin/python" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --force-reinstall \
   "$here"/wheels/horae-*.whl
 "$folder/bin/horae" --version

@@ -29,14 +29,20 @@ retry() {
     sleep "$pause"
   done
 }
-retry "$python" -m pip --quiet wheel --no-deps --wheel-dir "$work/own" "$here"
+# What makes the wheel, and every wheel beside it, is one whose SHA-256 the locks know.
+"$python" -m venv "$work/build"
+retry "$work/build/bin/pip" --quiet install --require-hashes --requirement "$here/supply/build.txt"
+"$work/build/bin/pip" --quiet wheel --no-deps --no-build-isolation --wheel-dir "$work/own" "$here"
 own=$(ls "$work"/own/horae-*.whl)
 version=$(basename "$own" | cut -d- -f2)
 name=horae-$version-py$(echo "$wanted" | tr -d .)
 mkdir -p "$work/$name/wheels" "$out"
+(cd "$here" && "$work/build/bin/python" -m supply.locks select supply/slurm.txt "$wanted" "$machine") \
+  > "$work/$name/requirements.txt"
 retry "$python" -m pip --quiet download --only-binary=:all: --python-version "$wanted" --implementation cp \
   --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
-  --dest "$work/$name/wheels" "$own[slurm]"
+  --no-deps --require-hashes --dest "$work/$name/wheels" --requirement "$work/$name/requirements.txt"
+cp "$own" "$work/$name/wheels"
 (cd "$work/$name/wheels" && sha256sum -- *.whl > SHA256SUMS)
 cp "$here/slurm_plugin/site/bundle-install.sh" "$work/$name/install.sh"
 chmod 755 "$work/$name/install.sh"

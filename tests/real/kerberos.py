@@ -130,11 +130,11 @@ def _home(options: Options, kdc: Kdc) -> None:
     hdfs = Hdfs(administrator.access(administrator.webhdfs), dict(options.hdfs_names))
     for owner in ("alice", "carol"):
         hdfs.make_folder(f"/user/{owner}")
-        hdfs._client.set_owner(f"/user/{owner}", owner=owner)
+        hdfs.set_owner(f"/user/{owner}", owner)
     keytab = kdc.keytab("alice", "alice/horae")
     mine = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names)).as_user("alice")
     mine.write("/user/alice/horae.keytab", keytab.read_bytes())
-    mine._client.set_permission("/user/alice/horae.keytab", permission="600")
+    mine.set_permission("/user/alice/horae.keytab", "600")
 
 
 def secure(kdc: Kdc, patch: pytest.MonkeyPatch, more_hdfs: Mapping[str, str] = EMPTY) -> None:

@@ -9,10 +9,11 @@ import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
 import zipfile
+from email.message import Message
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
-import requests
 import yaml
 
 from horae.lab import LabRequest, parse_gpus
@@ -133,11 +134,11 @@ def test_the_framework_names_the_jars_where_nodes_see_them(tmp_path: Path) -> No
 def test_the_gateway_gets_what_horae_needs_for_yarn_and_no_more() -> None:
     declared = [
         "numpy>=1.26",
-        "hdfs>=2.7.3; extra == 'yarn'",
+        "requests>=2.31; extra == 'yarn'",
         'requests>=2.31; extra == "slurm"',
         "ruff; extra == 'dev'",
     ]
-    assert fetch.requirements(declared) == ["hdfs>=2.7.3", "numpy>=1.26"]
+    assert fetch.requirements(declared) == ["numpy>=1.26", "requests>=2.31"]
 
 
 def test_labs_of_two_kinds_may_have_one_name(tmp_path: Path) -> None:
@@ -175,18 +176,18 @@ def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
     """A daemon that is kept from the processor answers late, or refuses: that is no reason to give up."""
     done, faults = set[tuple[str, str]](), {"MKDIRS": [0, 503], "SETPERMISSION": [0], "SETOWNER": [403], "CREATE": [0]}
 
-    def ask(what: str, operation: str) -> requests.Response:
-        answer = requests.Response()
-        answer.status_code = faults[operation].pop() if faults[operation] else 200
-        if answer.status_code == 0:
-            raise requests.ReadTimeout(operation)
-        if answer.ok:
-            done.add((what, operation))
-        return answer
+    def ask(what: str, operation: str) -> str:
+        status = faults[operation].pop() if faults[operation] else 200
+        if status == 0:
+            raise TimeoutError(operation)
+        if status != 200:
+            raise HTTPError(what, status, operation, Message(), None)
+        done.add((what, operation))
+        return ""
 
     lab = PrivateHadoop(tmp_path, tmp_path)
     monkeypatch.setattr(lab, "_hdfs", lambda _method, path, operation, **_: ask(path, operation))
-    monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE").ok)
+    monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE") == "")
     lab._prepare(b"")
     assert not any(faults.values())
     assert {(path, operation) for path, _ in settings.FOLDERS for operation in ("MKDIRS", "SETPERMISSION")} <= done

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from docker.types import DeviceRequest, Mount
-
 import horae
 from horae.lab import LabRequest, LabState, containers, engine
 from horae.lab.docked import DockedLab
@@ -80,6 +78,8 @@ class ContainerHadoop(DockedLab):
     # --- how ---
 
     def _start(self, request: LabRequest, image: str, sources: Mapping[str, Path]) -> None:
+        from docker.types import DeviceRequest, Mount
+
         network = self._network()
         real = roles.real_gpus(request.node_kinds(), this_machine()) if self._gives_gpus() else {}
         for role in roles.roles(request):

@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -29,8 +28,6 @@ from yarn_bridge.lab.jars import jars, local_framework
 from yarn_bridge.lab.settings import RELEASES
 
 PYTHON = "3.11"  #: of the image
-#: pure Python, published without a wheel -> what it needs
-_SOURCE_ONLY: dict[str, tuple[str, ...]] = {"hdfs": ("docopt", "requests", "six"), "docopt": ()}
 _PAUSES_S = (2.0, 10.0, 30.0)
 
 
@@ -86,9 +83,6 @@ def _describe(folder: Path) -> None:
 
 
 def _install(wanted: list[str], folder: Path, tell: Callable[[str], None]) -> None:
-    source = [each for each in wanted if re.split(r"[^\w-]", each)[0] in _SOURCE_ONLY]
-    wheels = [each for each in wanted if each not in source]
-    needs = [need for each in source for need in _SOURCE_ONLY[re.split(r"[^\w-]", each)[0]]]
     machine = platform.machine()
     names = [f"{kind}_{machine}" for kind in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")]
     if importlib.util.find_spec("pip") is not None:
@@ -101,9 +95,7 @@ def _install(wanted: list[str], folder: Path, tell: Callable[[str], None]) -> No
         raise BadInput("there is neither pip nor uv to fetch Horae's own needs", remedy="apt install python3-pip")
     tool += ["install", "--quiet", "--target", str(folder)]
     binary = ["--only-binary=:all:", f"--python-version={PYTHON}", *there]
-    _retried([*tool, *binary, *wheels, *(need for need in needs if need not in _SOURCE_ONLY)], tell)
-    if source:
-        _retried([*tool, "--no-deps", *source, *(need for need in needs if need in _SOURCE_ONLY)], tell)
+    _retried([*tool, *binary, *wanted], tell)
 
 
 def _retried(command: list[str], tell: Callable[[str], None]) -> None:

@@ -16,12 +16,13 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import requests
+from urllib.parse import quote, urlencode
 
 from horae.lab import LabRequest, LabState, processes, say
 from policy.model import BadInput
@@ -94,7 +95,7 @@ class PrivateHadoop:
             return LabState(self.folder.name, False, "not up")
         try:
             nodes = self._nodes()
-        except requests.RequestException as error:
+        except OSError as error:
             return LabState(self.folder.name, False, f"the ResourceManager does not answer: {type(error).__name__}")
         text = "\n".join(f"{node['nodeHostName']} {node['state']}" for node in nodes)
         return LabState(self.folder.name, bool(nodes), text, self.facts())
@@ -202,7 +203,7 @@ class PrivateHadoop:
         """Until HDFS takes a new file. (The NameNode's own count of DataNodes is ten seconds old.)"""
 
         def ready() -> bool:
-            return self._hdfs("PUT", "/.horae-probe", "CREATE", noredirect="true", overwrite="true").ok
+            return self._hdfs("PUT", "/.horae-probe", "CREATE", noredirect="true", overwrite="true") != ""
 
         self._wait("HDFS takes files", ready, "namenode", "datanode")
 
@@ -246,7 +247,7 @@ class PrivateHadoop:
         self.start("resourcemanager")
         for name, _, _ in lab["nodes"]:
             self.start(name)
-        self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS").ok, "namenode")
+        self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS") != "", "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
         self._prepare(local_framework(Path(lab["jars"])))
@@ -263,7 +264,11 @@ class PrivateHadoop:
         self._wait("the framework is in HDFS", lambda: self._put(settings.FRAMEWORK, framework), "namenode", "datanode")
 
     def _change(self, path: str, operation: str, **options: str) -> None:
-        self._wait(f"{operation} of {path}", lambda: self._hdfs("PUT", path, operation, **options).ok, "namenode")
+        def done() -> bool:
+            self._hdfs("PUT", path, operation, **options)
+            return True
+
+        self._wait(f"{operation} of {path}", done, "namenode")
 
     def _lab(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.folder / "lab.json").read_text())
@@ -271,28 +276,31 @@ class PrivateHadoop:
 
     def _nodes(self) -> list[dict[str, Any]]:
         url = f"http://{self.master}:{settings.RM_PORT}/ws/v1/cluster/nodes?user.name=horae"
-        answer = requests.get(url, timeout=5)
-        answer.raise_for_status()
-        return (answer.json()["nodes"] or {}).get("node") or []
+        with _opened("GET", url, timeout_s=5) as answer:
+            text = answer.read()
+        try:
+            said = json.loads(text)
+        except ValueError:
+            raise ConnectionError("the ResourceManager's answer is not JSON") from None
+        return (said["nodes"] or {}).get("node") or []
 
-    def _hdfs(self, method: str, path: str, operation: str, **options: str) -> requests.Response:
-        """As the user who runs the NameNode: its superuser."""
-        query = {"op": operation, "user.name": _me(), **options}
-        return requests.request(
-            method, f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}", params=query, timeout=10
-        )
+    def _hdfs(self, method: str, path: str, operation: str, **options: str) -> str:
+        """As the user who runs the NameNode: its superuser. What it answers, or where it sends data."""
+        query = urlencode({"op": operation, "user.name": _me(), **options})
+        url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{quote(path)}?{query}"
+        with _opened(method, url, timeout_s=10) as answer:
+            return str(answer.headers.get("Location") or answer.read().decode())
 
     def _put(self, path: str, data: bytes) -> bool:
-        query = {"op": "CREATE", "user.name": _me(), "overwrite": "true", "permission": "644"}
-        url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{path}"
-        found = requests.put(url, params=query, allow_redirects=False, timeout=10)
-        return requests.put(found.headers.get("Location", ""), data=data, timeout=60).ok
+        datanode = self._hdfs("PUT", path, "CREATE", overwrite="true", permission="644")
+        with _opened("PUT", datanode, data, timeout_s=60) as answer:
+            return bool(answer.status == 201)
 
     def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
         """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""
         deadline = time.monotonic() + _READY_S
         while True:
-            with suppress(requests.RequestException):
+            with suppress(OSError):
                 if holds():
                     return
             dead = [name for name in daemons if self._made_once(name) and self._pid(name) is None]
@@ -317,6 +325,27 @@ class PrivateHadoop:
     def _processes(self, mark: str = "") -> list[int]:
         """Everything of this lab: its daemons name its folder, its containers have their folders in it."""
         return list(processes_of(mark or f"{self.folder}/"))
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A NameNode's redirect is an answer: data is sent to where it says, once it is known."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _opened(method: str, url: str, data: bytes | None = None, *, timeout_s: float) -> Any:
+    """The answer of a daemon of ours: no proxy between. Raises OSError for none, and for a status of 400 or more."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+    request = urllib.request.Request(url, data=data, method=method)
+    if data is not None:
+        request.add_header("Content-Type", "application/octet-stream")
+    try:
+        return opener.open(request, timeout=timeout_s)
+    except urllib.error.HTTPError as answer:
+        if answer.code >= 400:
+            raise
+        return answer  # a redirect that is not followed
 
 
 def processes_of(mark: str) -> Iterator[int]:

@@ -1,0 +1,1 @@
+"""What comes from others: locks, the check of imports, the bill of materials. See README.md beside this file."""
