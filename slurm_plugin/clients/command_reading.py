@@ -197,16 +197,20 @@ _TOGETHER_S = 3.0
 
 def ahead_of(text: str, asked_s: float, answered_s: float) -> float:
     """How far slurmctld's clock is before ours, by the time that `scontrol show config` begins with; 0 when near."""
-    found = re.match(r"Configuration data as of (\d+)", text.strip())
+    found = re.match(r"Configuration data as of ([0-9]{1,12})", text.strip())
     away_s = float(found[1]) + 0.5 - (asked_s + answered_s) / 2 if found else 0.0
     return away_s if abs(away_s) > _TOGETHER_S + answered_s - asked_s else 0.0
+
+
+_MOST_CODE = 255
 
 
 def exit_codes(text: str) -> Iterable[int]:
     for part in text.split(","):
         low, _, high = part.strip().partition("-")
-        if low.isdigit():
-            yield from range(int(low), int(high or low) + 1)
+        first, last = number(low), number(high or low)
+        if first is not None and last is not None:
+            yield from range(max(first, 0), min(last, _MOST_CODE) + 1)
 
 
 def racks_of(topology: str) -> dict[str, str]:

@@ -44,8 +44,8 @@ class Seal:
         """The fields of each record, the same one once. Raises TryLater for an answer that is not whole."""
         if not text:
             raise TryLater(f"{command} answered nothing, not even its heading")
-        if self.record not in text:
-            if self.field in text:
+        if self.record + "\n" not in text:
+            if self.field in text or self.record in text:
                 raise TryLater(f"{command}'s answer was cut off in its heading")
             raise FixConfiguration(f"{command} was not told how to answer: {VARIABLE} does not reach it", REMEDY)
         heading, *rest, end = text.split(self.record + "\n")
