@@ -24,6 +24,7 @@ from horae.port import (
     PortError,
 )  # fmt: skip
 from horae.spec import JobSpec
+from horae.untrusted import Unbelievable, printable
 from policy.model import Allocation, Limits, Pinning
 from slurm_plugin import reading, shapes
 from slurm_plugin.clients.choose import choose
@@ -33,14 +34,13 @@ from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Memories
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.rights import command_of, hidden_from
 from slurm_plugin.sight import Known, Sight
 from slurm_plugin.spool import Spool
 from slurm_plugin.starts import RESTART_GAP_S, Starts
 from slurm_plugin.stops import Stops
 from slurm_plugin.transport import LocalTransport, Transport
 from slurm_plugin.writes import Change, release, update
-
-_SEES_ALL = frozenset({"Operator", "Administrator"})
 
 
 class SlurmCluster:
@@ -89,9 +89,16 @@ class SlurmCluster:
                     step = self._stops.let_go(row, memo, look.now_s)
                     due += [(row, step)] if step is not None else []
             claim = self._spool.claimed()
-            notes = [*self._starts.late, *self._memories.notes, *self._client.notes(), *look.notes]
+            notes = [
+                *self._starts.late,
+                *self._spool.odd.values(),
+                *self._memories.notes,
+                *self._client.notes(),
+                *look.notes,
+            ]
             self._starts.late.clear()
             self._memories.notes.clear()
+            self._spool.odd.clear()
             self._due = due if self._token is not None and claim == self._token else []
             jobs = tuple(self._sight.jobs.values())
             return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), self._shown_due())
@@ -105,24 +112,20 @@ class SlurmCluster:
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         row = self._known(job).row
-        path = self._spool.log(job) or shapes.stdout_path(row)
-        if path is None:
-            return LogChunk(b"", offset)
         try:
-            found = self._transport.files.stat(path)
+            path = shapes.stdout_path(row)
+            found = self._spool.output(job, row.uid, offset, limit)
+            if found is None and path is not None:
+                found = self._spool.output_of(path, row.uid, offset, limit)
             if found is None:
                 return LogChunk(b"", offset)
-            identity = f"{found.st_dev}:{found.st_ino}"
-            start = 0 if offset > found.st_size else offset
-            data = self._transport.files.read(path, start, limit, owner=row.uid) or b""
-        except OSError as error:
+        except (OSError, ValueError, Unbelievable) as error:
             raise FixConfiguration(
-                f"cannot read the log of {job}, {path}: {error.strerror or error}",
+                f"cannot read the log of {job}: {printable(str(error))}",
                 "run the trainer under horae-exec, or open the log",
             ) from error
-        if offset > found.st_size:
-            identity += ":truncated"
-        return LogChunk(data, start + len(data), identity, start + len(data) >= found.st_size)
+        end = found.start + len(found.data)
+        return LogChunk(found.data, end, found.identity, end >= found.size)
 
     def noticed(self) -> object:
         """Follows what the Lua module and the epilog note; without the lock, so that a slow read delays nothing."""
@@ -156,9 +159,9 @@ class SlurmCluster:
 
     def claim(self, token: str) -> None:
         """Raises FixConfiguration where Slurm hides jobs or nodes from us: free GPUs would be guessed."""
-        if hidden := self.facts().private & {"jobs", "nodes"}:
-            me = self.account()
-            if me not in {"root", self.facts().slurm_user} and self.admin_level(me) not in _SEES_ALL:
+        if command := command_of(self._client):
+            me, hidden = hidden_from(command, self.facts())
+            if hidden:
                 raise FixConfiguration(
                     f"PrivateData hides others' {' and '.join(sorted(hidden))} from {me}",
                     "give Horae's account AdminLevel=Operator, see `horae doctor`",

@@ -14,12 +14,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from horae.untrusted import printable
 from policy.model import BadInput, Bytes, GpuRange, Gpus
 
+#: What a word may say at most: more GPUs, iterations and seconds than any cluster has, few enough to compute with.
+MOST_GPUS, MOST_ITERATIONS, MOST_GRACE_S = 1_000_000, 1e12, 1e6
+_LEAST = 1e-3
+_MOST_TYPES = 64
 KEYS = ("min", "max", "allowed", "app", "key", "types", "iters", "grace", "ckpt")
+_SHOWN = 60  #: of what cannot be read, in the error
 _WORD = re.compile(r"(?:^|\s)horae:(\S*)")
-_TAG = re.compile(r"(?:^|\s)horae=(\S+)")
+#: the nonce names files: letters and digits alone
+_TAG = re.compile(r"(?:^|\s)horae=([0-9A-Za-z]{1,64})(?:,(\S*))?(?=\s|$)")
 _NAME = re.compile(r"[\w.@+\-]{1,64}")
+_COUNT = re.compile(r"[0-9]{1,7}")
+_DIGITS = re.compile(r"[0-9]{1,15}")
+_REAL = re.compile(r"[0-9]{0,15}\.?[0-9]{0,15}(?:[eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +75,10 @@ def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
     unknown = next((key for key in pairs if key not in KEYS), None)
     if unknown is not None:
         raise BadInput(
-            f"there is no '{unknown}'",
+            f"there is no '{printable(unknown, _SHOWN)}'",
             where=where,
-            field=unknown,
-            value=pairs[unknown],
+            field=printable(unknown, _SHOWN),
+            value=printable(pairs[unknown], _SHOWN),
             remedy=f"one of {', '.join(KEYS)}",
         )
     allowed: tuple[Gpus, ...] | None = None
@@ -86,20 +96,21 @@ def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
         allowed=allowed,
         app=_name(pairs, "app", where),
         key=_name(pairs, "key", where),
-        types=tuple(part for part in pairs.get("types", "").split("/") if part),
-        iterations=_positive(pairs, "iters", where),
-        grace_s=_positive(pairs, "grace", where),
-        checkpoint=pairs.get("ckpt"),
+        types=_types(pairs, where),
+        iterations=_positive(pairs, "iters", MOST_ITERATIONS, where),
+        grace_s=_positive(pairs, "grace", MOST_GRACE_S, where),
+        checkpoint=_path(pairs, where),
     )
 
 
 @lru_cache(maxsize=1 << 16)  # every round reads the whole queue again
 def parse_tag(admin_comment: str) -> Tag | None:
-    """The module's tag; None for a job that it has not seen. Never raises: the tag is ours."""
-    match = _TAG.search(admin_comment)
-    if not match:
+    """The module's tag; None for a job that it has not seen. Never raises. The last one counts: the module writes
+    behind what stands there."""
+    found = _TAG.findall(admin_comment)
+    if not found:
         return None
-    nonce, _, rest = match.group(1).partition(",")
+    nonce, rest = found[-1]
     pairs = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
     memory = _digits(pairs, "mem")
     return Tag(
@@ -118,40 +129,60 @@ def _pairs(text: str, where: str) -> dict[str, str]:
     for item in filter(None, text.split(",")):
         key, equals, value = item.partition("=")
         if not equals or not value:
-            raise BadInput(f"'{item}' is not name=value", where=where, field="horae:", value=item)
+            shown = printable(item, _SHOWN)
+            raise BadInput(f"'{shown}' is not name=value", where=where, field="horae:", value=shown)
         if key in pairs:
-            raise BadInput("is said twice", where=where, field=key, value=value)
+            raise BadInput("is said twice", where=where, field=printable(key, _SHOWN), value=printable(value, _SHOWN))
         pairs[key] = value
     return pairs
 
 
 def _count(text: str, key: str, where: str) -> Gpus:
-    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
-        raise BadInput(f"'{text}' is not a number of GPUs", where=where, field=key, value=text, remedy="1 or more")
+    if not _COUNT.fullmatch(text) or not 1 <= int(text) <= MOST_GPUS:
+        shown, remedy = printable(text, _SHOWN), f"a number from 1 to {MOST_GPUS}"
+        raise BadInput(f"'{shown}' is not a number of GPUs", where=where, field=key, value=shown, remedy=remedy)
     return int(text)
 
 
 def _name(pairs: Mapping[str, str], key: str, where: str) -> str | None:
     value = pairs.get(key)
     if value is not None and not _NAME.fullmatch(value):
-        raise BadInput(
-            f"'{value}' is not a name", where=where, field=key, value=value, remedy="letters, digits . _ - @ +"
-        )
+        shown, remedy = printable(value, _SHOWN), "letters, digits . _ - @ +"
+        raise BadInput(f"'{shown}' is not a name", where=where, field=key, value=shown, remedy=remedy)
     return value
 
 
-def _positive(pairs: Mapping[str, str], key: str, where: str) -> float | None:
+def _types(pairs: Mapping[str, str], where: str) -> tuple[str, ...]:
+    types = tuple(part for part in pairs.get("types", "").split("/") if part)
+    for each in types:
+        _name({"types": each}, "types", where)
+    if len(types) > _MOST_TYPES:
+        raise BadInput(f"names {len(types)} types", where=where, field="types", remedy=f"at most {_MOST_TYPES}")
+    return types
+
+
+def _path(pairs: Mapping[str, str], where: str) -> str | None:
+    value = pairs.get("ckpt")
+    if value is not None and not value.isprintable():
+        shown = printable(value, _SHOWN)
+        raise BadInput(f"'{shown}' holds control characters", where=where, field="ckpt", value=shown)
+    return value
+
+
+def _positive(pairs: Mapping[str, str], key: str, most: float, where: str) -> float | None:
     if key not in pairs:
         return None
+    text = pairs[key]
     try:
-        value = float(pairs[key])
+        value = float(text) if _REAL.fullmatch(text) else 0.0
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise BadInput(f"'{pairs[key]}' is not a positive number", where=where, field=key, value=pairs[key])
+    if not _LEAST <= value <= most:
+        shown, remedy = printable(text, _SHOWN), f"a number from {_LEAST:g} to {most:g}"
+        raise BadInput(f"'{shown}' is not a positive number", where=where, field=key, value=shown, remedy=remedy)
     return value
 
 
 def _digits(pairs: Mapping[str, str], key: str) -> int | None:
     text = pairs.get(key, "")
-    return int(text) if text.isdigit() else None
+    return int(text) if _DIGITS.fullmatch(text) else None

@@ -14,9 +14,19 @@ from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 from policy.model import EMPTY, Bytes, Gpus
 
 _NOTHING = frozenset({"", "N/A", "(null)", "n/a", "None assigned", "Unknown", "INVALID", "NOT_SET"})
-_DURATION = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
-_GPUS = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][\w.\-]*))?(?:[:=](?P<count>\d+))?(?=[,(]|$)")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_IDENTITY = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")
+_DURATION = re.compile(r"^(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9})$")
+#: at most 999,999 of them: what is above is no request that a cluster could have taken
+_GPUS = re.compile(
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
+)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([KMGT]?)")
 _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class BadRecord(ValueError):
+    """A record that cannot be Slurm's own word: it is set aside, and says nothing about any job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,15 @@ def word(text: str) -> str | None:
 
 def number(text: str) -> int | None:
     text = text.strip()
-    return int(text) if text.lstrip("-").isdigit() else None
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def identity(text: str) -> str:
+    """`161`, or `161_2`. Raises BadRecord: it names files and stands in commands."""
+    text = text.strip()
+    if not _IDENTITY.fullmatch(text):
+        raise BadRecord(f"{text[:40]!r} is no job's number")
+    return text
 
 
 def stamp(text: str) -> float | None:
@@ -146,7 +164,7 @@ def duration(text: str) -> float | None:
 
 def size(text: str) -> Bytes | None:
     """`62.50G`, `500M`, `64000` (megabytes, Slurm's default) -> bytes."""
-    match = re.fullmatch(r"([\d.]+)([KMGT]?)", text.strip())
+    match = _SIZE.fullmatch(text.strip())
     if not match:
         return None
     return int(float(match.group(1)) * _SUFFIX[match.group(2) or "M"])

@@ -82,7 +82,7 @@ def stdout_path(row: JobRow) -> str | None:
         return None
     array, _, task = row.id.partition("_")
     known = {"j": str(row.slurm_id), "A": array, "a": task, "x": row.name, "u": row.user, "J": str(row.slurm_id)}
-    path = re.sub(r"%(\d*)([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
+    path = re.sub(r"%([0-9]{0,2})([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
     if "%" in path:
         return None
     return path if path.startswith("/") else f"{row.cwd}/{path}"

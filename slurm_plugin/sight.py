@@ -7,17 +7,20 @@ jobs is read at once when a job stops, and now and then while it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from horae.port import JobId, JobState, ObservedJob, PortError
+from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
+from horae.untrusted import printable
 from policy.model import Node
-from slurm_plugin import history, holdings, reading
+from slurm_plugin import holdings, reading
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
+from slurm_plugin.history import Absent, Sources
 from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.rights import command_of, hidden_from
 from slurm_plugin.spool import Account, Spool
 
 ACCOUNT_AGE_S = 5.0
@@ -50,6 +53,7 @@ class Sight:
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
+        self._absent = Absent(memories)
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._verdicts: dict[JobId, tuple[JobRow, reading.Judgement]] = {}
@@ -91,14 +95,19 @@ class Sight:
         if granted and holdings.between_two_reads(rows, node_rows, granted):
             rows, node_rows = self._read()
         look = Look(self.now_s())
-        self.rows = rows
+        before, self.rows = self.rows, rows
         self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
         for job, row in self.rows.items():
             if waits(job):
                 self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
-            verdict = self._judged(job, row, facts, look.now_s)
+            try:
+                verdict = self._judged(job, row, facts, look.now_s)
+            except (ValueError, ArithmeticError, RecursionError) as error:  # whatever it says: it costs this job alone
+                look.notes.append(f"{row.id} cannot be understood, and is left as it is: {printable(str(error))}")
+                jobs |= {job: seen} if (seen := self.jobs.get(job)) is not None else {}
+                continue
             if verdict.note:
                 look.notes.append(verdict.note)
             if verdict.job is not None:
@@ -110,12 +119,7 @@ class Sight:
             look.due += [(row, step) for step in verdict.steps]
             if verdict.memo.stop is not None and verdict.memo.stop.stay:
                 look.staying.append((row, verdict.memo))
-        ask = self._client.ended if facts.accounting else None
-        try:
-            gone = history.vanished(self._memories, frozenset(self.rows), ask, look.now_s, self._spool.forget)
-            jobs |= {job.id: job for job in gone}
-        except PortError as error:
-            look.notes.append(error.text)
+        jobs |= self._absent_ones(before, facts, look)
         ours = frozenset(jobs)
         if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
@@ -123,6 +127,34 @@ class Sight:
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
         return look
+
+    def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
+        """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
+        sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
+        present = {job: row.id for job, row in self.rows.items()}
+        found: dict[JobId, ObservedJob] = {}
+        try:
+            found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}
+        except PortError as error:
+            look.notes.append(error.text)
+        for job in self._absent.left_out:
+            if job in before and job in self.jobs:
+                self.rows[job], found[job] = before[job], self.jobs[job]
+        look.notes += self._absent.notes
+        self._absent.notes.clear()
+        return found
+
+    def _standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """What is hidden from us looks as if it were gone: then nothing is."""
+        told = self._client.standing(ids)
+        command = command_of(self._client)
+        if command is not None and not all(told.values()):
+            me, hidden = hidden_from(command, self.facts())
+            if "jobs" in hidden:
+                raise TryLater(
+                    f"PrivateData hides others' jobs from {me}: whether {', '.join(ids)} are gone is unknown"
+                )
+        return told
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from horae.spec import JobSpec
+from horae.untrusted import printable
 from policy.model import GpuRange, Gpus
 from slurm_plugin.comment import Tag, UserWord, parse_word
 from slurm_plugin.memory import Memo
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
+
+_MOST_TEXT = 4096  #: of a name, an account, a path
 
 
 def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
@@ -29,23 +32,28 @@ def rigid(row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options
     return _specification(row, tag, gpus, memo, options, None)
 
 
+def shown(text: str) -> str:
+    """What a user wrote, without what a screen would follow."""
+    return printable(text, _MOST_TEXT)
+
+
 def _specification(
     row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options, user: UserWord | None
 ) -> JobSpec:
-    tenant = {"account": row.account, "qos": row.qos}.get(options.tenants) or row.user
+    tenant = shown({"account": row.account, "qos": row.qos}.get(options.tenants) or row.user)
     nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
     memory = tag.memory * nodes // gpus if tag and tag.memory else None
     cpus = (tag.cpus if tag and tag.cpus else None) or (row.num_cpus if tag is None else None)
     return JobSpec(
-        name=row.name,
-        command=(row.command,) if row.command else (),
+        name=shown(row.name),
+        command=(shown(row.command),) if row.command else (),
         gpus=user.range(gpus) if user else GpuRange(gpus, gpus, gpus),
         owner=row.user,
         tenant=tenant,
         app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
-        cwd=row.cwd,
+        cwd=shown(row.cwd),
         elastic=user is not None,
-        checkpoint=(user.checkpoint or row.cwd) if user else None,
+        checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
         gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
         cpus_per_gpu=cpus / gpus if cpus else None,
         memory_per_gpu=memory,

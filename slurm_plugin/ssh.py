@@ -6,6 +6,7 @@ Without TCP_NODELAY each exec costs 40-50 ms for nothing; with it, 3 ms. Files (
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import secrets
@@ -15,13 +16,16 @@ import stat as modes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 from typing import TypeVar
 
 import paramiko
 
 from horae.port import FixConfiguration, TryLater
+from horae.untrusted import MOST_NAMES, Unbelievable
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Completed, Conversation, Decoders, Files, not_theirs
+from slurm_plugin.transport import Completed, Conversation, Decoders, Files, Part, not_theirs, part_of
 
 _CONNECT_S = 30.0
 T = TypeVar("T")
@@ -57,71 +61,43 @@ class SshConversation:
 
 
 class SftpFiles:
-    """The spool on the other side. The connection is the transport's; it is opened again after a break."""
+    """The spool on the other side. The connection is the transport's; it is opened again after a break.
+
+    SFTP has no `openat`. The folders above a job's own are ours, so that only the last name of a path can be a user's:
+    that one is made anew (O_EXCL follows no link), changed by its handle, and read by a handle whose owner was asked.
+    To open a pipe would wait: what waits for longer than the time-out ends the connection, and is told.
+    """
 
     def __init__(self, transport: SshTransport) -> None:
         self._transport = transport
 
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
-        def do(sftp: paramiko.SFTPClient) -> bytes | None:
-            def theirs(found: paramiko.SFTPAttributes) -> bool:
-                return owner is None or (found.st_uid == owner and modes.S_ISREG(found.st_mode or 0))
+    def read(self, root: str, *names: str, owner: int | None = None, most: int = 1 << 16) -> bytes | None:
+        path = posixpath.join(root, *names)
 
+        def do(sftp: paramiko.SFTPClient) -> bytes | None:
             try:
-                if owner is not None and not theirs(sftp.stat(path)):  # before: opening a pipe would wait
-                    raise not_theirs(path)
-                with sftp.open(path, "rb") as file:
-                    if owner is not None and not theirs(file.stat()):
-                        raise not_theirs(path)
-                    file.seek(offset)
-                    return file.read(limit)
+                data = _opened(sftp, path, owner, 0, most + 1)[0]
             except FileNotFoundError:
                 return None
+            if len(data) > most:
+                raise Unbelievable(path, f"is larger than {most} bytes")
+            return data
 
         return self._transport.with_sftp(do)
 
-    def stat(self, path: str) -> os.stat_result | None:
+    def stat(self, root: str, *names: str) -> os.stat_result | None:
         def do(sftp: paramiko.SFTPClient) -> os.stat_result | None:
             try:
-                found = sftp.stat(path)
+                return _stat_of(sftp.lstat(posixpath.join(root, *names)))
             except FileNotFoundError:
                 return None
-            values = (
-                found.st_mode,
-                0,
-                0,
-                0,
-                found.st_uid,
-                found.st_gid,
-                found.st_size,
-                found.st_atime,
-                found.st_mtime,
-            )
-            return os.stat_result((*(value or 0 for value in values), found.st_mtime or 0))
 
         return self._transport.with_sftp(do)
 
-    def names(self, path: str) -> list[str]:
-        def do(sftp: paramiko.SFTPClient) -> list[str]:
-            try:
-                return sftp.listdir(path)
-            except FileNotFoundError:
-                return []
+    def replace(self, root: str, *names: str, data: bytes, mode: int = 0o644, durable: bool = True) -> None:
+        self._transport.with_sftp(lambda sftp: _replace(sftp, posixpath.join(root, *names), data, mode))
 
-        return self._transport.with_sftp(do)
-
-    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
-        temporary = posixpath.join(posixpath.dirname(path), f".horae-{secrets.token_hex(6)}")
-
-        def do(sftp: paramiko.SFTPClient) -> None:
-            with sftp.open(temporary, "wb") as file:
-                file.write(data)
-            sftp.chmod(temporary, mode)
-            sftp.posix_rename(temporary, path)
-
-        self._transport.with_sftp(do)
-
-    def mkdir(self, path: str, mode: int = 0o755) -> None:
+    def make(self, path: str, mode: int = 0o755) -> None:
         def do(sftp: paramiko.SFTPClient) -> None:
             parts = [path]
             while posixpath.dirname(parts[-1]) not in {parts[-1], ""}:
@@ -136,28 +112,98 @@ class SftpFiles:
 
         self._transport.with_sftp(do)
 
-    def chmod(self, path: str, mode: int) -> None:
-        self._transport.with_sftp(lambda sftp: sftp.chmod(path, mode))
+    def entrust(self, root: str, *names: str, uid: int, first: Mapping[str, bytes]) -> None:
+        path = posixpath.join(root, *names)
+        hidden = posixpath.join(posixpath.dirname(path), f".{names[-1]}.{secrets.token_hex(6)}")
+        if self.stat(path) is not None:
+            raise FileExistsError(errno.EEXIST, "exists", path)
 
-    def chown(self, path: str, uid: int) -> bool:
-        def do(sftp: paramiko.SFTPClient) -> bool:
+        def make(sftp: paramiko.SFTPClient) -> bool:
+            sftp.mkdir(hidden, 0o700)
+            for name, data in first.items():
+                _replace(sftp, f"{hidden}/{name}", data, 0o644)
             try:
-                sftp.chown(path, uid, sftp.stat(path).st_gid or 0)
+                sftp.chown(hidden, uid, sftp.lstat(hidden).st_gid or 0)
             except PermissionError:
                 return False
             return True
 
-        return self._transport.with_sftp(do)
+        if not self._transport.with_sftp(make):
+            words = ["setfacl", "-m", f"u:{uid}:rwx,g::-,o::-", hidden]
+            if self._transport.run(words).rc != 0:
+                self._transport.with_sftp(lambda sftp: sftp.chmod(hidden, 0o1777))
+        self._transport.with_sftp(lambda sftp: sftp.posix_rename(hidden, path))
 
-    def admit(self, path: str, uid: int) -> bool:
-        return self._transport.run(["setfacl", "-m", f"u:{uid}:rwx,g::-,o::-", path]).rc == 0
-
-    def remove(self, path: str) -> None:
+    def remove(self, root: str, *names: str) -> None:
         def do(sftp: paramiko.SFTPClient) -> None:
             with contextlib.suppress(FileNotFoundError):
-                sftp.remove(path)
+                sftp.remove(posixpath.join(root, *names))
 
         self._transport.with_sftp(do)
+
+    def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
+        def do(sftp: paramiko.SFTPClient) -> Part | None:
+            try:
+                data, found = _opened(sftp, path, owner, offset, limit)
+            except FileNotFoundError:
+                return None
+            # SFTP tells no inode: a file that is replaced by a longer one looks like the same one that grew
+            start, identity = part_of(offset, found.st_size or 0, "sftp")
+            return Part(data, start, found.st_size or 0, identity)
+
+        return self._transport.with_sftp(do)
+
+    def names(self, path: str, owner: int) -> list[str]:
+        def do(sftp: paramiko.SFTPClient) -> list[str]:
+            try:
+                found = sftp.stat(path)
+                if found.st_uid != owner or not modes.S_ISDIR(found.st_mode or 0):
+                    raise Unbelievable(path, "is not a folder of the job's owner")
+                return [each.filename for each in islice(sftp.listdir_iter(path), MOST_NAMES)]
+            except FileNotFoundError:
+                return []
+
+        return self._transport.with_sftp(do)
+
+    def size(self, path: str) -> int | None:
+        found = self.stat(path)
+        return found.st_size if found is not None and modes.S_ISREG(found.st_mode) else None
+
+
+def _opened(
+    sftp: paramiko.SFTPClient, path: str, owner: int | None, offset: int, limit: int
+) -> tuple[bytes, paramiko.SFTPAttributes]:
+    def theirs(found: paramiko.SFTPAttributes) -> bool:
+        return modes.S_ISREG(found.st_mode or 0) and owner in {None, found.st_uid}
+
+    if not theirs(sftp.stat(path)):  # before: opening a pipe would wait, opening a device may do anything
+        raise not_theirs(path)
+    with sftp.open(path, "rb") as file:
+        found = file.stat()
+        if not theirs(found):
+            raise not_theirs(path)
+        file.seek(part_of(offset, found.st_size or 0, "")[0])
+        return file.read(limit), found
+
+
+def _replace(sftp: paramiko.SFTPClient, path: str, data: bytes, mode: int) -> None:
+    temporary = posixpath.join(posixpath.dirname(path), f".horae-{secrets.token_hex(6)}")
+    try:
+        with sftp.open(temporary, "wx") as file:  # a new one, or none
+            file.chmod(mode)
+            file.write(data)
+        sftp.posix_rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            sftp.remove(temporary)
+        raise
+
+
+def _stat_of(found: paramiko.SFTPAttributes) -> os.stat_result:
+    values = (
+        found.st_mode, 0, 0, 0, found.st_uid, found.st_gid, found.st_size, found.st_atime, found.st_mtime,
+    )  # fmt: skip
+    return os.stat_result((*(value or 0 for value in values), found.st_mtime or 0))
 
 
 class SshTransport:
@@ -173,12 +219,20 @@ class SshTransport:
         self.where = options.ssh
         self.files: Files = SftpFiles(self)
 
-    def run(self, argv: Sequence[str], timeout_s: float = 30.0, stdin: str | None = None) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> Completed:
+        """`env` goes by the command's input: its line can be read by every user over there."""
         begin = time.monotonic()
-        channel = self._session(argv)
+        channel = self._session(argv, tuple(env))
         try:
-            if stdin:
-                channel.sendall(stdin.encode())
+            said = "".join(f"{value}\n" for value in env.values()) + (stdin or "")
+            if said:
+                channel.sendall(said.encode())
             channel.shutdown_write()
             out, err = bytearray(), bytearray()
             while True:
@@ -216,7 +270,12 @@ class SshTransport:
                 try:
                     if self._sftp is None:
                         self._sftp = self._connected().open_sftp()
+                        if (channel := self._sftp.get_channel()) is not None:
+                            channel.settimeout(_CONNECT_S)
                     return do(self._sftp)
+                except TimeoutError as error:
+                    self._drop()
+                    raise TryLater(f"the files on {self._host} gave no answer for {_CONNECT_S:.0f} s") from error
                 except (paramiko.SSHException, EOFError, ConnectionError) as error:
                     self._drop()
                     if attempt == 2:
@@ -227,10 +286,14 @@ class SshTransport:
         with self._lock:
             self._drop()
 
-    def _session(self, argv: Sequence[str]) -> paramiko.Channel:
+    def _session(self, argv: Sequence[str], told: Sequence[str] = ()) -> paramiko.Channel:
+        """`told`: variables whose values are the first lines of its input."""
         words = [*self._options.prefix, *argv]
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._env.items())
         command = f"env {names} {' '.join(shlex.quote(item) for item in words)}"
+        if told:  # the login shell of the account may be any: this is for a plain one
+            reads = "".join(f"IFS= read -r {name} && export {name} && " for name in told)
+            command = f"exec sh -c {shlex.quote(f'{reads}exec {command}')}"
         with self._lock:
             for attempt in (1, 2):
                 try:

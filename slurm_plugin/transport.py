@@ -8,20 +8,22 @@ killed, and whether a write of it was done is for the next read to say.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import errno
 import os
 import selectors
 import stat
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from horae.port import FixConfiguration, TryLater
+from horae.untrusted import Folder, Unbelievable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,48 +57,77 @@ class Decoders:
         return self._each[stream].decode(data)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a file, with what the very file that was read is."""
+
+    data: bytes
+    start: int  #: where `data` begins: where it was asked for, or at 0 of a file that has become shorter than that
+    size: int
+    identity: str  #: changes with the file behind the name, and when it has become shorter
+
+
 class Files(Protocol):
-    """Files beside slurmctld. Paths are absolute. Missing is None, not an error; OSError for the rest."""
+    """Files beside slurmctld. Missing is None, not an error; OSError and `untrusted.Unbelievable` for the rest.
 
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
-        """With `owner`: a file that users can replace. Refused unless it is a plain file of that user: a link would
-        show them what only we may read, and a pipe would stop us."""
+    `root` is a folder of the site's own, `names` lead from there through folders that users may write: no link among
+    them is followed, and what is changed is changed by descriptors (`horae.untrusted`).
+    """
+
+    def read(self, root: str, *names: str, owner: int | None = None, most: int = 1 << 16) -> bytes | None:
+        """A small file. With `owner`: only a plain file of that user."""
         ...
 
-    def stat(self, path: str) -> os.stat_result | None: ...
-
-    def names(self, path: str) -> list[str]:
-        """Of a folder; empty when it is missing."""
+    def stat(self, root: str, *names: str) -> os.stat_result | None:
+        """Of a name, not of what a link leads to."""
         ...
 
-    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
+    def replace(self, root: str, *names: str, data: bytes, mode: int = 0o644, durable: bool = True) -> None:
         """Atomically; with `durable` it is on the disk when this returns."""
         ...
 
-    def mkdir(self, path: str, mode: int = 0o755) -> None: ...
-
-    def chmod(self, path: str, mode: int) -> None: ...
-
-    def chown(self, path: str, uid: int) -> bool:
-        """True when the file was given away; False where we may not."""
+    def make(self, path: str, mode: int = 0o755) -> None:
+        """A folder of ours with those above it; nothing where it is there."""
         ...
 
-    def admit(self, path: str, uid: int) -> bool:
-        """Give a user all rights in a folder of ours, and others none, by an ACL; False where there are no ACLs."""
+    def entrust(self, root: str, *names: str, uid: int, first: Mapping[str, bytes]) -> None:
+        """A new folder with its `first` files, then a user's: given away where we may, else opened to that user alone
+        by an ACL, else (no ACLs) writable by all with the sticky bit. FileExistsError where it is there."""
         ...
 
-    def remove(self, path: str) -> None: ...
+    def remove(self, root: str, *names: str) -> None: ...
+
+    def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
+        """From a file wherever a user said that it is: only when it is a plain file of that user, which nothing but
+        the opened file itself is asked for."""
+        ...
+
+    def names(self, path: str, owner: int) -> list[str]:
+        """Of a folder that a user named and owns; empty when it is missing."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Of a file in such a folder; None for what is no plain file."""
+        ...
 
 
-def not_theirs(path: str) -> PermissionError:
-    return PermissionError(errno.EACCES, "not a plain file of the job's owner", path)
+def not_theirs(path: str) -> Unbelievable:
+    return Unbelievable(path, "is not a plain file of the job's owner")
 
 
 class Transport(Protocol):
     where: str  #: for people
     files: Files
 
-    def run(self, argv: Sequence[str], timeout_s: float = 30.0, stdin: str | None = None) -> Completed: ...
+    def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> Completed:
+        """`env`: more variables, that no other user of the host may see on the way."""
+        ...
 
     def open(self, argv: Sequence[str]) -> Conversation: ...
 
@@ -107,77 +138,130 @@ _NOBODY = 0xFFFFFFFF
 
 
 class LocalFiles:
-    def read(self, path: str, offset: int = 0, limit: int = 1 << 20, owner: int | None = None) -> bytes | None:
+    def read(self, root: str, *names: str, owner: int | None = None, most: int = 1 << 16) -> bytes | None:
         try:
-            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-                found = os.fstat(file.fileno())
-                if owner is not None and (found.st_uid != owner or not stat.S_ISREG(found.st_mode)):
-                    raise not_theirs(path)
-                file.seek(offset)
-                return file.read(limit)
+            with Folder.open(root, *names[:-1]) as folder:
+                if owner is not None:
+                    found = folder.lstat(names[-1])
+                    if found is None:
+                        return None
+                    if found.st_uid != owner:
+                        raise not_theirs(folder.name_of(names[-1]))
+                return _whole(folder, names[-1], owner, most)
         except FileNotFoundError:
             return None
 
-    def stat(self, path: str) -> os.stat_result | None:
+    def stat(self, root: str, *names: str) -> os.stat_result | None:
         try:
-            return os.stat(path)  # noqa: PTH116 - the protocol speaks in strings
+            with Folder.open(root, *names[:-1]) as folder:
+                return folder.lstat(names[-1]) if names else folder.stat()
         except FileNotFoundError:
             return None
 
-    def names(self, path: str) -> list[str]:
+    def replace(self, root: str, *names: str, data: bytes, mode: int = 0o644, durable: bool = True) -> None:
+        with Folder.open(root, *names[:-1]) as folder:
+            folder.replace(names[-1], data, mode=mode, sync=durable)
+
+    def make(self, path: str, mode: int = 0o755) -> None:
         folder = Path(path)
-        return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-
-    def replace(self, path: str, data: bytes, mode: int = 0o644, *, durable: bool = True) -> None:
-        folder = Path(path).parent
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".horae-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.chmod(temporary, mode)  # noqa: PTH101
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        if not durable:
+        if folder.is_dir():
             return
-        directory = os.open(folder, os.O_RDONLY)
+        self.make(str(folder.parent), mode)
+        with Folder.open(folder.parent) as above, contextlib.suppress(FileExistsError), above.make(folder.name) as new:
+            os.fchmod(new.fd, mode)
+
+    def entrust(self, root: str, *names: str, uid: int, first: Mapping[str, bytes]) -> None:
+        with Folder.open(root, *names[:-1]) as above:
+            if above.lstat(names[-1]) is not None:
+                raise FileExistsError(errno.EEXIST, "exists", above.name_of(names[-1]))
+            hidden = f".{names[-1]}.{os.urandom(6).hex()}"  # it gets its name whole, or not at all
+            with above.make(hidden) as folder:
+                for name, data in first.items():
+                    folder.replace(name, data)
+                try:
+                    os.fchown(folder.fd, uid, -1)  # the folder alone: what we wrote stays ours
+                except PermissionError:
+                    if not admit(folder.fd, uid):
+                        os.fchmod(folder.fd, 0o1777)
+            above.rename_to(hidden, above, names[-1])
+            above.sync()
+
+    def remove(self, root: str, *names: str) -> None:
+        with contextlib.suppress(FileNotFoundError), Folder.open(root, *names[:-1]) as folder:
+            folder.remove(names[-1])
+
+    def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
         try:
-            os.fsync(directory)
+            # Looked at before it is opened: to open some devices is to use them, and a pipe waits for its writer.
+            seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            if not _is_plain(os.fstat(seen), owner):
+                raise not_theirs(path)
+            fd = os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         finally:
-            os.close(directory)
-
-    def mkdir(self, path: str, mode: int = 0o755) -> None:
-        folder = Path(path)
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(mode)
-
-    def chmod(self, path: str, mode: int) -> None:
-        Path(path).chmod(mode)
-
-    def chown(self, path: str, uid: int) -> bool:
+            os.close(seen)
         try:
-            os.chown(path, uid, -1)
-        except PermissionError:
-            return False
-        return True
+            found = os.fstat(fd)
+            start, identity = part_of(offset, found.st_size, f"{found.st_dev}:{found.st_ino}")
+            return Part(os.pread(fd, limit, start), start, found.st_size, identity)
+        finally:
+            os.close(fd)
 
-    def admit(self, path: str, uid: int) -> bool:
-        #: (tag, rights, id) as the kernel keeps them: owner, this user, group, mask, others
-        entries = ((1, 7, _NOBODY), (2, 7, uid), (4, 0, _NOBODY), (16, 7, _NOBODY), (32, 0, _NOBODY))
-        value = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    def names(self, path: str, owner: int) -> list[str]:
         try:
-            os.setxattr(path, "system.posix_acl_access", value)
-        except OSError:
-            return False
-        return True
+            with Folder.open(path) as folder:
+                if folder.stat().st_uid != owner:
+                    raise Unbelievable(path, "is not a folder of the job's owner")
+                return folder.names()
+        except FileNotFoundError:
+            return []
 
-    def remove(self, path: str) -> None:
-        Path(path).unlink(missing_ok=True)
+    def size(self, path: str) -> int | None:
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def part_of(offset: int, size: int, identity: str) -> tuple[int, str]:
+    """Where to read, and what of: from the beginning where the file has become shorter."""
+    return (0, identity + ":truncated") if offset > size else (offset, identity)
+
+
+def _is_plain(found: os.stat_result, owner: int) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == owner
+
+
+def _whole(folder: Folder, name: str, owner: int | None, most: int) -> bytes | None:
+    """By the descriptor whose owner was asked: the name may mean another file a moment later."""
+    fd = folder.open_plain(name)
+    if fd is None:
+        return None
+    try:
+        found = os.fstat(fd)
+        if owner is not None and not _is_plain(found, owner):
+            raise not_theirs(folder.name_of(name))
+        data = os.pread(fd, most + 1, 0)
+    finally:
+        os.close(fd)
+    if len(data) > most:
+        raise Unbelievable(folder.name_of(name), f"is larger than {most} bytes")
+    return data
+
+
+def admit(fd: int, uid: int) -> bool:
+    """Give a user all rights in an open folder of ours, and others none, by an ACL; False where there are no ACLs."""
+    #: (tag, rights, id) as the kernel keeps them: owner, this user, group, mask, others
+    entries = ((1, 7, _NOBODY), (2, 7, uid), (4, 0, _NOBODY), (16, 7, _NOBODY), (32, 0, _NOBODY))
+    value = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(fd, "system.posix_acl_access", value)
+    except OSError:
+        return False
+    return True
 
 
 #: How long a program whose stdout has closed may take to say why.
@@ -260,12 +344,18 @@ class LocalTransport:
         self.where = "this host" if not prefix else " ".join(prefix)
         self.files: Files = LocalFiles()
 
-    def run(self, argv: Sequence[str], timeout_s: float = 30.0, stdin: str | None = None) -> Completed:
-        full = [*self._prefix, *argv]
+    def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> Completed:
+        full = self._placed(argv)
         begin = time.monotonic()
         try:
             done = subprocess.run(
-                full, input=stdin or "", env=self._env, capture_output=True, text=True, errors="replace",
+                full, input=stdin or "", env={**self._env, **env}, capture_output=True, text=True, errors="replace",
                 timeout=timeout_s, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
@@ -279,6 +369,13 @@ class LocalTransport:
 
     def close(self) -> None:
         """Nothing is kept open here."""
+
+    def _placed(self, argv: Sequence[str]) -> list[str]:
+        """Behind the prefix. `timeout` stands before sudo, which passes its signal on: a rule that allowed `timeout`
+        would allow anything."""
+        if self._prefix and argv[0] == "timeout" and Path(self._prefix[0]).name == "sudo":
+            return [*argv[:4], *self._prefix, *argv[4:]]
+        return [*self._prefix, *argv]
 
 
 def _cannot_run(argv: Sequence[str], error: OSError) -> FixConfiguration:

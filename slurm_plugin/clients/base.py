@@ -48,6 +48,7 @@ class CannotSay(TryLater):
 
 class Client(Protocol):
     name: str
+    odd: list[str]  #: notes on records that were set aside in reads; who tells them clears them
 
     def lacks(self, operation: Operation) -> str:
         """Why there is no route for it here; empty when there is one. Asks nobody."""
@@ -83,6 +84,10 @@ class Client(Protocol):
     def cancel(self, ids: Sequence[str], doing: str) -> None: ...
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]: ...
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """What slurmctld has of each of these jobs, in its words; empty only where it says that there is none."""
+        ...
 
     def close(self) -> None: ...
 

@@ -6,25 +6,28 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from horae.port import PortError, TryLater
 from slurm_plugin.clients.base import Operation
 from slurm_plugin.clients.command_reading import (
+    ENDED_FIELDS,
     JOB_FIELDS,
     NODE_FIELDS,
+    Read,
     ahead_of,
+    ends_of,
     exit_codes,
-    format_of,
     is_uneven,
     job_rows_of,
     node_rows_of,
     racks_of,
-    records_of,
     settings_of,
-    splits_of,
+    split_of,
 )  # fmt: skip
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.scontrol import Scontrol
+from slurm_plugin.clients.sealed import PLAIN, VARIABLE, Seal
 from slurm_plugin.errors import ControllerAway, Gone, port_error
 from slurm_plugin.records import Facts, JobRow, NodeRow, fold, number
 from slurm_plugin.transport import Transport
@@ -36,6 +39,8 @@ _TOGETHER = 32
 #: was cut off before it went out would be repeated only after a good part of the grace
 _HANGS_S, _SIGNAL_S = 3, 10
 _TIMED_OUT = (124, 137)  #: what `timeout` says when it had to end the command
+#: jobs in a look whose split is asked for; the others' is taken as even until the next one
+_SPLITS = 16
 #: requests to slurmctld that a command makes, as sdiag counts them
 _COST = {"squeue": 2, "sinfo": 2, "scontrol": 1, "scancel": 3}
 
@@ -47,7 +52,8 @@ class CommandClient:
         self._transport, self._path, self._timeout_s = transport, path, timeout_s
         self._pace = pace or Pace()
         self._scontrol = Scontrol(transport, path + "scontrol", timeout_s)
-        self._parsed: dict[str, JobRow] = {}
+        self._parsed: Read = {}
+        self.odd: list[str] = []
         self._splits: dict[tuple[str, int], tuple[tuple[str, int], ...]] = {}
 
     def lacks(self, operation: Operation) -> str:
@@ -65,14 +71,14 @@ class CommandClient:
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
         """Every job of `partitions`, each pending array task on its own, finished ones while Slurm knows them."""
         where = ["-p", ",".join(partitions)] if partitions else []
-        out = self._read("squeue", ["-h", "-a", "-r", "-t", "all", *where, "-O", format_of(JOB_FIELDS)])
-        rows = job_rows_of(out, self._parsed)
-        self._parsed = dict(zip(records_of(out), rows, strict=True))
-        return self._with_splits(rows)
+        seal = Seal.fresh()
+        out = self._read("squeue", ["-a", "-r", "-t", "all", *where], {VARIABLE: seal.format(JOB_FIELDS)})
+        self._parsed = job_rows_of(out, seal, self._parsed, self.odd)
+        return self._with_splits(list(self._parsed.values()))
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         where = ["-p", ",".join(partitions)] if partitions else []
-        return node_rows_of(self._read("sinfo", ["-h", "-N", *where, "-O", format_of(NODE_FIELDS)]))
+        return node_rows_of(self._read("sinfo", ["-N", *where, "-O", PLAIN.format(NODE_FIELDS)]))
 
     def facts(self) -> Facts:
         asked_s = time.time()
@@ -117,20 +123,26 @@ class CommandClient:
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         """Last state word and exit code, from slurmdbd, of jobs that slurmctld forgot: {id: (state, code)}."""
-        columns = "jobid,state,exitcode,dbindex"
+        columns = ",".join(ENDED_FIELDS)
         argv = ["sacct", "-n", "-P", "-X", "-D", "-S", "now-30days", "-j", ",".join(ids), "-o", columns]
         done = self._transport.run([self._path + argv[0], *argv[1:]], self._timeout_s)
         if done.rc != 0:
             raise port_error(done.err, "asking slurmdbd for jobs that slurmctld forgot")
-        last: dict[str, tuple[int, str, int]] = {}
-        for line in done.out.splitlines():
-            job, state, code, index = (*line.split("|"), "", "", "", "")[:4]
-            first, _, signal = code.partition(":")
-            value = 128 + int(signal) if signal.isdigit() and int(signal) else (number(first) or 0)
-            order = number(index) or 0
-            if job not in last or order >= last[job][0]:
-                last[job] = (order, state.split(" ")[0], value)
-        return {job: (state, value) for job, (_, state, value) in last.items()}
+        return ends_of(done.out)
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """What slurmctld has of each job, in scontrol's words; empty where it says that there is none."""
+        found = {}
+        for each in ids:
+            try:
+                text = self.ask(f"show job {each}", f"asking whether there is a job {each}")
+            except Gone:
+                found[each] = ""
+                continue
+            if not text.startswith("JobId="):
+                raise TryLater(f"scontrol did not answer whether there is a job {each}")
+            found[each] = text
+        return found
 
     # --- writes ---
 
@@ -198,19 +210,23 @@ class CommandClient:
     # --- how ---
 
     def _with_splits(self, rows: list[JobRow]) -> list[JobRow]:
-        """How totals over several nodes are split is said by scontrol alone: one more read when such a job began."""
+        """How totals over several nodes are split is said by scontrol alone: one more read of such a job when it
+        began, of that job alone, for its user's words stand in the answer."""
         uneven = {(row.id, row.restarts): row for row in rows if is_uneven(row)}
-        if uneven.keys() - self._splits.keys():
-            found = splits_of(self._read("scontrol", ["-o", "-d", "show", "job"]))
-            self._splits |= {key: found.get(key[0], ()) for key in uneven}
+        for key in sorted(uneven.keys() - self._splits.keys())[:_SPLITS]:
+            try:
+                text = self._read("scontrol", ["-o", "-d", "show", "job", key[0]])
+            except Gone:
+                text = ""
+            self._splits[key] = split_of(text, uneven[key])
         self._splits = {key: split for key, split in self._splits.items() if key in uneven}
         if not uneven:
             return rows
         return [replace(row, split=self._splits.get((row.id, row.restarts), ())) for row in rows]
 
-    def _read(self, command: str, args: Sequence[str]) -> str:
+    def _read(self, command: str, args: Sequence[str], env: Mapping[str, str] = MappingProxyType({})) -> str:
         self._pace.spend(_COST[command])
-        done = self._transport.run([self._path + command, *args], self._timeout_s)
+        done = self._transport.run([self._path + command, *args], self._timeout_s, env=env)
         if done.rc != 0:
             raise port_error(done.err, f"reading the cluster with {command}")
         return done.out

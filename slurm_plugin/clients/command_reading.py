@@ -1,23 +1,25 @@
-"""What squeue, sinfo and scontrol print -> rows and facts. Pure.
+"""What squeue, sinfo, sacct and scontrol print -> rows and facts. Pure.
 
-`squeue -O field:SUFFIX` without a width neither pads nor cuts, on every release; control characters as suffixes
-cannot occur in what users write.
+`squeue -O field:SUFFIX` without a width neither pads nor cuts, on every release; where a field and a record end is
+told by marks that no user can know (`sealed.py`). A record that cannot be Slurm's is set aside with a note.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
 
 from horae.port import TryLater
+from slurm_plugin.clients.sealed import PLAIN, Seal, named
 from slurm_plugin.records import (
+    BadRecord,
     JobRow,
     NodeRow,
     duration,
     expand,
     gpu_count,
     gpus,
+    identity,
     number,
     size,
     stamp,
@@ -25,20 +27,40 @@ from slurm_plugin.records import (
     word,
 )  # fmt: skip
 
-FIELD, RECORD = "\x1f", "\x1e"
 #: squeue's fields, in order
 JOB_FIELDS = tuple(
     """JobArrayID JobID State Reason RestartCnt PriorityLong NodeList tres-per-node tres-per-job NumNodes NumCPUs
     tres-alloc Comment admin_comment UserName UserID Account QOS Partition Name WorkDir Command STDOUT Dependency
     SubmitTime EligibleTime StartTime EndTime PreemptTime TimeLimit TimeLeft exit_code Feature""".split()
 )
+#: sacct's: nothing that users write
+ENDED_FIELDS = ("jobid", "state", "exitcode", "dbindex")
 #: sinfo's
 NODE_FIELDS = tuple("NodeList Gres GresUsed StateLong StateComplete CPUsState Memory AllocMem Features".split())
 
 
-def job_rows_of(text: str, known: Mapping[str, JobRow] = MappingProxyType({})) -> list[JobRow]:
-    """squeue's answer as rows. `known`: rows of an earlier answer by their text, for most of a queue stays as it is."""
-    return [known.get(record) or job_row(_fields(record, JOB_FIELDS, "squeue")) for record in records_of(text)]
+#: An answer's records with the rows that they gave
+Read = dict[tuple[str, ...], JobRow]
+
+
+def job_rows_of(text: str, seal: Seal, known: Mapping[tuple[str, ...], JobRow], odd: list[str]) -> Read:
+    """squeue's answer as rows by their records. `known`: an earlier answer's, for most of a queue stays as it is.
+    `odd` gets a note for each record that is set aside."""
+    found: Read = {}
+    by_id: dict[str, tuple[str, ...]] = {}
+    for record, fields in named(seal.records(text, JOB_FIELDS, "squeue"), JOB_FIELDS, odd):
+        try:
+            row = known.get(record) or job_row(fields)
+        except BadRecord as error:
+            odd.append(f"squeue: a record was set aside: {error}")
+            continue
+        if row.id in by_id:  # one of the two is not Slurm's, and nothing tells which
+            odd.append(f"squeue: job {row.id} was told twice and differently: set aside")
+            found.pop(by_id[row.id], None)
+            continue
+        by_id[row.id] = record
+        found[record] = row
+    return found
 
 
 def is_uneven(row: JobRow) -> bool:
@@ -46,32 +68,29 @@ def is_uneven(row: JobRow) -> bool:
     return len(row.nodes) > 1 and not row.gpus_per_node and bool(row.gpus_total)
 
 
-def splits_of(text: str) -> dict[str, tuple[tuple[str, int], ...]]:
-    """`scontrol -o -d show job` -> GPUs by node of each job that holds some."""
-    found = {}
-    for line in text.splitlines():
-        fields = dict(re.findall(r"\b(JobId|ArrayJobId|ArrayTaskId)=(\d+)\b", line))
-        name = fields.get("JobId", "")
-        if "ArrayTaskId" in fields:
-            name = f"{fields.get('ArrayJobId')}_{fields['ArrayTaskId']}"
-        parts = re.findall(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", line)
-        each = [(node, gpu_count(gres) or 0) for nodes, gres in parts for node in expand(nodes)]
-        if name and any(count for _, count in each):
-            found[name] = tuple((node, count) for node, count in each if count)
-    return found
+def split_of(text: str, row: JobRow) -> tuple[tuple[str, int], ...]:
+    """`scontrol -o -d show job ID` -> GPUs by node of that job; nothing where it does not fit what squeue told of it:
+    among scontrol's words stand the user's own, and nothing marks them."""
+    parts = re.findall(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", text)
+    each = [(node, gpu_count(gres) or 0) for nodes, gres in parts for node in expand(nodes)]
+    split = tuple((node, count) for node, count in each if count)
+    names = [node for node, _ in split]
+    true = len(set(names)) == len(names) and set(names) <= set(row.nodes)
+    return split if true and sum(count for _, count in split) == row.gpus_total else ()
 
 
 def node_rows_of(text: str) -> list[NodeRow]:
-    """sinfo's answer as rows, each node once however many partitions it is in."""
-    rows = (node_row(_fields(record, NODE_FIELDS, "sinfo")) for record in records_of(text))
+    """sinfo's answer as rows, each node once however many partitions it is in. Raises TryLater: among nodes there is
+    nothing of users, and a part of them is not the cluster."""
+    odd: list[str] = []
+    rows = [node_row(fields) for _, fields in named(PLAIN.records(text, NODE_FIELDS, "sinfo"), NODE_FIELDS, odd)]
+    if odd:
+        raise TryLater(f"sinfo: {odd[0]}")
     return list({row.name: row for row in rows}.values())
 
 
-def records_of(text: str) -> list[str]:
-    return list(dict.fromkeys(record for record in text.split(RECORD + "\n") if record))
-
-
 def job_row(fields: Mapping[str, str]) -> JobRow:
+    """Raises BadRecord where it does not say whose job it is, and which."""
 
     def get(name: str) -> str | None:
         return word(fields[name])
@@ -79,8 +98,8 @@ def job_row(fields: Mapping[str, str]) -> JobRow:
     nodes = expand(get("NodeList"))
     alloc = tres(fields["tres-alloc"])
     return JobRow(
-        id=fields["JobArrayID"].strip(),
-        slurm_id=number(fields["JobID"]) or 0,
+        id=identity(fields["JobArrayID"]),
+        slurm_id=count_of(fields, "JobID", 1),
         state=fields["State"].strip(),
         reason=None if fields["Reason"] in {"None", ""} else fields["Reason"],
         restarts=number(fields["RestartCnt"]) or 0,
@@ -94,7 +113,7 @@ def job_row(fields: Mapping[str, str]) -> JobRow:
         comment=get("Comment") or "",
         admin_comment=get("admin_comment") or "",
         user=fields["UserName"].strip(),
-        uid=number(fields["UserID"]) or 0,
+        uid=count_of(fields, "UserID", 0),
         account=get("Account"),
         qos=get("QOS"),
         partition=fields["Partition"].strip(),
@@ -131,25 +150,39 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
     )
 
 
-def format_of(names: Iterable[str]) -> str:
-    *head, last = names
-    return ",".join([*(f"{name}:{FIELD}" for name in head), f"{last}:{RECORD}"])
-
-
-def _fields(record: str, names: Sequence[str], command: str) -> Mapping[str, str]:
-    fields = record.split(FIELD)
-    if len(fields) != len(names):
-        raise TryLater(f"{command} answered {len(fields)} fields where {len(names)} were asked for: {record[:80]!r}")
-    return dict(zip(names, fields, strict=True))
+def count_of(fields: Mapping[str, str], name: str, least: int) -> int:
+    """A number that must be there. Raises BadRecord: root's uid is not what is taken for an unknown one."""
+    found = number(fields[name])
+    if found is None or found < least:
+        raise BadRecord(f"{name} is {fields[name][:40]!r}")
+    return found
 
 
 def _exit_status(text: str) -> int | None:
     first, colon, signal = text.strip().partition(":")
-    if not first.lstrip("-").isdigit():
-        return None
-    if colon:
-        return (int(first) << 8) | (int(signal) if signal.isdigit() else 0)
-    return int(first)
+    code = number(first)
+    if code is None or not colon:
+        return code
+    return (code << 8) | (number(signal) or 0)
+
+
+def ends_of(text: str) -> dict[str, tuple[str, int]]:
+    """sacct's answer -> {id: (state word, exit code)} of each job's newest start. A line that is not whole (the last
+    one of an answer that was cut off) tells nothing."""
+    last: dict[str, tuple[int, str, int]] = {}
+    whole, _, _ = text.rpartition("\n")
+    for line in whole.splitlines():
+        found = _ENDED.fullmatch(line)
+        if found is None:
+            continue
+        job, state, code, signal, index = found.groups()
+        value = 128 + int(signal) if int(signal) else int(code)
+        if job not in last or int(index) >= last[job][0]:
+            last[job] = (int(index), state, value)
+    return {job: (state, value) for job, (_, state, value) in last.items()}
+
+
+_ENDED = re.compile(r"([0-9]+(?:_[0-9]+)?)\|([A-Z_]+)(?: [^|]*)?\|([0-9]{1,9}):([0-9]{1,9})\|([0-9]{1,18})")
 
 
 def settings_of(text: str) -> dict[str, str]:
@@ -164,16 +197,20 @@ _TOGETHER_S = 3.0
 
 def ahead_of(text: str, asked_s: float, answered_s: float) -> float:
     """How far slurmctld's clock is before ours, by the time that `scontrol show config` begins with; 0 when near."""
-    found = re.match(r"Configuration data as of (\d+)", text.strip())
+    found = re.match(r"Configuration data as of ([0-9]{1,12})", text.strip())
     away_s = float(found[1]) + 0.5 - (asked_s + answered_s) / 2 if found else 0.0
     return away_s if abs(away_s) > _TOGETHER_S + answered_s - asked_s else 0.0
+
+
+_MOST_CODE = 255
 
 
 def exit_codes(text: str) -> Iterable[int]:
     for part in text.split(","):
         low, _, high = part.strip().partition("-")
-        if low.isdigit():
-            yield from range(int(low), int(high or low) + 1)
+        first, last = number(low), number(high or low)
+        if first is not None and last is not None:
+            yield from range(max(first, 0), min(last, _MOST_CODE) + 1)
 
 
 def racks_of(topology: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from horae.port import FixConfiguration, PortError
 from slurm_plugin import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
-from slurm_plugin.clients.rest_reading import task_numbers
+from slurm_plugin.clients.rest_reading import known_uid, task_numbers
 from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.records import Facts, JobRow, NodeRow, expand, gpu_count, gpus
 from slurm_plugin.transport import Conversation, Transport
@@ -60,6 +60,7 @@ class PyslurmClient(OneByOne):
         self._rest = ""  #: what came after the last whole line
         self._lock = threading.Lock()
         self._kept = Kept()
+        self.odd: list[str] = []
 
     # --- what it can ---
 
@@ -79,19 +80,22 @@ class PyslurmClient(OneByOne):
     # --- reads ---
 
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
-        found = self._ask("reading the jobs", 1, op="jobs", names=JOB_NAMES)
+        found = self._listed("reading the jobs", 1, op="jobs", names=JOB_NAMES)
         wanted, rows = frozenset(partitions), list[JobRow]()
         for values in found:
-            job = dict(zip(JOB_NAMES, values, strict=True))
-            if not wanted or wanted & set(str(job["partition"] or "").split(",")):
-                rows += _rows(job, time.time())
+            try:
+                job = dict(zip(JOB_NAMES, values, strict=True))
+                if not wanted or wanted & set(str(job["partition"] or "").split(",")):
+                    rows += _rows(job, time.time())
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                self.odd.append(f"pyslurm: a job was set aside: {type(error).__name__}: {str(error)[:80]}")
         return self._kept.again(rows)
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         if not self._counted():
             self._uncounted = True
             raise CannotSay(_UNCOUNTED)
-        found = self._ask("reading the nodes", 2, op="nodes", names=NODE_NAMES)
+        found = self._listed("reading the nodes", 2, op="nodes", names=NODE_NAMES)
         wanted, rows = frozenset(partitions), []
         for values in found:
             node = dict(zip(NODE_NAMES, values, strict=True))
@@ -104,6 +108,9 @@ class PyslurmClient(OneByOne):
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         raise FixConfiguration(versions.PYSLURM_LACKS[Operation.ENDED], "let the command line do it")
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        raise FixConfiguration(versions.PYSLURM_LACKS[Operation.FACTS], "let the command line do it")
 
     # --- writes ---
 
@@ -141,12 +148,18 @@ class PyslurmClient(OneByOne):
             self._asked += 1
             reply = self._reply({"id": self._asked, **request}, request["op"] not in {"jobs", "nodes"})
         if "error" not in reply:
-            return reply["ok"]
+            return reply.get("ok")
         if reply.get("number") in _GONE:
             if request["op"] in {"signal", "cancel"}:
                 return None  # it ended meanwhile: the next observation tells
             raise Gone(f"{doing}: {reply['error']}")
         raise port_error(str(reply["error"]), doing)
+
+    def _listed(self, doing: str, cost: int, **request: Any) -> list[Any]:
+        found = self._ask(doing, cost, **request)
+        if not isinstance(found, list):
+            raise ClientAway(f"{doing}: the child with pyslurm answered without any list")
+        return found
 
     def _started(self) -> None:
         if self._child is not None:
@@ -228,7 +241,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         comment=job["comment"] or "",
         admin_comment=job["admin_comment"] or "",
         user=job["user_name"] or "",
-        uid=int(job["user_id"] or 0),
+        uid=known_uid(job["user_id"]),
         account=job["account"],
         qos=job["qos"],
         partition=job["partition"] or "",

@@ -59,6 +59,7 @@ class RestClient(OneByOne):
         self._served = ""  #: Slurm's own version, as it says
         self._lock = threading.Lock()
         self._kept = Kept()
+        self.odd: list[str] = []
         self.warnings: list[str] = []  #: each once, as slurmrestd's answers said them
 
     # --- what it can ---
@@ -83,17 +84,31 @@ class RestClient(OneByOne):
     # --- reads ---
 
     def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
-        body = self._ask("GET", "/jobs/", "reading the jobs")
-        return self._kept.again(job_rows(body.get("jobs") or (), partitions, time.time()))
+        found = self._listed("jobs")
+        return self._kept.again(job_rows(found, partitions, time.time(), self.odd))
 
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
-        return node_rows(self._ask("GET", "/nodes/", "reading the nodes").get("nodes") or (), partitions)
+        found = self._listed("nodes")
+        try:
+            return node_rows(found, partitions)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ClientAway(f"reading the nodes: slurmrestd tells one in words unknown here: {error!r}") from error
+
+    def _listed(self, what: str) -> list[Any]:
+        """A list that must be there, if only empty: an answer without it says nothing about any job."""
+        found = self._ask("GET", f"/{what}/", f"reading the {what}").get(what)
+        if not isinstance(found, list):
+            raise ClientAway(f"reading the {what}: slurmrestd answered without any list of them")
+        return found
 
     def facts(self) -> Facts:
         raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         raise FixConfiguration(versions.REST_LACKS[Operation.ENDED], "let the command line do it")
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        raise FixConfiguration(versions.REST_LACKS[Operation.FACTS], "let the command line do it")
 
     # --- writes ---
 
@@ -241,7 +256,7 @@ def _parsed(answer: httpx.Response) -> dict[str, Any]:
         return {}
     try:
         found = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

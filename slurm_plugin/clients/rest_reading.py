@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_plugin.clients.base import CannotSay
-from slurm_plugin.records import JobRow, NodeRow, expand, gpu_count, gpus, size, tres, word
+from slurm_plugin.records import BadRecord, JobRow, NodeRow, expand, gpu_count, gpus, size, tres, word
 
 #: flags that outrank the base state in squeue's word, in its order
 _FLAGS = (
@@ -21,19 +21,26 @@ _FLAGS = (
 _ENDED = frozenset(
     """COMPLETED COMPLETING CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY""".split()
 )
+_MOST_TASKS = 4_000_001  #: what MaxArraySize itself may be at most
 _NO_VALUE = {0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF}
 
 
-def job_rows(jobs: Iterable[Mapping[str, Any]], partitions: Sequence[str], now_s: float) -> list[JobRow]:
-    """Rows of the jobs of `partitions` (all, when empty), each pending array task on its own.
+def job_rows(
+    jobs: Iterable[Mapping[str, Any]], partitions: Sequence[str], now_s: float, odd: list[str]
+) -> list[JobRow]:
+    """Rows of the jobs of `partitions` (all, when empty), each pending array task on its own. What cannot be Slurm's
+    is set aside with a note in `odd`.
 
     Raises CannotSay for an array whose list of tasks slurmrestd has cut off.
     """
     wanted = frozenset(partitions)
     rows: list[JobRow] = []
     for job in jobs:
-        if not wanted or wanted & set(str(job.get("partition") or "").split(",")):
-            rows += _rows(job, now_s)
+        try:
+            if not wanted or wanted & set(str(job.get("partition") or "").split(",")):
+                rows += _rows(job, now_s)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            odd.append(f"slurmrestd: a job was set aside: {type(error).__name__}: {str(error)[:80]}")
     return rows
 
 
@@ -74,7 +81,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         comment=word(job.get("comment") or "") or "",
         admin_comment=word(job.get("admin_comment") or "") or "",
         user=str(job.get("user_name") or ""),
-        uid=int(job.get("user_id") or 0),
+        uid=known_uid(job.get("user_id")),
         account=word(job.get("account") or ""),
         qos=word(job.get("qos") or ""),
         partition=str(job.get("partition") or ""),
@@ -94,6 +101,14 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         feature=word(job.get("features") or ""),
         split=_split(job, expand(word(job.get("nodes") or ""))),
     )
+
+
+def known_uid(raw: Any) -> int:
+    """Raises BadRecord: root's uid is not what is taken for an unknown one."""
+    found = value(raw)
+    if found is None or found < 0:
+        raise BadRecord("it does not say whose it is")
+    return found
 
 
 def _split(job: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -166,9 +181,11 @@ def task_numbers(text: str) -> list[int]:
     """`1,3-6%2`, `0-10:5` -> numbers of tasks. Raises CannotSay when the list is cut off (`...`)."""
     numbers: list[int] = []
     for part in text.partition("%")[0].strip("[]").split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part.strip())
+        found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([0-9]{1,9}))?", part.strip())
         if found is None:
             raise CannotSay(f"slurmrestd cuts off the list of an array's tasks: {text}")
-        first, last, step = found.groups()
-        numbers += range(int(first), int(last or first) + 1, int(step or 1))
+        first, last, step = (int(number) if number else 0 for number in found.groups())
+        if max(first, last) > _MOST_TASKS:
+            raise BadRecord(f"an array of tasks up to {max(first, last)}")
+        numbers += range(first, (last if found[2] else first) + 1, step or 1)
     return numbers

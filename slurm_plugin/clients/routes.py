@@ -25,6 +25,7 @@ from slurm_plugin.writes import Write
 
 AWAY_FIRST_S, AWAY_MOST_S = 0.25, 5.0
 REST_FIRST_S, REST_MOST_S = 1.0, 60.0
+_ODD = 10  #: notes of one look on records that were set aside
 T = TypeVar("T")
 
 
@@ -79,6 +80,11 @@ class Routes:
     def notes(self) -> list[str]:
         """What went another way since the last time this was asked, and what still does."""
         told, self._notes = self._notes, []
+        for client in self.clients:
+            told += client.odd[:_ODD]
+            if len(client.odd) > _ODD:
+                told.append(f"{client.name}: {len(client.odd)} records in all were set aside")
+            client.odd.clear()
         now_s = self._clock()
         for rest in self._resting.values():
             if rest.until_s > now_s and rest.why not in told:
@@ -111,6 +117,10 @@ class Routes:
 
     def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
         return self._by(Operation.ENDED, lambda client: client.ended(ids))
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """By whoever tells the facts."""
+        return self._by(Operation.FACTS, lambda client: client.standing(ids))
 
     def write(self, writes: Sequence[Write], doing: str) -> None:
         """In order, each by the first client that can; the first that fails ends it and is the error."""

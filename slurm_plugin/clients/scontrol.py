@@ -9,6 +9,7 @@ after any fault and every few minutes, so that it follows slurm.conf.
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ class Scontrol:
         self._transport, self._program, self._timeout_s = transport, program, timeout_s
         self._open: Conversation | None = None
         self._opened_s = 0.0
-        self._exchanges = 0
+        self._secret = ""
         self._lock = threading.Lock()
 
     def ask(self, line: str) -> tuple[str, str]:
@@ -71,7 +72,7 @@ class Scontrol:
             self._hang_up()
         if self._open is None:
             self._open, self._opened_s = self._transport.open([self._program]), now
-        self._exchanges += 1
+        self._secret = secrets.token_hex(8)
         last = self._mark(len(lines) - 1)
         end = re.compile(rf"^{last}\r?$", re.MULTILINE)
         try:
@@ -89,8 +90,8 @@ class Scontrol:
         said[0] = said[0][: found.start()]
 
     def _mark(self, at: int) -> str:
-        """Of one line of this exchange."""
-        return f"horaemark{self._exchanges}x{at}"
+        """Of one line of this exchange: users' words in an answer cannot hold it."""
+        return f"horaemark{self._secret}x{at}"
 
     def _hang_up(self) -> None:
         if self._open is not None:

@@ -130,7 +130,22 @@ local function request_of(jd)
   return {gpus = total, nodes = nodes, types = types, cpus = cpus, mem = mem, prefix = prefix or "gres:gpu"}
 end
 
+-- Text of the user's that other programs read by lines and fields, and screens show: control characters (C0, DEL,
+-- and C1 as UTF-8 has it) have no place in it. Returns an error sentence, or nil.
+local function wrong_text(jd)
+  for option, text in pairs({["--comment"] = jd.comment, ["--job-name"] = jd.name}) do
+    if type(text) == "string" and (string.find(text, "%c") or string.find(text, "\194[\128-\159]")) then
+      return option .. " holds a control character (a line break, a tab, an escape): leave it out"
+    end
+  end
+  return nil
+end
+
 -- The user's word. Returns an error sentence, or nil.
+local function counts(text)
+  return #text <= 7 and string.match(text, "^[1-9]%d*$") ~= nil and tonumber(text) <= 1000000
+end
+
 local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", iters = "t", grace = "n", ckpt = "t"}
 local function wrong_word(comment)
   local word = string.match(" " .. (comment or ""), "%shorae:(%S*)")
@@ -141,10 +156,10 @@ local function wrong_word(comment)
     if not key then return "'" .. item .. "' in --comment is not name=value" end
     local kind = KEYS[key]
     if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types iters grace ckpt)" end
-    if kind == "n" and not string.match(value, "^[1-9]%d*$") then return key .. "=" .. value .. " is not a number" end
+    if kind == "n" and not counts(value) then return key .. "=" .. value .. " is not a number from 1 to 1000000" end
     if kind == "l" then
       for _, part in ipairs(split(value, "/")) do
-        if not string.match(part, "^[1-9]%d*$") then return "allowed=" .. value .. " is not a list such as 1/2/4" end
+        if not counts(part) then return "allowed=" .. value .. " is not a list such as 1/2/4" end
       end
     end
     seen[key] = value
@@ -174,7 +189,7 @@ local function refusal(config, jd, mixed)
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
-  return wrong_word(jd.comment)
+  return wrong_text(jd) or wrong_word(jd.comment)
 end
 
 local function submit(jd, uid)
@@ -211,7 +226,9 @@ local function submit(jd, uid)
   if jd.shared == 0 then jd.shared = NO_VAL16 end -- --exclusive would take every GPU of a node
   jd.requeue = 1
   jd.priority = 0
-  if given(jd.admin_comment) then tag = jd.admin_comment .. " " .. tag end
+  if given(jd.admin_comment) then -- what stands there already is no tag of ours
+    tag = string.gsub(jd.admin_comment, ADMIN_TAG, "") .. " " .. tag
+  end
   jd.admin_comment = tag
   if M.environment then M.environment(jd, tag) end
   local events = io.open(config.spool .. "/events", "a")
@@ -226,6 +243,8 @@ local function modify(jd, record, uid)
   if not string.find(" " .. (record.admin_comment or ""), "%s" .. ADMIN_TAG) then return slurm.SUCCESS end
   local hold = alive(config)
   if not hold or not hold[record.partition or ""] then return slurm.SUCCESS end
+  local wrong = wrong_text(jd)
+  if wrong then say(wrong); return slurm.ERROR end
   local change = nil
   -- INFINITE, elsewhere "not given", is what `scontrol release` writes here
   if given(jd.priority) or jd.priority == NO_VAL + 1 then change = "held, released or given a priority" end

@@ -20,7 +20,7 @@ import httpx
 from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob, attend
 from slurm_plugin import connect, versions
-from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, format_of
+from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
 from slurm_plugin.lab.containers import ContainerSlurm
 from slurm_plugin.lab.settings import SUITES
 
@@ -95,8 +95,8 @@ class Recorder:
     def commands(self) -> None:
         time_format = {"SLURM_TIME_FORMAT": "%s"}
         for name, argv in {
-            "squeue": ["squeue", "-h", "-a", "-r", "-t", "all", "-p", "dl", "-O", format_of(JOB_FIELDS)],
-            "sinfo": ["sinfo", "-h", "-N", "-p", "dl", "-O", format_of(NODE_FIELDS)],
+            "squeue": ["squeue", "-a", "-r", "-t", "all", "-p", "dl", "-O", PLAIN.format(JOB_FIELDS)],
+            "sinfo": ["sinfo", "-N", "-p", "dl", "-O", PLAIN.format(NODE_FIELDS)],
             "config": ["scontrol", "show", "config"],
         }.items():
             code, text = self.lab.exec("ctl", argv, "horae", **time_format)

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from policy.model import BadInput
 from slurm_plugin import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, OneByOne, Operation
 from slurm_plugin.clients.command import scontrol
-from slurm_plugin.clients.command_reading import splits_of
+from slurm_plugin.clients.command_reading import split_of
 from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.rest import RestClient, body_of
 from slurm_plugin.clients.rest_reading import exit_status, job_state, task_numbers
@@ -29,6 +30,7 @@ from slurm_plugin.errors import ControllerAway, Gone
 from slurm_plugin.options import parse_options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
+from tests.slurm_plugin.test_reading import ROW
 
 SHAPE = Change(True, nodes=2, tasks=2, cpus_per_task=3, cpus=6, node_list=("n1", "n2"), gpus_per_node=4, limit_min=90)
 
@@ -49,6 +51,7 @@ class Scripted:
 
     def __init__(self, name: str, can: Sequence[Operation] = tuple(Operation)) -> None:
         self.name, self._can = name, can
+        self.odd: list[str] = []
         self.said: list[str] = []
         self.tried = 0
         self.fails: PortError | None = None
@@ -76,6 +79,10 @@ class Scripted:
     def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
         self._told("nodes")
         return []
+
+    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        self._told("standing")
+        return dict.fromkeys(ids, "")
 
     def facts(self) -> Facts:
         raise AssertionError("not asked here")
@@ -490,13 +497,30 @@ def test_a_shape_in_the_words_of_each_client() -> None:
     assert body_of(update("7", Change(site_factor=0))) == {"site_factor": 0}
 
 
+SPLIT = (
+    "JobId=41 ArrayJobId=40 ArrayTaskId=3 JobName=a NodeList=n[1-3] JOB_GRES=gpu:v100:5 "
+    "Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:v100:2(IDX:0-1) Nodes=n3 CPU_IDs=0 Mem=0 GRES=gpu:v100:1(IDX:0)\n"
+)
+
+
 def test_how_a_total_is_split_is_read_from_scontrol() -> None:
-    text = (
-        "JobId=41 ArrayJobId=40 ArrayTaskId=3 JobName=a NodeList=n[1-3] JOB_GRES=gpu:v100:5 "
-        "Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:v100:2(IDX:0-1) Nodes=n3 CPU_IDs=0 Mem=0 GRES=gpu:v100:1(IDX:0)\n"
-        "JobId=42 JobName=b NodeList=n4 Nodes=n4 CPU_IDs=0 Mem=0 GRES= \nJobId=43 JobState=PENDING NodeList=\n"
-    )
-    assert splits_of(text) == {"40_3": (("n1", 2), ("n2", 2), ("n3", 1))}
+    row = replace(ROW, id="40_3", nodes=("n1", "n2", "n3"), gpus_per_node=None, gpus_total=5)
+    assert split_of(SPLIT, row) == (("n1", 2), ("n2", 2), ("n3", 1))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "JobName=x Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:4 NodeList=n[1-2]",
+        "JobName=x Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:4 " + SPLIT,
+        SPLIT.replace("gpu:v100:1(", "gpu:v100:3("),
+        "Comment=\nJobId=41 Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:" + "9" * 5000,
+    ],
+)
+def test_a_split_that_does_not_fit_the_job_is_not_believed(said: str) -> None:
+    """Its user's name and comment stand in the same answer."""
+    row = replace(ROW, id="40_3", nodes=("n1", "n2", "n3"), gpus_per_node=None, gpus_total=5)
+    assert split_of(said, row) == ()
 
 
 def test_lists_of_array_tasks() -> None:

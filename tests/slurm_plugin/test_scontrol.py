@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import pytest
 
@@ -58,7 +59,13 @@ class Script:
         self._talks, self._answer = list(talks), answer
         self.ran: list[Sequence[str]] = []
 
-    def run(self, argv: Sequence[str], timeout_s: float = 30.0, stdin: str | None = None) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30.0,
+        stdin: str | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> Completed:
         self.ran.append(argv)
         assert self._answer is not None
         return self._answer

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from horae.port import FixConfiguration
+from horae.untrusted import Unbelievable
 from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.spool import Spool
-from slurm_plugin.transport import LocalFiles
+from slurm_plugin.transport import LocalFiles, admit
 
 ME = os.getuid()
 
 
-@pytest.mark.parametrize("trick", ["link", "pipe", "folder", "another's"])
+@pytest.mark.parametrize("trick", ["link", "pipe", "folder", "another's", "device"])
 def test_only_a_plain_file_of_the_owner_is_read(tmp_path: Path, trick: str) -> None:
     path, owner = tmp_path / "output.log", ME
     if trick == "link":
@@ -27,25 +28,45 @@ def test_only_a_plain_file_of_the_owner_is_read(tmp_path: Path, trick: str) -> N
         os.mkfifo(path)
     elif trick == "folder":
         path.mkdir()
+    elif trick == "device":
+        path = Path("/dev/zero")
+        owner = 0
     else:
         path.write_text("not mine")
         owner = ME + 1
-    with pytest.raises(OSError):
-        LocalFiles().read(str(path), owner=owner)
+    for read in (
+        lambda: LocalFiles().read(str(path.parent), path.name, owner=owner),
+        lambda: LocalFiles().part(str(path), 0, 100, owner),
+    ):
+        with pytest.raises(Unbelievable):
+            read()
 
 
-def test_a_plain_file_of_the_owner_is_read_also_through_a_link_of_theirs(tmp_path: Path) -> None:
+def test_a_users_own_file_is_read_in_parts_also_through_a_link_of_theirs(tmp_path: Path) -> None:
+    """Slurm's own output file may lie behind one: whose it is, the file itself tells."""
     (tmp_path / "log").write_text("abcdef")
     (tmp_path / "link").symlink_to(tmp_path / "log")
-    assert LocalFiles().read(str(tmp_path / "link"), 2, 3, owner=ME) == b"cde"
-    assert LocalFiles().read(str(tmp_path / "none"), owner=ME) is None
+    found = LocalFiles().part(str(tmp_path / "link"), 2, 3, ME)
+    assert found is not None
+    assert (found.data, found.start, found.size) == (b"cde", 2, 6)
+    shorter = LocalFiles().part(str(tmp_path / "link"), 9, 3, ME)
+    assert shorter is not None
+    assert (shorter.data, shorter.start) == (b"abc", 0)
+    assert shorter.identity != found.identity
+    assert LocalFiles().part(str(tmp_path / "none"), 0, 3, ME) is None
+    with pytest.raises(Unbelievable):
+        LocalFiles().read(str(tmp_path), "link", owner=ME)
 
 
 def test_an_acl_admits_one_user_and_closes_the_folder_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir(mode=0o755)
-    if not LocalFiles().admit(str(folder), ME + 1):
-        pytest.skip("no ACLs on this file system")
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        if not admit(fd, ME + 1):
+            pytest.skip("no ACLs on this file system")
+    finally:
+        os.close(fd)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o770  # the group's bits are the ACL's mask
     named = (2).to_bytes(2, "little") + (7).to_bytes(2, "little") + (ME + 1).to_bytes(4, "little")
     assert named in os.getxattr(folder, "system.posix_acl_access")

@@ -50,7 +50,7 @@ class Site(SshTransport):
         super().__init__(Options(ssh="horae@slurm"))
         self._channel = channel
 
-    def _session(self, argv: object) -> Channel:  # type: ignore[override]
+    def _session(self, argv: object, told: object = ()) -> Channel:  # type: ignore[override]
         return self._channel
 
 
