@@ -214,9 +214,9 @@ class SlurmCluster:
             row, memo = known.row, known.memo
             self._starts.forget(job)
             if not known.seen.state.ended:
-                writes = [release(row.id)]
+                writes = [release(row.id)] if row.held else []
                 if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    writes.insert(0, shapes.original(row))
+                    writes.insert(0, shapes.original(row, self._sight.now_s()))
                 if memo.ordered:
                     writes.insert(0, update(row.id, Change(site_factor=0)))
                 self._client.write(writes, f"handing {job} back to Slurm")

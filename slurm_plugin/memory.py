@@ -66,6 +66,7 @@ class Memo:
     ordered: int = 0  #: SiteFactor that we set
     rescued: int = 0  #: times in a row that an ended job was brought back
     rescued_s: float = 0.0
+    held_s: float = 0.0  #: when we held it last; 0: what holds it is not ours
 
     @property
     def grant(self) -> Grant | None:

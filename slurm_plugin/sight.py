@@ -133,7 +133,7 @@ class Sight:
         last = self._verdicts.get(job)
         if last is not None and last[0] is row and last[1].memo is memo:
             return last[1]
-        verdict = reading.judge(row, memo, facts, self._options, now_s)
+        verdict = reading.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
         waits = (
             verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
         )
@@ -142,6 +142,11 @@ class Sight:
         else:
             self._verdicts.pop(job, None)
         return verdict
+
+    def _lives(self, job: JobId, row: JobRow, memo: Memo) -> bool:
+        """Whether the supervisor of the newest start has said anything: then its user's code was reached."""
+        grant = memo.grant
+        return grant is not None and self._spool.account(job, row.uid).epoch >= grant.epoch
 
     def _marked(self, job: ObservedJob, row: JobRow, now_s: float) -> ObservedJob:
         """With what the job's supervisor says."""

@@ -129,8 +129,9 @@ class Spool:
     def folder(self, job: str) -> str:
         return self.path("jobs", job)
 
-    def grant(self, job: str, uid: int, epoch: int, restarts: int) -> None:
-        """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for."""
+    def grant(self, job: str, uid: int, epoch: int, restarts: int, fenced: bool = False) -> None:
+        """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for.
+        `fenced`: a later restart that was not granted is to leave with 86, which Slurm holds."""
         folder = self.folder(job)
         try:
             fresh = self._files.stat(folder) is None
@@ -141,14 +142,17 @@ class Spool:
                 self._files.remove(f"{folder}/{name}")
         except OSError as error:
             raise _unwritable(folder, error) from error
-        self._write(f"{folder}/slurm.json", json.dumps({"epoch": epoch, "restarts": restarts}).encode())
+        note: dict[str, Any] = {"epoch": epoch, "restarts": restarts}
+        if fenced:
+            note["fenced"] = True
+        self._write(f"{folder}/slurm.json", json.dumps(note).encode())
         self._write(f"{folder}/epoch", f"{epoch}\n".encode())
 
-    def grant_all(self, grants: Sequence[tuple[str, int, int, int]]) -> dict[str, PortError]:
-        """`grant` of each (job, uid, epoch, restarts), side by side: a disk makes many small files durable in hardly
-        more time than one. What failed, by job."""
+    def grant_all(self, grants: Sequence[tuple[str, int, int, int, bool]]) -> dict[str, PortError]:
+        """`grant` of each (job, uid, epoch, restarts, fenced), side by side: a disk makes many small files
+        durable in hardly more time than one. What failed, by job."""
 
-        def one(grant: tuple[str, int, int, int]) -> PortError | None:
+        def one(grant: tuple[str, int, int, int, bool]) -> PortError | None:
             try:
                 self.grant(*grant)
             except PortError as error:
