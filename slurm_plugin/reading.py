@@ -114,8 +114,7 @@ def judge(
     gpus = requested(row, tag)
     if not gpus:
         return Judgement(None, memo)
-    if memo.limit_s is None and not memo.grants:
-        memo = replace(memo, limit_s=row.limit_s)
+    memo = _limited(row, memo)
     state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
     if state is JobState.QUEUED and row.dependency is not None:
         return Judgement(None, memo, steps, f"{row.id} waits for its dependency {row.dependency}")
@@ -142,6 +141,21 @@ def judge(
         native=row.state + (f" ({row.reason})" if row.reason else ""),
     )
     return Judgement(job, memo, steps, note)
+
+
+def _limited(row: JobRow, memo: Memo) -> Memo:
+    """Its time limit over all its starts. What Slurm shows and we did not write is its owner's or an administrator's
+    word on this start, or on the next, and counts from the time it has used up before."""
+    if keeps_shape(row):
+        return memo if memo.limit_s == row.limit_s else replace(memo, limit_s=row.limit_s)
+    if not memo.limits:
+        first = memo.limit_s is None and not memo.grants
+        return replace(memo, limit_s=row.limit_s if first else memo.limit_s, limits=(row.limit_s,))
+    if row.limit_s in memo.limits:
+        seen = row.limit_s == memo.limits[-1]
+        return replace(memo, limits=(row.limit_s,)) if seen and len(memo.limits) > 1 else memo
+    total = None if row.limit_s is None else memo.used_s + row.limit_s
+    return replace(memo, limit_s=total, limits=(row.limit_s,))
 
 
 def _state(
@@ -263,7 +277,7 @@ def _final(
         return JobState.CANCELLED, memo, ()
     if row.state == "COMPLETED":
         return JobState.COMPLETED, memo, ()
-    if keeps_shape(row):
+    if keeps_shape(row) or row.state in {"TIMEOUT", "DEADLINE"}:
         return JobState.FAILED, memo, ()  # its end is what it is in any partition
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
     grant = memo.of(row.restarts)
@@ -368,4 +382,6 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
         return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
+    if keeps_shape(row):
+        return row.limit_s  # each start has all of it, as in any partition
     return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)

@@ -58,16 +58,20 @@ def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> 
         share = tag.memory * (tag.nodes or 1) / tag.gpus
         memory_mb = max(math.ceil(share * grant.per_node / (1 << 20)), 1)
     if memo.limit_s is not None and memo.used_s > 0:
-        left_s = memo.limit_s - memo.used_s
-        if left_s <= 0:
-            raise Never(f"{row.id} has used up its time limit of {memo.limit_s / 60:.0f} min")
-        limit_min = math.ceil(left_s / 60)
+        limit_min = left_min(memo)
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
         site_factor=FIRST if first else None,
     )  # fmt: skip
     return update(row.id, change), release(row.id)
+
+
+def left_min(memo: Memo) -> int | None:
+    """Minutes of its time limit that its next start is given: Slurm counts each start anew, and ends it itself."""
+    if memo.limit_s is None:
+        return None
+    return max(math.ceil((memo.limit_s - memo.used_s) / 60), 1)
 
 
 def original(row: JobRow, now_s: float) -> Write:

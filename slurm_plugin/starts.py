@@ -83,6 +83,9 @@ class Starts:
                 for start in starts:
                     row, memo = start.known.row, start.known.memo
                     stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
+                    left_min = shapes.left_min(memo)
+                    if left_min is not None and not reading.keeps_shape(row):
+                        memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
                     granted = replace(
                         memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False, held_s=0.0
                     )

@@ -18,7 +18,6 @@ from horae.port import JobState
 from policy.model import BadInput
 from tests.contract.driver import Driver
 from tests.real.slurm import (
-    Private,
     private_slurm,  # noqa: F401 - a fixture
     slurm_2411,  # noqa: F401
     slurm_2605,  # noqa: F401
@@ -39,13 +38,14 @@ srun --overcommit sh -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NO
 exit CODE
 """
 GPUS = (
-    "--gres=gpu:2", "--gres=gpu:v100:1", "--gres=gpu:k80:4", "--gres=gpu:a100:1", "--gres=gpu:64", "--gpus=3", "--gpus=6",
-    "--gpus-per-node=2", "--gpus-per-task=1 -n4", "--gpus-per-socket=1 --sockets-per-node=1",
+    "--gres=gpu:2", "--gres=gpu:v100:1", "--gres=gpu:k80:4", "--gres=gpu:a100:1", "--gres=gpu:64", "--gpus=3",
+    "--gpus=6", "--gpus-per-node=2", "--gpus-per-task=1 -n4", "--gpus-per-socket=1 --sockets-per-node=1",
 )  # fmt: skip
 NODES = ("", "", "-N1", "-N2", "-N3", "-N9", "-N2 --ntasks-per-node=2", "-n4", "-n3 -c2", "--ntasks-per-node=4")
 MORE = (
-    "", "", "", "--exclusive", "-c4", "--mem=2000", "--mem=200G", "--constraint=v100", "--constraint=k80", "--exclude=n1",
-    "--nodelist=n3", "--time=10", "--cpus-per-gpu=2", "--mem-per-cpu=100", "--no-requeue", "--contiguous",
+    "", "", "", "--exclusive", "-c4", "--mem=2000", "--mem=200G", "--constraint=v100", "--constraint=k80",
+    "--exclude=n1", "--nodelist=n3", "--time=10", "--cpus-per-gpu=2", "--mem-per-cpu=100",
+    "--no-requeue", "--contiguous",
 )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ class Pair:
             self._start(number)
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
-        text = text.replace(number, "JOB").replace(partition, "PARTITION")
+        text = text.replace(partition, "PARTITION")
         return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
@@ -174,7 +174,7 @@ def test_a_running_job_is_never_held_and_a_requeued_one_is(cluster: Driver) -> N
         cluster.wait(job, JobState.LOST)
         cluster.until(
             "held before Slurm starts it again",
-            lambda: "Priority=0 " in harness(cluster).cluster.run("scontrol", "show", "job", number),
+            lambda at=number: "Priority=0 " in harness(cluster).cluster.run("scontrol", "show", "job", at),  # type: ignore[misc]
         )
         cluster.start(job, cluster.one(), 2)
         assert cluster.wait(job, JobState.RUNNING).epoch == 2

@@ -15,7 +15,7 @@ from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
 from slurm_plugin.reading import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
 from slurm_plugin.records import Facts, JobRow, NodeRow
-from slurm_plugin.shapes import original, start_writes
+from slurm_plugin.shapes import left_min, original, start_writes
 
 NOW = 1_000_000.0
 FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())
@@ -288,3 +288,47 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
 def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:
     row = replace(ROW, **{**RUNNING, "nodes": ("n1", "n2"), "gpus_per_node": None, "admin_comment": OWN})
     assert held_gpus(row) == {"n1": 2, "n2": 2}
+
+
+def limit_of(memo: Memo, **changes: Any) -> tuple[float | None, float | None]:
+    """(over all starts, left) after a look."""
+    verdict = look(memo, **changes)
+    assert verdict.job is not None
+    return verdict.memo.limit_s, verdict.job.time_left_s
+
+
+def test_who_changes_a_limit_is_heard() -> None:
+    used = Memo("7.abc", (RAN,), limit_s=3600.0, limits=(3600.0,), used_s=600.0, state="stopped")
+    assert limit_of(used, restarts=1) == (3600.0, 3000.0)
+    assert limit_of(used, restarts=1, limit_s=1200.0) == (1800.0, 1200.0), "an owner's shorter one"
+    assert limit_of(used, restarts=1, limit_s=36000.0) == (36600.0, 36000.0), "an administrator's longer one"
+    assert limit_of(used, restarts=1, limit_s=None) == (None, None)
+
+
+def test_what_we_wrote_ourselves_is_no_change() -> None:
+    starting = Memo("7.abc", (RAN, GRANT), limit_s=3600.0, limits=(3600.0, 3000.0), used_s=600.0)
+    for shown in (3600.0, 3000.0, 3600.0):  # the write may show late
+        assert look(starting, limit_s=shown).memo.limit_s == 3600.0
+    settled = look(starting, limit_s=3000.0).memo
+    assert look(settled, limit_s=3600.0).memo.limit_s == 4200.0, "raised to what it was, by hand"
+
+
+def test_a_memo_of_before_takes_the_limit_as_it_is() -> None:
+    old = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="stopped")
+    assert limit_of(old, restarts=1, limit_s=3000.0) == (3600.0, 3000.0)
+
+
+def test_a_rigid_job_has_its_whole_limit_at_each_start() -> None:
+    memo = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="running")
+    assert limit_of(memo, **{**PARKED, "restarts": 1, "eligible_s": NOW + 99}) == (3600.0, 3600.0)
+
+
+def test_a_start_has_what_is_left_and_never_nothing() -> None:
+    for used_s, minutes in ((0.0, 60), (601.0, 50), (3599.0, 1), (4000.0, 1)):
+        assert left_min(Memo("7.abc", limit_s=3600.0, used_s=used_s)) == minutes
+    assert left_min(Memo("7.abc")) is None
+
+
+def test_a_timeout_in_the_middle_of_a_stop_is_a_timeout() -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0))
+    assert shown(look(memo, **{**ENDED, "state": "TIMEOUT", "exit_status": 15})) == (JobState.FAILED, "")
