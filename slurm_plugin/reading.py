@@ -325,6 +325,12 @@ def parked(row: JobRow, now_s: float) -> bool:
     return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
 
 
+def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether Slurm would never start it without us."""
+    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
+    return ours and row.state in _WAITING
+
+
 def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
     """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
     found: set[int] = set()

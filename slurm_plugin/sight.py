@@ -49,6 +49,7 @@ class Sight:
         self.rows: dict[JobId, JobRow] = {}
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
+        self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._facts: Facts | None = None
         self._facts_s = 0.0
@@ -95,12 +96,15 @@ class Sight:
         self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
+        self.unoffered = {}
         for job, row in self.rows.items():
             if waits(job):
                 self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
             verdict = self._judged(job, row, facts, look.now_s)
             if verdict.note:
                 look.notes.append(verdict.note)
+            if verdict.job is None and reading.waits_for_us(row, verdict.memo, self._options):
+                self.unoffered[job] = row
             if verdict.job is not None:
                 jobs[job] = self._marked(verdict.job, row, look.now_s)
                 if verdict.memo.grants or verdict.memo.stop or verdict.steps:

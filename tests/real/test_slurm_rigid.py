@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from horae.port import JobState
+from horae.port import JobState, Leaving
 from policy.model import BadInput
 from tests.contract.driver import Driver
 from tests.real.slurm import (
+    Private,
     private_slurm,  # noqa: F401 - a fixture
     slurm_2411,  # noqa: F401
     slurm_2605,  # noqa: F401
@@ -215,3 +217,61 @@ def test_a_dependency_is_judged_at_once(cluster: Driver) -> None:
     assert [job.id for job in cluster.observe().jobs] == [first]
     cluster.cancel(first)
     cluster.until("it is offered", lambda: any(job.id.startswith(second) for job in cluster.observe().jobs))
+
+
+# --- leaving ----------------------------------------------------------------------------------------------
+
+
+def test_whoever_waits_is_handed_back_as_it_was_asked(cluster: Driver) -> None:
+    """By the arbiter and, for what comes after, by the script: dependents, begin times, arrays, all in their shapes."""
+    h = harness(cluster)
+    assert isinstance(h.cluster, Private)
+    lab = h.cluster.lab
+
+    def submit(*options: str) -> str:
+        cluster.patient(cluster.port.heartbeat)
+        script = "#!/bin/bash\nsleep 600\n"
+        return h.cluster.submit(script, f"--partition={h.partition}", "--gres=gpu:v100:2", "-N2", *options)
+
+    def shown(job: str) -> dict[str, str]:
+        words = h.cluster.run("scontrol", "show", "job", job).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def is_back(job: str, hour: float) -> None:
+        text = shown(job)
+        asked = {"JobState": "PENDING", "NumNodes": "2-2", "NumTasks": "4", "TresPerNode": "gres:gpu:v100:2"}
+        assert {name: text[name] for name in asked} == asked
+        assert text["Priority"] != "0"
+        if hour:
+            begins = float(epoch(job))
+            assert abs(begins - hour) < 5
+
+    def epoch(job: str) -> str:
+        return lab.run(["env", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-j", job, "-O", "StartTime"]).stdout.strip()
+
+    first = submit()
+    hour = time.time() + 3600
+    begins = [submit("--ntasks=4", "--begin=now+3600"), submit("--ntasks=4", "--begin=now+3600")]
+    depends = [submit("--ntasks=4", f"--dependency=afterany:{first}") for _ in range(2)]
+    seen = cluster.observe()
+    assert [job.id.partition(".")[0] for job in seen.jobs] == [first]
+    assert isinstance(cluster.port, Leaving)
+    cluster.port.release_rest()
+    is_back(begins[0], hour)
+    is_back(depends[0], 0)
+    begins.append(submit("--ntasks=4", "--begin=now+3600"))
+    elastic = submit("--ntasks=2", "--begin=now+3600", "--comment=horae:min=1")
+    array = submit("--ntasks=4", "--array=1-9%3")
+    script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
+    lab.run(["sh", str(script), str(lab.spool)])
+    is_back(begins[2], hour)
+    assert abs(float(epoch(elastic)) - hour) < 30, "not before its time"
+    wait_for("the first runs", lambda: shown(first)["JobState"] == "RUNNING")
+    assert shown(first)["NumNodes"] == "2"
+    wait_for("a task of the array runs", lambda: h.cluster.run("squeue", "-h", "-j", array, "-t", "R"))
+    waiting = h.cluster.run("squeue", "-h", "-j", array, "-t", "PD", "-o", "%K")
+    assert re.fullmatch(r"[2-9]-9(%3)?", waiting), "one record"
+    for job in depends:
+        assert "afterany" in h.cluster.run("squeue", "-h", "-j", job, "-o", "%E")
+    h.cluster.run("scancel", first)
+    wait_for("dependents start", lambda: {shown(job)["JobState"] for job in depends} & {"RUNNING"})
