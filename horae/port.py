@@ -273,3 +273,12 @@ class Batching(Protocol):
     def stop_many(self, stops: Sequence[tuple[JobId, Seconds]]) -> Mapping[JobId, PortError]:
         """`checkpoint_and_stop` of each (job, grace_s)."""
         ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A port that holds jobs which it does not show yet: they wait for another job, or for a time."""
+
+    def release_rest(self) -> None:
+        """`release` of each of those."""
+        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds
+from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,5 @@ class JobSpec:
     grace_s: Seconds = 60.0  #: how long it may take to checkpoint and leave
     time_limit_s: Seconds | None = None  #: running time over all its starts
     retries: int = 3  #: failures (not resizes) after which it is failed for good
+    shape: Shape | None = None  #: what a rigid job keeps of its own request on the cluster; None: only its count
     extra: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: adapter's own options, e.g. sbatch's

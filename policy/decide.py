@@ -26,6 +26,7 @@ from policy.model import (
     TenantShare,
 )
 from policy.plain import not_plain, plain, surely_plain
+from policy.shapes import settle
 from policy.sweeps import losers, resting
 from policy.textform import name_of
 from policy.throughput import Throughput
@@ -89,6 +90,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
         raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
     if not isinstance(proposal, Proposal):
         raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
+    proposal = _in_shape(snapshot, proposal, context)
     wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -103,6 +105,14 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
             notes=(*proposal.notes, *notes),
         )
     return carrying.kept(actual, proposal)
+
+
+def _in_shape(snapshot: Snapshot, proposal: Proposal, context: Context) -> Proposal:
+    """Jobs that keep a shape of their own have it, also where a policy hands out GPUs by the count."""
+    known = {job.name for job in snapshot.jobs}
+    if not set(proposal.allocation) <= known:
+        return proposal  # nonsense, which is told by the checks
+    return settle(snapshot, proposal, context.speeds)
 
 
 def _without(snapshot: Snapshot, names: Collection[JobName]) -> Snapshot:

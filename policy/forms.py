@@ -103,6 +103,7 @@ class NodeForm(Form):
     foreign: Count = Field(0, description="GPUs held by jobs that are not ours")
     cpus: Cpus | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
+    features: list[Name] = Field(default_factory=list, description="what jobs may ask for by name")
 
 
 class GroupForm(Form):
@@ -246,6 +247,26 @@ _LEASE_SCHEMA = {
 }
 
 
+class ShapeForm(Form):
+    """What a rigid job asked for and keeps; every key is optional."""
+
+    nodes: AtLeastOne | None = None
+    gpus_per_node: AtLeastOne | None = None
+    cpus_per_node: Cpus | None = None
+    memory_per_node: Size | None = Field(None, description="bytes, or 64G")
+    features: list[Name] = Field(default_factory=list, description="every node has all of them")
+    exclusive: bool = Field(False, description="nobody else on its nodes")
+    licences: dict[str, AtLeastOne] = Field(default_factory=dict, description="counted by the cluster itself")
+
+
+class TypesForm(Form):
+    """GPU types that a job may run on. A required type that no node has: the job can never run."""
+
+    require: list[Name] = Field(default_factory=list, description="one of these; empty: any")
+    prefer: list[Name] = Field(default_factory=list)
+    forbid: list[Name] = Field(default_factory=list)
+
+
 class JobForm(Form):
     name: Name
     tenant: Name | None = Field(None, description="default: the job's name")
@@ -271,6 +292,8 @@ class JobForm(Form):
     )
     loss_forecast: LossForecastForm | None = None
     restart_cost: Duration | None = None
+    shape: ShapeForm | None = None
+    gpu_types: TypesForm | None = None
 
 
 class PhaseForm(Form):

@@ -13,27 +13,42 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
-from policy.model import Job
+from policy.model import Job, Shape
 
 MOST_HELD_NODES = 8
 
-#: What makes nodes alike: GPUs free, of these unclaimed, CPUs free, memory free (None: no constraint).
-State = tuple[int, int, float | None, float | None]
+#: What else of a node some job asks for: features, and whether nobody is on it.
+Traits = tuple[frozenset[str], bool]
+PLAIN: Traits = (frozenset(), False)
+#: What makes nodes alike: GPUs free, of these unclaimed, CPUs free, memory free (None: no constraint), traits.
+State = tuple[int, int, float | None, float | None, Traits]
 Classes = dict[State, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """CPUs and memory that each GPU of a job brings along."""
+    """CPUs and memory that each GPU of a job brings along, and what it asks of each of its nodes."""
 
     cpus: float
     memory: float
+    per_node: int | None = None  #: exactly so many GPUs on each node
+    node_cpus: float = 0.0
+    node_memory: float = 0.0
+    features: frozenset[str] = frozenset()
+    alone: bool = False
 
-    def usable(self, free: int, cpus: float | None, memory: float | None) -> int:
+    def usable(self, free: int, cpus: float | None, memory: float | None, traits: Traits = PLAIN) -> int:
+        """GPUs of such a node that the job could have."""
+        if (self.alone and not traits[1]) or not self.features <= traits[0]:
+            return 0
+        if (cpus is not None and cpus < self.node_cpus) or (memory is not None and memory < self.node_memory):
+            return 0
         if self.cpus and cpus is not None:
             free = min(free, int(cpus / self.cpus + 1e-9))
         if self.memory and memory is not None:
             free = min(free, int(memory / self.memory + 1e-9))
+        if self.per_node is not None:
+            return self.per_node if free >= self.per_node else 0
         return free
 
 
@@ -41,10 +56,42 @@ NOTHING = Need(0.0, 0.0)
 
 
 def need_of(job: Job) -> Need:
-    """What each GPU of the job brings along."""
+    """What each GPU of the job brings along, and each of its nodes has to have."""
+    if job.shape is not None:
+        return _shaped(job, job.shape)
     if not job.cpus_per_gpu and not job.memory_per_gpu:
         return NOTHING
     return Need(job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0))
+
+
+def _shaped(job: Job, shape: Shape) -> Need:
+    """CPUs and memory that are said for a node are not asked for again by the GPU."""
+    per_node = shape.gpus_per_node
+    if per_node is None and shape.nodes and job.gpus.rigid and job.gpus.min % shape.nodes == 0:
+        per_node = job.gpus.min // shape.nodes
+    return Need(
+        cpus=0.0 if shape.cpus_per_node else job.cpus_per_gpu or 0.0,
+        memory=0.0 if shape.memory_per_node else float(job.memory_per_gpu or 0),
+        per_node=per_node,
+        node_cpus=shape.cpus_per_node or 0.0,
+        node_memory=float(shape.memory_per_node or 0),
+        features=frozenset(shape.features),
+        alone=shape.exclusive,
+    )
+
+
+def brought(job: Job, gpus: int) -> tuple[float, float]:
+    """CPUs and memory that go with so many GPUs of the job on one node."""
+    shape = job.shape
+    cpus = gpus * (job.cpus_per_gpu or 0.0)
+    memory = float(gpus * (job.memory_per_gpu or 0))
+    if shape is None or not gpus:
+        return cpus, memory
+    sign = 1 if gpus > 0 else -1
+    return (
+        sign * shape.cpus_per_node if shape.cpus_per_node else cpus,
+        float(sign * shape.memory_per_node) if shape.memory_per_node else memory,
+    )
 
 
 #: node -> (GPUs usable there, GPUs held of these, GPUs usable there at nobody's cost)
@@ -82,8 +129,8 @@ def _one_node(scope: list[Classes], need: Need, gpus: int, own: Own, must: Must)
         return None
     least: tuple[int, int, int] | None = None
     for classes in scope:
-        for (free, unclaimed, cpus, memory), members in classes.items():
-            if free < gpus or (need is not NOTHING and need.usable(free, cpus, memory) < gpus):
+        for (free, unclaimed, cpus, memory, traits), members in classes.items():
+            if free < gpus or (need is not NOTHING and need.usable(free, cpus, memory, traits) < gpus):
                 continue
             key = (max(gpus - unclaimed, 0), free, members[0])
             if least is None or key < least:
@@ -100,8 +147,8 @@ class Loose:
         #: (usable, unclaimed, free, members without own), the most useful and least claimed first
         self.classes: list[tuple[int, int, int, list[int]]] = []
         for classes in scope:
-            for (free, unclaimed, cpus, memory), members in classes.items():
-                usable = need.usable(free, cpus, memory)
+            for (free, unclaimed, cpus, memory, traits), members in classes.items():
+                usable = need.usable(free, cpus, memory, traits)
                 if usable > 0:
                     rest = [i for i in members if i not in own] if own else members
                     if rest:

@@ -24,9 +24,11 @@ from policy.model import (
     Pinning,
     PolicyChoice,
     Provenance,
+    Shape,
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 from policy.plain import not_plain, plain
@@ -108,7 +110,9 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
                 value=n.foreign,
                 remedy=f"at most {n.gpus}",
             )
-        nodes.append(Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory))
+        nodes.append(
+            Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features))
+        )
         places.append((*place, "name"))
     numbers: dict[str, int] = {}
     if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
@@ -245,6 +249,32 @@ def _job(
             else (form.loss_forecast.interval[0], form.loss_forecast.interval[1]),
         ),
         restart_cost_s=form.restart_cost,
+        shape=_shape(form, place, document),
+        gpu_types=None
+        if form.gpu_types is None
+        else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+    )
+
+
+def _shape(form: JobForm, place: tuple[str | int, ...], document: Document) -> Shape | None:
+    shape = form.shape
+    if shape is None:
+        return None
+    gpus = _gpu_range(form.gpus)
+    if shape.nodes and shape.gpus_per_node and not gpus.feasible(shape.nodes * shape.gpus_per_node):
+        raise document.bad(
+            (*place, "shape"),
+            f"{shape.nodes} nodes of {shape.gpus_per_node} GPUs are no size of its gang",
+            remedy="gpus is nodes times gpus_per_node",
+        )
+    return Shape(
+        shape.nodes,
+        shape.gpus_per_node,
+        shape.cpus_per_node,
+        shape.memory_per_node,
+        tuple(shape.features),
+        shape.exclusive,
+        shape.licences,
     )
 
 
@@ -362,6 +392,7 @@ def _node_plain(node: Node) -> dict[str, Any]:
         **_unless("foreign", node.foreign, 0),
         **_unless("cpus", node.cpus, None),
         **_unless("memory", node.memory, None),
+        **_unless("features", list(node.features), []),
     }
 
 
@@ -408,4 +439,24 @@ def _job_plain(job: Job) -> dict[str, Any]:
         }
     if job.restart_cost_s is not None:
         out["restart_cost"] = job.restart_cost_s
+    if job.shape is not None:
+        out["shape"] = _shape_plain(job.shape)
+    if job.gpu_types is not None:
+        out["gpu_types"] = {
+            **_unless("require", list(job.gpu_types.require), []),
+            **_unless("prefer", list(job.gpu_types.prefer), []),
+            **_unless("forbid", list(job.gpu_types.forbid), []),
+        }
     return out
+
+
+def _shape_plain(shape: Shape) -> dict[str, Any]:
+    return {
+        **_unless("nodes", shape.nodes, None),
+        **_unless("gpus_per_node", shape.gpus_per_node, None),
+        **_unless("cpus_per_node", shape.cpus_per_node, None),
+        **_unless("memory_per_node", shape.memory_per_node, None),
+        **_unless("features", list(shape.features), []),
+        **_unless("exclusive", shape.exclusive, False),
+        **_unless("licences", dict(shape.licences), {}),
+    }

@@ -61,6 +61,7 @@ class Node:
     foreign: Gpus = 0  #: GPUs held there by jobs that are not ours
     cpus: float | None = None  #: free for our jobs; None: not known, not a constraint
     memory: Bytes | None = None
+    features: tuple[str, ...] = ()  #: what jobs may ask for by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,32 @@ class LossForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What a rigid job asked for and keeps. None and empty: not said. Every allocation that is new obeys all of it;
+    what the job holds already is as the cluster gave it."""
+
+    nodes: int | None = None
+    gpus_per_node: Gpus | None = None
+    cpus_per_node: float | None = None
+    memory_per_node: Bytes | None = None
+    features: tuple[str, ...] = ()  #: every node has all of them
+    exclusive: bool = False  #: nobody else on its nodes
+    licences: Mapping[str, int] = field(default_factory=lambda: EMPTY, hash=False)  #: counted by the cluster itself
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoice:
+    """GPU types that a job may run on, by its user's word. A required type that no node has: it can never run."""
+
+    require: tuple[GpuType, ...] = ()  #: one of these; empty: any
+    prefer: tuple[GpuType, ...] = ()  #: the first that suffices, before others
+    forbid: tuple[GpuType, ...] = ()
+
+    def allows(self, gpu_type: GpuType) -> bool:
+        return gpu_type not in self.forbid and (not self.require or gpu_type in self.require)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     name: JobName
     tenant: str
@@ -186,6 +213,8 @@ class Job:
     loss: tuple[tuple[float, float], ...] = ()  #: (iteration, loss)
     loss_forecast: LossForecast | None = None
     restart_cost_s: Seconds | None = None  #: None: not measured yet
+    shape: Shape | None = None
+    gpu_types: TypeChoice | None = None  #: None: any type
 
     @property
     def held(self) -> Gpus:

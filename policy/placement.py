@@ -17,7 +17,8 @@ nodes held (greedy beyond); 5 is greedy over several nodes.
 
 Never planned: what `Limits` rule out, GPUs of foreign jobs, of nodes that are down, of draining nodes (but a job may
 keep what it holds there), CPUs and memory beyond what a node has for us, GPUs beyond a tenant's cap (but a job of a
-tenant above it may stay as it is). Where the adapter cannot name nodes (`Pinning`), a job whose size stays keeps its
+tenant above it may stay as it is), anything but the shape of a job that has one (what it holds, it keeps as it is).
+Where the adapter cannot name nodes (`Pinning`), a job whose size stays keeps its
 place, since no plan could move it.
 
 Cost: nodes in equal states are one class, so a gang on one node costs O(classes), a take O(log nodes).
@@ -29,7 +30,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from policy.gangs import Classes, Must, Need, Own, State, divisors, fit, need_of
+from policy.gangs import NOTHING, PLAIN, Classes, Must, Need, Own, State, Traits, brought, divisors, fit, need_of
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Pinning, Snapshot
 from policy.throughput import Span, Throughput
 
@@ -44,10 +45,18 @@ class _Node:
     claimed: int
     cpus: float | None
     memory: float | None
+    features: frozenset[str] = frozenset()  #: of those that a job asks for
+    whole_at: int | None = None  #: GPUs free when nobody is there; None: nobody asks
 
     @property
     def state(self) -> State:
-        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory)
+        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
+
+    @property
+    def traits(self) -> Traits:
+        if self.whole_at is None and not self.features:
+            return PLAIN
+        return (self.features, self.free == self.whole_at)
 
 
 class Placer:
@@ -58,10 +67,16 @@ class Placer:
         self.limits = snapshot.cluster.limits
         self.taken: dict[JobName, Allocation] = {}
         self._nodes: list[_Node] = []
+        shapes = [j.shape for j in snapshot.jobs if j.shape is not None]
+        asked = frozenset(feature for shape in shapes for feature in shape.features)
+        alone = any(shape.exclusive for shape in shapes)
         for n in snapshot.cluster.nodes:
             free = 0 if n.health is Health.DOWN else n.gpus - n.foreign
             memory = None if n.memory is None else float(n.memory)
-            self._nodes.append(_Node(n, n.health is Health.UP, free, 0, n.cpus, memory))
+            whole_at = n.gpus if alone and not n.foreign else None
+            features = asked.intersection(n.features)
+            self._nodes.append(_Node(n, n.health is Health.UP, free, 0, n.cpus, memory, features, whole_at))
+        self._closed: dict[JobName, dict[int, int]] = {}  #: GPUs beside those of jobs that share no node
         self._index = {n.whole.name: i for i, n in enumerate(self._nodes)}
         self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
         self._used: dict[str, int] = {}
@@ -78,7 +93,7 @@ class Placer:
             self._enter(i)
         self._possible: dict[object, bool] = {}
         self._fewest: dict[object, int] = {}
-        self._ranks: dict[tuple[int, Gpus | None, Gpus], tuple[object, tuple[GpuType, ...]]] = {}
+        self._ranks: dict[object, tuple[object, tuple[GpuType, ...]]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
 
@@ -108,7 +123,7 @@ class Placer:
         room = self.room(job.tenant)
         if room is not None and gpus > room:
             return self._holds_on(job) if gpus == job.held else None
-        if self.limits.pinning is not Pinning.EXACT and gpus == job.held and not at_least:
+        if (self.limits.pinning is not Pinning.EXACT or job.shape) and gpus == job.held and not at_least:
             stay = self.keep(job)
             if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
                 return stay
@@ -116,14 +131,14 @@ class Placer:
         own = self._own(job, need)
         must = {self._index[n]: g for n, g in at_least.items()}
         for one in self._types(job, gpus, gpu_type):
-            if (found := self._in_type(one, need, gpus, own, must)) is not None:
+            if (found := self._in_type(one, need, gpus, own, must, self._equal(job))) is not None:
                 return self._named(found)
         if gpu_type is None and not self.limits.one_type_per_job:
             types = self._types(job, gpus, None)
             if len(types) > 1:
                 scope = [self._by_type[t] for t in types]
                 own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
-                both = fit(scope, need, gpus, own, must, self.limits.equal_gpus_per_node)
+                both = fit(scope, need, gpus, own, must, self._equal(job))
                 return None if both is None else self._named(both)
         return None
 
@@ -153,7 +168,7 @@ class Placer:
             return Code.WAITS_CAP
         need, free = need_of(job), 0
         for t in self._types(job, gpus, None):
-            free += sum(need.usable(s[0], s[2], s[3]) * len(at) for s, at in self._by_type[t].items())
+            free += sum(need.usable(s[0], s[2], s[3], s[4]) * len(at) for s, at in self._by_type[t].items())
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
     def usual(self, job: Job) -> Gpus:
@@ -185,11 +200,12 @@ class Placer:
                 n = node.whole
                 if node.new and n.gpu_type in offers:
                     memory = None if n.memory is None else float(n.memory)
-                    offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory))
+                    traits = (node.features, not n.foreign)
+                    offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
             groups = list(offers.values())
             if not self.limits.one_type_per_job:
                 groups.append([u for group in offers.values() for u in group])
-            self._possible[key] = any(self._holds(group, gpus) for group in groups)
+            self._possible[key] = any(self._holds(group, gpus, self._equal(job)) for group in groups)
         return self._possible[key]
 
     def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:
@@ -201,8 +217,13 @@ class Placer:
         if found is None:
             offers = sorted(
                 (
-                    need.usable(n.gpus - n.foreign, n.cpus, None if n.memory is None else float(n.memory))
-                    for n in (node.whole for node in self._nodes)
+                    need.usable(
+                        n.gpus - n.foreign,
+                        n.cpus,
+                        None if n.memory is None else float(n.memory),
+                        (node.features, not n.foreign),
+                    )
+                    for node, n in ((node, node.whole) for node in self._nodes)
                     if n.gpu_type in types and n.health is not Health.DOWN
                 ),
                 reverse=True,
@@ -211,14 +232,18 @@ class Placer:
             while left > 0 and found < len(offers):
                 left -= offers[found]
                 found += 1
-            if self.limits.equal_gpus_per_node:
+            if self._equal(job):
                 equal = (k for k in divisors(gpus) if sum(o >= gpus // k for o in offers) >= k)
                 found = next(equal, found)
             self._fewest[key] = found
         return found
 
-    def _holds(self, offers: list[int], gpus: Gpus) -> bool:
-        if not self.limits.equal_gpus_per_node:
+    def _equal(self, job: Job) -> bool:
+        """Whether its nodes are to have equally many GPUs: what keeps its own shape is not reshaped."""
+        return self.limits.equal_gpus_per_node and job.shape is None
+
+    def _holds(self, offers: list[int], gpus: Gpus, equal: bool) -> bool:
+        if not equal:
             return sum(offers) >= gpus
         return any(sum(u >= gpus // k for u in offers) >= k for k in divisors(gpus))
 
@@ -237,7 +262,11 @@ class Placer:
         if allocation == job.allocation:
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
         claims = self._claims.pop(job.name, {})
-        self._change({self._index[n]: -g for n, g in allocation.items()}, claims, job)
+        freed = {self._index[n]: -g for n, g in allocation.items()}
+        if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
+            self._closed[job.name] = {i: self._nodes[i].free + g for i, g in freed.items()}
+        self._change(freed, claims, job)
+        self._close(job, -1)
         self.taken[job.name] = dict(allocation)
         self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
         return None
@@ -249,12 +278,21 @@ class Placer:
         if job.name not in self._claims and job.allocation:
             self._claims[job.name] = self._known(job.allocation)
             claims = {i: -g for i, g in self._claims[job.name].items()}
+        self._close(job, 1)
+        self._closed.pop(job.name, None)
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
         gpus = sum(allocation.values())
         self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
         if gpus and allocation == job.allocation:
             self._stay[job.tenant] -= gpus
         return allocation
+
+    def _close(self, job: Job, sign: int) -> None:
+        """What is beside a job that shares no node goes (-1) and comes (1) with it; its CPUs and memory stand."""
+        for i, gpus in self._closed.get(job.name, {}).items():
+            self._leave(i)
+            self._nodes[i].free += sign * gpus
+            self._enter(i)
 
     def drop(self, job: Job) -> None:
         """The job gets nothing: what it holds is free for all."""
@@ -274,21 +312,26 @@ class Placer:
 
     def _check(self, job: Job, allocation: Allocation) -> None:
         need, types = need_of(job), self.speeds.types(job)
+        if job.shape is not None:
+            if allocation == job.allocation:
+                need = NOTHING
+            elif job.shape.nodes and need.per_node and len(allocation) != job.shape.nodes:
+                raise ValueError(f"{job.name}: {len(allocation)} nodes, where it asks for {job.shape.nodes}")
         for name, gpus in allocation.items():
             i = self._index.get(name)
             if i is None:
                 raise ValueError(f"{job.name}: no node {name}")
             node = self._nodes[i]
-            most = need.usable(node.free, node.cpus, node.memory)
+            most = need.usable(node.free, node.cpus, node.memory, node.traits)
             if not node.new:
                 most = min(most, job.allocation.get(name, 0))
-            if gpus < 1 or gpus > most:
+            if gpus < 1 or gpus > most or (need.per_node is not None and gpus != need.per_node):
                 raise ValueError(f"{job.name}: {gpus} GPUs on {name}, where it can have {most}")
-            if node.whole.gpu_type not in types:
+            if node.whole.gpu_type not in types and (job.gpu_types is None or name not in job.allocation):
                 raise ValueError(f"{job.name}: cannot run on {node.whole.gpu_type} ({name})")
         if self.limits.one_type_per_job and len(self.speeds.by_type(allocation)) > 1:
             raise ValueError(f"{job.name}: spans GPU types, which the cluster cannot carry out")
-        if self.limits.equal_gpus_per_node and len(set(allocation.values())) > 1:
+        if self._equal(job) and len(set(allocation.values())) > 1:
             raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
 
     def _claim(self, job: Job) -> None:
@@ -310,10 +353,11 @@ class Placer:
         for i, g in freed.items():
             node = self._nodes[i]
             node.free += g
-            if node.cpus is not None and job.cpus_per_gpu:
-                node.cpus = round(node.cpus + g * job.cpus_per_gpu, 6)
-            if node.memory is not None and job.memory_per_gpu:
-                node.memory += g * job.memory_per_gpu
+            cpus, memory = brought(job, g)
+            if node.cpus is not None and cpus:
+                node.cpus = round(node.cpus + cpus, 6)
+            if node.memory is not None and memory:
+                node.memory += memory
         for i in touched:
             self._enter(i)
 
@@ -350,12 +394,15 @@ class Placer:
         if gpu_type is not None:
             fits = gpu_type in self.speeds.types(job) and self.speeds.at(job, gpu_type, gpus) != 0.0
             return (gpu_type,) if fits else ()
-        key = (id(job.throughput), job.gpus.max, gpus)
+        key = (id(job.throughput), job.gpu_types, job.gpus.max, gpus)
         known = self._ranks.get(key)
         if known is None:
             rates = [(self.speeds.at(job, t, gpus), i, t) for i, t in enumerate(self.speeds.types(job))]
             ranked = sorted(((-(r or 0.0), -i, t) for r, i, t in rates if r != 0.0), key=lambda x: x[:2])
-            known = self._ranks[key] = (job.throughput, tuple(t for _, _, t in ranked))
+            types = tuple(t for _, _, t in ranked)
+            if job.gpu_types is not None and job.gpu_types.prefer:
+                types = tuple(sorted(types, key=lambda t: t not in job.gpu_types.prefer if job.gpu_types else True))
+            known = self._ranks[key] = (job.throughput, types)
         order = known[1]
         if job.allocation and len(order) > 1:
             held = self.speeds.by_type(job.allocation)
@@ -368,7 +415,7 @@ class Placer:
         mine = self._claims.get(job.name, {})
         for i, gpus in self._known(job.allocation).items():
             node = self._nodes[i]
-            usable = need.usable(node.free, node.cpus, node.memory)
+            usable = need.usable(node.free, node.cpus, node.memory, node.traits)
             if not node.new:
                 usable = min(usable, gpus)
             if usable > 0:
@@ -376,19 +423,20 @@ class Placer:
                 out[i] = (usable, min(gpus, usable), max(min(usable, calm), 0))
         return out
 
-    def _in_type(self, gpu_type: GpuType, need: Need, gpus: Gpus, held: Own, must: Must) -> dict[int, int] | None:
+    def _in_type(
+        self, gpu_type: GpuType, need: Need, gpus: Gpus, held: Own, must: Must, equal: bool
+    ) -> dict[int, int] | None:
         own = {i: v for i, v in held.items() if self._nodes[i].whole.gpu_type == gpu_type} if held else {}
         beside = sum(v[0] for i, v in own.items() if not self._nodes[i].new)
         if self._free[gpu_type] + beside < gpus:
             return None
-        equal = self.limits.equal_gpus_per_node
         found = fit([self._by_type[gpu_type]], need, gpus, own, must, equal)
         if found is None or self.speeds.span(self._nodes[i].whole.name for i in found) < Span.CLUSTER:
             return found
-        return self._one_rack(gpu_type, need, gpus, own, must, len(found)) or found
+        return self._one_rack(gpu_type, need, gpus, own, must, equal, len(found)) or found
 
     def _one_rack(
-        self, gpu_type: GpuType, need: Need, gpus: Gpus, own: Own, must: Must, nodes: int
+        self, gpu_type: GpuType, need: Need, gpus: Gpus, own: Own, must: Must, equal: bool, nodes: int
     ) -> dict[int, int] | None:
         """A fit on as few nodes within one rack: the rack where most is kept, then the fullest that holds it."""
         kept: dict[str | None, int] = {}
@@ -409,7 +457,7 @@ class Placer:
                 continue
             inside = {i: v for i, v in own.items() if self._nodes[i].whole.rack == rack}
             classes = self._by_rack[gpu_type][rack]
-            found = fit([classes], need, gpus, inside, must, self.limits.equal_gpus_per_node)
+            found = fit([classes], need, gpus, inside, must, equal)
             if found is not None and len(found) == nodes:
                 keeps = sum(min(g, own[i][1]) for i, g in found.items() if i in own)
                 if best is None or keeps > best[0]:

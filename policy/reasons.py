@@ -117,7 +117,12 @@ def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], spee
     tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
     placer = Placer(replace(snapshot, tenants=tenants), speeds)
     for job in snapshot.jobs:
-        placer.take(job, allocation.get(job.name, {}))
+        now = allocation.get(job.name, {})
+        if (job.shape is not None or job.gpu_types is not None) and not placer.could_take(job, now):
+            # told before the shape is seen to (`policy/shapes.py`): only the count matters here
+            placer.take(replace(job, shape=None, gpu_types=None), now)
+        else:
+            placer.take(job, now)
     return placer
 
 

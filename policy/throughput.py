@@ -102,9 +102,11 @@ class Throughput:
 
     def types(self, job: Job) -> tuple[GpuType, ...]:
         """GPU types of the cluster that the job may run on, in the cluster's order (slowest first)."""
-        if not job.throughput:
-            return self.present
-        return tuple(t for t in self.present if t in job.throughput)
+        choice = job.gpu_types
+        if choice is None:
+            return self.present if not job.throughput else tuple(t for t in self.present if t in job.throughput)
+        speeds = job.throughput or self._present
+        return tuple(t for t in self.present if t in speeds and choice.allows(t))
 
     def span(self, nodes: Iterable[str]) -> Span:
         """The span of a set of nodes."""

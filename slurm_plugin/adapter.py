@@ -31,7 +31,7 @@ from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.errors import Gone
-from slurm_plugin.memory import Memories
+from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import command_of, hidden_from
@@ -236,17 +236,28 @@ class SlurmCluster:
                 known = self._known(job)
             except Gone:
                 return
-            row, memo = known.row, known.memo
             self._starts.forget(job)
             if not known.seen.state.ended:
-                writes = [release(row.id)]
-                if row.state in {"PENDING", "SPECIAL_EXIT"}:
-                    writes.insert(0, shapes.original(row))
-                if memo.ordered:
-                    writes.insert(0, update(row.id, Change(site_factor=0)))
-                self._client.write(writes, f"handing {job} back to Slurm")
-            self._memories.put(replace(memo, released=True))
+                self._hand_back(job, known.row, known.memo)
+            self._memories.put(replace(known.memo, released=True))
             self._spool.forget(job)
+
+    def release_rest(self) -> None:
+        """Jobs with an open dependency or a begin time ahead: Slurm waits for those by itself."""
+        with self._lock:
+            for job, row in list(self._sight.unoffered.items()):
+                memo = self._memories.get(job)
+                self._hand_back(job, row, memo)
+                self._memories.put(replace(memo, released=True))
+                del self._sight.unoffered[job]
+
+    def _hand_back(self, job: JobId, row: JobRow, memo: Memo) -> None:
+        writes = [release(row.id)] if row.held else []
+        if row.state in {"PENDING", "SPECIAL_EXIT"}:
+            writes.insert(0, shapes.original(row, self._sight.now_s()))
+        if memo.ordered:
+            writes.insert(0, update(row.id, Change(site_factor=0)))
+        self._client.write(writes, f"handing {job} back to Slurm")
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
         if not self.facts().multifactor:

@@ -4,7 +4,8 @@ The user's word: `horae:` and `name=value` pairs joined by commas, anywhere in t
 `horae:min=1,max=8,app=sweep7,key=resnet50,allowed=1/2/4/8,types=v100/a100,iters=4000,grace=90,ckpt=/scratch/me`
 
 The module's tag, in admin_comment, written once: `horae=NONCE` and the request as it was before it was made
-reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`.
+reshapeable: `horae=6f1c..,gpus=4,nodes=2,types=v100,cpus=16,mem=64000`. A job that keeps its own shape was not changed;
+its tag says so, and what it asks of its nodes: `..,shape=own,per=2,fixed=1,nodecpus=8,alone=1,features=ib/nvme`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,13 @@ class Tag:
     cpus: int | None = None  #: asked for in all
     memory: Bytes | None = None  #: asked for, a node
     begin_s: float | None = None  #: --begin
+    own_shape: bool = False  #: the request stands as its user made it, and is never written
+    per_node: Gpus | None = None  #: GPUs on each node, where that is said
+    fixed_nodes: bool = False  #: `nodes` is said, or follows; else Slurm chooses
+    node_cpus: int | None = None
+    alone: bool = False  #: --exclusive
+    held: bool = False  #: waits held, not parked: it has a deadline
+    features: tuple[str, ...] = ()
 
 
 def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
@@ -121,6 +129,13 @@ def parse_tag(admin_comment: str) -> Tag | None:
         cpus=_digits(pairs, "cpus"),
         memory=memory << 20 if memory is not None else None,
         begin_s=_digits(pairs, "begin"),
+        own_shape=pairs.get("shape") == "own",
+        per_node=_digits(pairs, "per"),
+        fixed_nodes=pairs.get("fixed") == "1",
+        node_cpus=_digits(pairs, "nodecpus"),
+        alone=pairs.get("alone") == "1",
+        held=pairs.get("held") == "1",
+        features=tuple(part for part in pairs.get("features", "").split("/") if part),
     )
 
 

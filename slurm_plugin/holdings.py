@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from horae.port import ObservedJob
 from policy.model import Allocation, Health, Node
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.memory import Grant
 from slurm_plugin.records import Facts, JobRow, NodeRow
 
@@ -27,7 +28,9 @@ def held_gpus(row: JobRow) -> Allocation:
         return dict.fromkeys(row.nodes, row.gpus_per_node)
     if row.split:
         return dict(row.split)
-    even, surplus = divmod(row.gpus_total or 0, len(row.nodes))
+    tag = parse_tag(row.admin_comment)
+    total = row.gpus_total or (tag.gpus if tag else None) or 0
+    even, surplus = divmod(total, len(row.nodes))
     split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
     return {node: count for node, count in split.items() if count}
 
@@ -108,6 +111,7 @@ def nodes_of(
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
                 cpus=at.cpus_idle + cpus.get(at.name, 0.0),
+                features=tuple(feature for feature in at.features if feature),
                 memory=int(at.memory - at.memory_used + memory.get(at.name, 0.0)) if facts.memory_counts else None,
             )
         )

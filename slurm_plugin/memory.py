@@ -57,7 +57,10 @@ class Memo:
     stop: Stop | None = None
     cancelled: bool = False
     released: bool = False
-    limit_s: float | None = None  #: the user's time limit
+    limit_s: float | None = None  #: time limit over all its starts
+    limits: tuple[
+        float | None, ...
+    ] = ()  #: what Slurm showed as its limit, or is about to: any other is somebody's word
     used_s: float = 0.0  #: running time of the incarnations that ended
     blocked: tuple[str, str] | None = None  #: (kind, text) of the last grant that was withdrawn
     state: str = ""  #: the last shown, and since when
@@ -66,6 +69,7 @@ class Memo:
     ordered: int = 0  #: SiteFactor that we set
     rescued: int = 0  #: times in a row that an ended job was brought back
     rescued_s: float = 0.0
+    held_s: float = 0.0  #: when we held it last; 0: what holds it is not ours
 
     @property
     def grant(self) -> Grant | None:
@@ -224,8 +228,10 @@ def _from_json(raw: dict[str, Any]) -> Memo:
     grants = tuple(Grant(**{**grant, "nodes": tuple(grant["nodes"])}) for grant in raw.pop("grants"))
     stop = raw.pop("stop")
     blocked, left = raw.pop("blocked"), raw.pop("left")
+    limits = tuple(raw.pop("limits", ()))
     return Memo(
         **raw,
+        limits=limits,
         grants=grants,
         stop=Stop(**stop) if stop else None,
         blocked=tuple(blocked) if blocked else None,

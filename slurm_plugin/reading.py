@@ -6,19 +6,24 @@
     PENDING, released by nobody      QUEUED, STOPPED or LOST   held again (preempted, requeued, memory lost)
     PENDING or SPECIAL_EXIT, held    STOPPED if we asked or it left with 86, else LOST
     CONFIGURING, RUNNING (Prolog)    STARTING
-    RUNNING                          RUNNING, STOPPING         hold as the fence; the signal, again, by force
+    RUNNING                          RUNNING, STOPPING         the signal, again, by force
     COMPLETING                       STOPPING
-    FAILED 1:0 without a run time    STARTING                  requeuehold: the launch failed, not the job
+    FAILED 1:0 without a run time    STARTING                  requeuehold where no supervisor said anything and it
+                                                               ran before: the launch failed, not the job
     FAILED 86, NODE_FAIL ...         STOPPING, then STOPPED    requeuehold, where the site has no RequeueExitHold
 
 A stop is seen by "left RUNNING and Restarts grew", never by SPECIAL_EXIT alone: Slurm's own preemption discards
-the exit code. The fence: a held running job that is requeued by anybody comes back held, with no old shape started.
+the exit code. The fence: a requeue by anybody leaves two minutes before Slurm starts the job again, in which it is
+held; a start that was granted by nobody after all (we were away) finds so in the spool, leaves with 86 and is held by
+Slurm itself. A running job is never held: slurmdbd would take it for one that was never eligible, and lose its usage.
+
+A job that keeps its own shape is held, ordered and released; its end is what it is in any partition.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
@@ -45,6 +50,10 @@ _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
 #: some seconds where slurmctld's host is busy, and a job once told as failed is never started again.
 _SETTLES_S = 10.0
 _RESCUES = 4
+#: a start that has run for so long was launched: what is lost after it is counted anew
+_SOUND_S = 30.0
+#: a begin time so far ahead is the module's: such a job waits for us as a held one does
+_PARKED_S = 180 * 24 * 3600.0
 _KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
 #: the job's own supervisor ends it when its grace is over, and knows better how; then we do
 FORCE_AFTER_S = 4.0
@@ -73,17 +82,40 @@ def port_id(row: JobRow) -> str:
     return f"{row.id}.{tag.nonce}" if tag else row.id
 
 
-def judge(row: JobRow, memo: Memo, facts: Facts, options: Options, now_s: float) -> Judgement:
-    """What this row means to the arbiter. The memo that comes back is to be kept before the steps are taken."""
+def keeps_shape(row: JobRow) -> bool:
+    """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.own_shape
+
+
+def held_by_others(row: JobRow, memo: Memo) -> bool:
+    """Whether an administrator holds it: it came to us unheld, and we have not held it since."""
+    return keeps_shape(row) and row.held and row.state in _WAITING and not memo.held_s and not _arrived_held(row)
+
+
+def _arrived_held(row: JobRow) -> bool:
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.held
+
+
+def judge(
+    row: JobRow,
+    memo: Memo,
+    facts: Facts,
+    options: Options,
+    now_s: float,
+    lived: Callable[[], bool] = lambda: False,
+) -> Judgement:
+    """What this row means to the arbiter. The memo that comes back is to be kept before the steps are taken. `lived`:
+    whether the supervisor of its last start has said anything."""
     tag = parse_tag(row.admin_comment)
     if (options.hold and tag is None) or memo.released:
         return Judgement(None, memo)
     gpus = requested(row, tag)
     if not gpus:
         return Judgement(None, memo)
-    if memo.limit_s is None and not memo.grants:
-        memo = replace(memo, limit_s=row.limit_s)
-    state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s)
+    memo = _limited(row, memo)
+    state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
     if state is JobState.QUEUED and row.dependency is not None:
         return Judgement(None, memo, steps, f"{row.id} waits for its dependency {row.dependency}")
     if state is JobState.QUEUED and tag and tag.begin_s and tag.begin_s > now_s:
@@ -111,15 +143,36 @@ def judge(row: JobRow, memo: Memo, facts: Facts, options: Options, now_s: float)
     return Judgement(job, memo, steps, note)
 
 
+def _limited(row: JobRow, memo: Memo) -> Memo:
+    """Its time limit over all its starts. What Slurm shows and we did not write is its owner's or an administrator's
+    word on this start, or on the next, and counts from the time it has used up before."""
+    if keeps_shape(row):
+        return memo if memo.limit_s == row.limit_s else replace(memo, limit_s=row.limit_s)
+    if not memo.limits:
+        first = memo.limit_s is None and not memo.grants
+        return replace(memo, limit_s=row.limit_s if first else memo.limit_s, limits=(row.limit_s,))
+    if row.limit_s in memo.limits:
+        seen = row.limit_s == memo.limits[-1]
+        return replace(memo, limits=(row.limit_s,)) if seen and len(memo.limits) > 1 else memo
+    total = None if row.limit_s is None else memo.used_s + row.limit_s
+    return replace(memo, limit_s=total, limits=(row.limit_s,))
+
+
 def _state(
-    row: JobRow, memo: Memo, facts: Facts, options: Options, ours: bool, now_s: float
+    row: JobRow,
+    memo: Memo,
+    facts: Facts,
+    options: Options,
+    ours: bool,
+    now_s: float,
+    lived: Callable[[], bool],
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
     if row.state in _WAITING:
         return _waiting(row, memo, options, ours, now_s)
-    return *_final(row, memo, facts, ours, now_s), None
+    return *_final(row, memo, facts, ours, now_s, lived), None
 
 
 def _running(
@@ -134,10 +187,10 @@ def _running(
         return JobState.STARTING, memo, ()
     if grant is not None and grant is memo.grant and not grant.started:
         memo = memo.with_last(started=True, withdrawn=False, recalled=False, began_s=row.start_s or now_s)
-        memo = replace(memo, blocked=None, rescued=0)
+        memo = replace(memo, blocked=None)
+    if memo.rescued and row.start_s is not None and now_s - row.start_s > _SOUND_S:
+        memo = replace(memo, rescued=0)
     steps: list[Step] = []
-    if ours and not row.held:
-        steps.append(Step("fence: a requeue by anybody must come back held", (hold(row.id),)))
     if ours and row.preempt_s and not memo.stop:
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
     if memo.stop is None:
@@ -180,8 +233,9 @@ def _waiting(
         if row.reason and not row.reason.startswith("JobHeld"):
             memo = replace(memo, blocked=(block_kind(row.reason).value, row.reason))
     steps: tuple[Step, ...] = ()
-    if ours and not row.held:
+    if ours and not row.held and not parked(row, now_s):
         steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
+        memo = replace(memo, held_s=now_s)
     blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1]) if memo.blocked else None
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
@@ -211,16 +265,20 @@ def _granted(
     if not decisive and waited <= options.blocked_after_s:
         return JobState.STARTING, memo, (), None
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
-    memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text))
+    memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
     step = Step(f"granted, but blocked: {text}", (hold(row.id),))
     return JobState.STARTING, memo, (step,), Blocked(kind, text)
 
 
-def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> tuple[JobState, Memo, tuple[Step, ...]]:
+def _final(
+    row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float, lived: Callable[[], bool]
+) -> tuple[JobState, Memo, tuple[Step, ...]]:
     if row.state == "CANCELLED":
         return JobState.CANCELLED, memo, ()
     if row.state == "COMPLETED":
         return JobState.COMPLETED, memo, ()
+    if keeps_shape(row) or row.state in {"TIMEOUT", "DEADLINE"}:
+        return JobState.FAILED, memo, ()  # its end is what it is in any partition
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
     grant = memo.of(row.restarts)
     if grant is None and ours and memo.of(row.restarts - 1) is not None:
@@ -232,7 +290,7 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
     if row.state == "FAILED" and row.exit_code == CHECKPOINTED:
         why = "it checkpointed and left, and was not requeued"
         own_accord_s = 1.5 if CHECKPOINTED in facts.exit_hold else 0.0  # Slurm does it after its epilogs
-    elif row.state == "FAILED" and unrun and (row.reason == "JobLaunchFailure" or row.exit_code == 1):
+    elif row.state == "FAILED" and unrun and _lost_launch(row, memo, lived):
         why = "the launch failed before any of its code ran"
     elif memo.stop and memo.stop.restarts == row.restarts and row.exit_code in _KILLED:
         why = "it died of the request to checkpoint instead of following it"
@@ -251,6 +309,26 @@ def _final(row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float) -> t
         return JobState.FAILED, memo, ()
     memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
     return state, memo, (Step(why, (requeue_hold(row.id),)),)
+
+
+def _lost_launch(row: JobRow, memo: Memo, lived: Callable[[], bool]) -> bool:
+    """Whether a start that ended at once never came to its user's code: nodes refuse a launch within the second in
+    which the run before it was ended there. The end of a first start is always its user's own."""
+    if row.reason == "JobLaunchFailure":
+        return True
+    ran_before = row.restarts > 0 or any(grant.started and grant.restarts < row.restarts for grant in memo.grants)
+    return row.exit_code == 1 and ran_before and not lived()
+
+
+def parked(row: JobRow, now_s: float) -> bool:
+    """Whether it waits for the begin time that the module gave it: Slurm cannot start it by itself."""
+    return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
+
+
+def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether Slurm would never start it without us."""
+    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
+    return ours and row.state in _WAITING
 
 
 def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
@@ -310,4 +388,6 @@ def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
 def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
     if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
         return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
+    if keeps_shape(row):
+        return row.limit_s  # each start has all of it, as in any partition
     return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)

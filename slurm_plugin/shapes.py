@@ -23,6 +23,11 @@ def shape(job: JobId, allocation: Allocation) -> tuple[tuple[str, ...], int]:
     return tuple(sorted(allocation)), counts.pop()
 
 
+def spread(allocation: Allocation) -> tuple[tuple[str, ...], int]:
+    """Of a job whose nodes Slurm chooses: about where it is expected, until it runs."""
+    return tuple(sorted(allocation)), math.ceil(sum(allocation.values()) / max(len(allocation), 1))
+
+
 def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, Gpus]) -> str:
     """Why Slurm could never run this shape, before it is asked: it would answer by holding the job for ever."""
     unknown = sorted(set(nodes) - set(node_gpus))
@@ -39,10 +44,13 @@ FIRST = 1 << 30
 def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> tuple[Write, ...]:
     """The shape, the time that is left, and the release. `first`: lifted over whatever else waits for those nodes;
     else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
+    tag = parse_tag(row.admin_comment)
+    if tag is not None and tag.own_shape:
+        change = Change(start_now=True, site_factor=FIRST if first else None)
+        return (update(row.id, change), *([release(row.id)] if row.held else []))
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
-    tag = parse_tag(row.admin_comment)
     per_gpu = tag.cpus / tag.gpus if tag and tag.cpus and tag.gpus else None
     per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
     memory_mb = limit_min = None
@@ -50,10 +58,7 @@ def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> 
         share = tag.memory * (tag.nodes or 1) / tag.gpus
         memory_mb = max(math.ceil(share * grant.per_node / (1 << 20)), 1)
     if memo.limit_s is not None and memo.used_s > 0:
-        left_s = memo.limit_s - memo.used_s
-        if left_s <= 0:
-            raise Never(f"{row.id} has used up its time limit of {memo.limit_s / 60:.0f} min")
-        limit_min = math.ceil(left_s / 60)
+        limit_min = left_min(memo)
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
@@ -62,16 +67,26 @@ def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> 
     return update(row.id, change), release(row.id)
 
 
-def original(row: JobRow) -> Write:
+def left_min(memo: Memo) -> int | None:
+    """Minutes of its time limit that its next start is given: Slurm counts each start anew, and ends it itself."""
+    if memo.limit_s is None:
+        return None
+    return max(math.ceil((memo.limit_s - memo.used_s) / 60), 1)
+
+
+def original(row: JobRow, now_s: float) -> Write:
     """The request as its user made it, as far as Slurm takes it back, without our nodes."""
     tag = parse_tag(row.admin_comment)
+    begin_s = tag.begin_s if tag and tag.begin_s and tag.begin_s > now_s else None
+    if tag and tag.own_shape:
+        return update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
     if not tag or not tag.gpus:
         return update(row.id, Change(start_now=True, node_list=()))
     nodes = max(tag.nodes or 1, 1)
     each = max((tag.cpus or nodes) // nodes, 1)
     change = Change(
-        start_now=True, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each, node_list=(),
-        gpus_per_node=math.ceil(tag.gpus / nodes),
+        start_now=begin_s is None, start_s=begin_s, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each,
+        node_list=(), gpus_per_node=math.ceil(tag.gpus / nodes),
     )  # fmt: skip
     return update(row.id, change)
 

@@ -52,6 +52,7 @@ class Sight:
         self.rows: dict[JobId, JobRow] = {}
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
+        self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
         self._facts: Facts | None = None
@@ -99,6 +100,7 @@ class Sight:
         self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
+        self.unoffered = {}
         for job, row in self.rows.items():
             if waits(job):
                 self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
@@ -110,6 +112,8 @@ class Sight:
                 continue
             if verdict.note:
                 look.notes.append(verdict.note)
+            if verdict.job is None and reading.waits_for_us(row, verdict.memo, self._options):
+                self.unoffered[job] = row
             if verdict.job is not None:
                 jobs[job] = self._marked(verdict.job, row, look.now_s)
                 if verdict.memo.grants or verdict.memo.stop or verdict.steps:
@@ -165,7 +169,7 @@ class Sight:
         last = self._verdicts.get(job)
         if last is not None and last[0] is row and last[1].memo is memo:
             return last[1]
-        verdict = reading.judge(row, memo, facts, self._options, now_s)
+        verdict = reading.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
         waits = (
             verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
         )
@@ -174,6 +178,11 @@ class Sight:
         else:
             self._verdicts.pop(job, None)
         return verdict
+
+    def _lives(self, job: JobId, row: JobRow, memo: Memo) -> bool:
+        """Whether the supervisor of the newest start has said anything: then its user's code was reached."""
+        grant = memo.grant
+        return grant is not None and self._spool.account(job, row.uid).epoch >= grant.epoch
 
     def _marked(self, job: ObservedJob, row: JobRow, now_s: float) -> ObservedJob:
         """With what the job's supervisor says."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horae.spec import JobSpec
 from horae.untrusted import printable
-from policy.model import GpuRange, Gpus
+from policy.model import GpuRange, Gpus, Shape
 from slurm_plugin.comment import Tag, UserWord, parse_word
 from slurm_plugin.memory import Memo
 from slurm_plugin.options import Options
@@ -37,11 +37,28 @@ def shown(text: str) -> str:
     return printable(text, _MOST_TEXT)
 
 
+def own_shape(tag: Tag | None) -> Shape | None:
+    """What a job that keeps its own shape asks of its nodes, as far as it says; None for any other."""
+    if tag is None or not tag.own_shape:
+        return None
+    return Shape(
+        nodes=tag.nodes if tag.fixed_nodes else None,
+        gpus_per_node=tag.per_node,
+        cpus_per_node=tag.node_cpus,
+        memory_per_node=tag.memory,
+        features=tag.features,
+        exclusive=tag.alone,
+    )
+
+
 def _specification(
     row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options, user: UserWord | None
 ) -> JobSpec:
     tenant = shown({"account": row.account, "qos": row.qos}.get(options.tenants) or row.user)
     nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
+    shape = own_shape(tag)
+    if shape is not None:
+        user = None  # what its comment says now was not said when it was submitted
     memory = tag.memory * nodes // gpus if tag and tag.memory else None
     cpus = (tag.cpus if tag and tag.cpus else None) or (row.num_cpus if tag is None else None)
     return JobSpec(
@@ -55,11 +72,11 @@ def _specification(
         elastic=user is not None,
         checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
         gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
-        cpus_per_gpu=cpus / gpus if cpus else None,
-        memory_per_gpu=memory,
+        cpus_per_gpu=cpus / gpus if cpus and shape is None else None,
+        memory_per_gpu=memory if shape is None else None,
         model=user.key if user else None,
         iterations=user.iterations if user else None,
         grace_s=(user.grace_s if user and user.grace_s else 60.0),
-        time_limit_s=memo.limit_s,
+        shape=shape,
         extra={"slurm_job": row.id, "partition": row.partition},
     )

@@ -146,9 +146,13 @@ class Spool:
     def folder(self, job: str) -> str:
         return self.path("jobs", job)
 
-    def grant(self, job: str, uid: int, epoch: int, restarts: int) -> None:
-        """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for."""
-        fence = {"slurm.json": json.dumps({"epoch": epoch, "restarts": restarts}).encode(), "epoch": b"%d\n" % epoch}
+    def grant(self, job: str, uid: int, epoch: int, restarts: int, fenced: bool = False) -> None:
+        """Before a start: the fence (newest epoch) and which restart count it belongs to; no stop is asked for.
+        `fenced`: a later restart that was not granted is to leave with 86, which Slurm holds."""
+        note: dict[str, Any] = {"epoch": epoch, "restarts": restarts}
+        if fenced:
+            note["fenced"] = True
+        fence = {"slurm.json": json.dumps(note).encode(), "epoch": b"%d\n" % epoch}
         try:
             self._files.make(self.path("jobs"))
             try:
@@ -162,11 +166,11 @@ class Spool:
         for name, data in fence.items():
             self._write("jobs", job, name, data=data)
 
-    def grant_all(self, grants: Sequence[tuple[str, int, int, int]]) -> dict[str, PortError]:
-        """`grant` of each (job, uid, epoch, restarts), side by side: a disk makes many small files durable in hardly
-        more time than one. What failed, by job."""
+    def grant_all(self, grants: Sequence[tuple[str, int, int, int, bool]]) -> dict[str, PortError]:
+        """`grant` of each (job, uid, epoch, restarts, fenced), side by side: a disk makes many small files
+        durable in hardly more time than one. What failed, by job."""
 
-        def one(grant: tuple[str, int, int, int]) -> PortError | None:
+        def one(grant: tuple[str, int, int, int, bool]) -> PortError | None:
             try:
                 self.grant(*grant)
             except PortError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from horae.port import BlockKind, JobId, JobState, Never, PortError, TryLater
 from policy.model import Allocation
-from slurm_plugin import shapes
+from slurm_plugin import reading, shapes
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.memory import Grant, Memo, Memories
 from slurm_plugin.sight import Known, Sight
@@ -72,7 +72,10 @@ class Starts:
             else:
                 starts += [start] if start is not None else []
         errors |= self._spool.grant_all(
-            [(start.known.seen.id, start.known.row.uid, start.grant.epoch, start.grant.restarts) for start in starts]
+            [
+                (start.known.seen.id, start.known.row.uid, start.grant.epoch, start.grant.restarts, self._fenced(start))
+                for start in starts
+            ]
         )
         starts = [start for start in starts if start.known.seen.id not in errors]
         try:
@@ -80,7 +83,12 @@ class Starts:
                 for start in starts:
                     row, memo = start.known.row, start.known.memo
                     stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
-                    granted = replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
+                    left_min = shapes.left_min(memo)
+                    if left_min is not None and not reading.keeps_shape(row):
+                        memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
+                    granted = replace(
+                        memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False, held_s=0.0
+                    )
                     self._memories.put(granted)
         except PortError as error:
             return errors | {start.known.seen.id: error for start in starts}
@@ -95,13 +103,22 @@ class Starts:
         failed = self._written(dict(now))
         return errors | {job: error for (job, _), error in zip(now, failed, strict=True) if error is not None}
 
+    def _fenced(self, start: _Start) -> bool:
+        """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
+        return self._sight.holds_exit_code() and not reading.keeps_shape(start.known.row)
+
     def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
         """None where nothing is to be done: asked for already, or never possible (which is noted)."""
         row, seen, memo = known.row, known.seen, known.memo
         job = seen.id
         if epoch <= seen.epoch:
             return None
-        nodes, per_node = shapes.shape(job, allocation)
+        own = reading.keeps_shape(row)
+        nodes, per_node = shapes.spread(allocation) if own else shapes.shape(job, allocation)
+        if reading.held_by_others(row, memo):
+            raise TryLater(
+                f"{job} was held by another than Horae, and is left so: `scontrol release {row.id}` ends it", 30.0
+            )
         last = memo.grant
         if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
             raise TryLater(f"{job} still holds its GPUs ({seen.native})")
@@ -113,7 +130,7 @@ class Starts:
         elif last and last.epoch > epoch:
             return None
         grant = Grant(epoch, row.restarts, nodes, per_node, self._sight.now_s(), before=row.reason or "")
-        if wrong := shapes.impossible(nodes, per_node, self._sight.node_gpus):
+        if not own and (wrong := shapes.impossible(nodes, per_node, self._sight.node_gpus)):
             grant = replace(grant, withdrawn=True)
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None

@@ -20,6 +20,7 @@ class Change:
     """New values of a pending job's request; None leaves one as it is."""
 
     start_now: bool = False
+    start_s: float | None = None  #: not before then
     nodes: int | None = None  #: exactly so many
     tasks: int | None = None
     cpus_per_task: int | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from horae.api import public
 from horae.api.peers import Caller
 
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """What the configuration says about people."""

@@ -206,7 +206,9 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "unheld": _by("no longer held, says"),
     "mode": lambda d: f"mode {d['mode']}, says {d['by']}",
     "maintenance": lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}",
-    "agent": lambda d: f"an agent of {d['by']} bids for an app" if d["by"] else "nobody's agent bids for an app any more",
+    "agent": lambda d: (
+        f"an agent of {d['by']} bids for an app" if d["by"] else "nobody's agent bids for an app any more"
+    ),
     "bid": lambda d: f"app {d['app']} bids",
     "bid-refused": lambda d: f"a bid of app {d['app']} is refused",
     "reopened": _always("it is not over"),

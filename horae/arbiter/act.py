@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.arbiter import round
-from horae.arbiter.hands import Do, Op, SetOrder, SetReason
+from horae.arbiter.hands import Do, Op, ReleaseRest, SetOrder, SetReason
 from horae.arbiter.modes import mode_of, releasing
 from horae.arbiter.outcomes import Retries
 from horae.arbiter.plan import Step
@@ -73,11 +73,12 @@ class Actions:
         self._types = {n.name: n.gpu_type for n in view.observation.nodes}
         mode, now_s = mode_of(ledger, pool), view.now_s
         if releasing(ledger, pool.name):
-            return (), [
+            shown = [
                 Do(Verb.RELEASE, r.id)
                 for r in ledger.live(pool.name)
                 if r.shown and retries.may(r.id, Verb.RELEASE, now_s)
             ]
+            return (), [*shown, ReleaseRest()]
         if mode is Mode.OBSERVE:
             return (), []
         _, steps = round.steps(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.profiles import Measurement, Profiles
 from horae.journal.events import Verb
-from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Observation, PortError
+from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Leaving, Observation, PortError
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
 
@@ -52,10 +52,15 @@ class SetReason:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseRest:
+    """Hand back what the cluster holds for us and does not show yet."""
+
+
 #: Starts, stops or follow-ups given to the port at once: the time that actions may take is looked at in between.
 AT_ONCE = 64
 
-Op = Do | Claim | Beat | SetOrder | SetReason
+Op = Do | Claim | Beat | SetOrder | SetReason | ReleaseRest
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,9 @@ class Hands:
                 port.set_order(jobs)
             case SetReason(job, text):
                 port.set_reason(job, text)
+            case ReleaseRest():
+                if isinstance(port, Leaving):
+                    port.release_rest()
             case Do(Verb.SUBMIT, job, spec=spec):
                 assert spec is not None
                 port.submit(job, spec)

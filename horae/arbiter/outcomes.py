@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from horae.arbiter.hands import Beat, Claim, Do, Done, SetOrder, SetReason
+from horae.arbiter.hands import Beat, Claim, Do, Done, ReleaseRest, SetOrder, SetReason
 from horae.config import Rounds
 from horae.journal import Draft, Ledger, events
 from horae.journal.events import Verb
@@ -61,7 +61,7 @@ def outcomes(ledger: Ledger, done: Iterable[Done], retries: Retries, rounds: Rou
         if isinstance(each.op, Do):
             drafts += _of_action(ledger, each, each.op, retries, rounds, now_s)
         elif isinstance(each.op, Claim | SetOrder) or (
-            isinstance(each.op, Beat | SetReason) and isinstance(each.error, FixConfiguration)
+            isinstance(each.op, Beat | SetReason | ReleaseRest) and isinstance(each.error, FixConfiguration)
         ):
             drafts += _notice_operator(ledger, type(each.op).__name__.lower(), each.error, retries, now_s)
     return drafts

@@ -39,6 +39,7 @@ from policy.model import (
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 
@@ -231,6 +232,8 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         loss=measured.loss,
         loss_forecast=measured.loss_forecast,
         restart_cost_s=record.whole_restart_cost_s,
+        shape=spec.shape,
+        gpu_types=TypeChoice(require=spec.gpu_types) if spec.gpu_types else None,
     )
 
 

@@ -170,6 +170,9 @@ def _run_slurm(options: argparse.Namespace) -> int:
     if os.environ.get(tasks.SERVERS):
         raise Unusable("%s: servers beside the ranks are for YARN and one machine, not for Slurm" % tasks.SERVERS)
     folder = _open_folder(options.folder or slurm.job_folder(os.environ, found))
+    if slurm.ungranted(folder, found):
+        sys.stderr.write("[horae-exec] restart %d was granted by nobody: it waits, held\n" % found.restarts)
+        return protocol.EXIT_STOPPED
     # A node whose slurmd died may still hold the lock of an older run. The fence keeps that one from writing; it
     # must not keep this one from running.
     lock = folder.take_lock()

@@ -107,6 +107,18 @@ def epoch_of(folder: JobFolder, shape: Shape) -> int:
     return epoch
 
 
+def ungranted(folder: JobFolder, shape: Shape) -> bool:
+    """Whether this restart is nobody's: the cluster requeued the job and the arbiter was away. Its old nodes may be
+    others' by now, and an older run may still write; where the arbiter says that exit code 86 is held, that is what
+    such a start ends with, before it does anything."""
+    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    try:
+        value = json.loads(data.decode()) if data is not None else {}
+        return value.get("fenced") is True and shape.restarts > int(value["restarts"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def is_batch_shell() -> bool:
     """Whether this process is what Slurm signals: `exec horae-exec ...`. Asked before the keeper comes between."""
     try:

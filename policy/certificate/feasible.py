@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Limits, Node, NodeName, Snapshot
+from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Limits, Node, NodeName, Shape, Snapshot
 from policy.throughput import Throughput
 
 MOST_STEPS = 16
@@ -22,6 +22,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
     cpus: dict[NodeName, float] = {}
     memory: dict[NodeName, float] = {}
     holds: dict[str, int] = {}
+    alone: dict[NodeName, JobName] = {}
     for job in snapshot.jobs:
         now = allocation.get(job.name)
         if not now:
@@ -34,6 +35,10 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             continue
         if not job.gpus.feasible(total):
             yield f"{job.name} gets {total} GPUs, which is no size of its gang"
+        if now != job.allocation and all(n in nodes for n in now):
+            yield from _unshaped(job, now, nodes)
+            if job.shape is not None and job.shape.exclusive:
+                alone |= dict.fromkeys(now, job.name)
         types = set()
         for name, gpus in now.items():
             node = nodes[name]
@@ -47,13 +52,11 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 yield f"{job.name} takes GPUs on {name}, which is draining"
             if job.throughput and node.gpu_type not in job.throughput:
                 yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
-            if node.cpus is not None and job.cpus_per_gpu:
-                cpus[name] = cpus.get(name, 0.0) + gpus * job.cpus_per_gpu
-            if node.memory is not None and job.memory_per_gpu:
-                memory[name] = memory.get(name, 0.0) + gpus * job.memory_per_gpu
+            cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
+            memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
         if limits.one_type_per_job and len(types) > 1:
             yield f"{job.name} spans GPU types, which the cluster cannot carry out"
-        if limits.equal_gpus_per_node and len(set(now.values())) > 1:
+        if limits.equal_gpus_per_node and job.shape is None and len(set(now.values())) > 1:
             yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
     for name, gpus in used.items():
         node = nodes[name]
@@ -63,10 +66,45 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             yield f"{name} gives {cpus[name]:g} CPUs and has {node.cpus:g}"
         if node.memory is not None and memory.get(name, 0.0) > node.memory:
             yield f"{name} gives {memory[name]:g} bytes of memory and has {node.memory}"
+    for name, owner in alone.items():
+        if nodes[name].foreign or used[name] > allocation[owner][name]:
+            yield f"{owner} shares {name} with others, where it asks for whole nodes"
     for tenant in snapshot.tenants:
         has = holds.get(tenant.name, 0)
         if tenant.cap is not None and has > max(tenant.cap, _kept(snapshot, allocation, tenant.name)):
             yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
+
+
+def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iterator[str]:
+    """How a new allocation is not what the job asked for."""
+    for name in now:
+        if job.gpu_types is not None and not job.gpu_types.allows(nodes[name].gpu_type):
+            yield f"{job.name} is placed on {name}, a {nodes[name].gpu_type} node, a type that it rules out"
+    shape = job.shape
+    if shape is None:
+        return
+    if shape.gpus_per_node is not None and set(now.values()) != {shape.gpus_per_node}:
+        yield f"{job.name} gets {dict(now)}, where it asks for {shape.gpus_per_node} GPUs on each node"
+    even = shape.gpus_per_node is not None or (shape.nodes and sum(now.values()) % shape.nodes == 0)
+    if shape.nodes is not None and even and len(now) != shape.nodes:
+        yield f"{job.name} is placed on {len(now)} nodes, where it asks for {shape.nodes}"
+    for name in now:
+        lacks = sorted(set(shape.features) - set(nodes[name].features))
+        if lacks:
+            yield f"{job.name} is placed on {name}, which has no {lacks[0]}"
+
+
+def _cpus(job: Job, gpus: Gpus) -> float:
+    """That it uses on a node with so many of its GPUs."""
+    if job.shape is not None and job.shape.cpus_per_node:
+        return job.shape.cpus_per_node
+    return gpus * (job.cpus_per_gpu or 0.0)
+
+
+def _memory(job: Job, gpus: Gpus) -> float:
+    if job.shape is not None and job.shape.memory_per_node:
+        return float(job.shape.memory_per_node)
+    return float(gpus * (job.memory_per_gpu or 0))
 
 
 def _kept(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], tenant: str) -> int:
@@ -84,6 +122,7 @@ class _Wish:
     gpus: Gpus
     cpus: float
     memory: float
+    shape: Shape | None = None
 
 
 def idle_but_wanted(
@@ -122,7 +161,7 @@ def idle_but_wanted(
             types = speeds.types(job)
             if size - has > sum(idle_by_type.get(t, 0) for t in types):
                 break
-            wish = _Wish(types, size, job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0))
+            wish = _Wish(types, size, job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0), job.shape)
             if (has or wish not in refused) and _could_help(job, now, size, types, speeds):
                 room = [*free, *(nodes[n] for n in now if idle[n] <= 0)]
                 if _faster(job, now, size, room, snapshot.cluster.limits, idle, cpus, memory, speeds):
@@ -150,9 +189,11 @@ def _idle(
                 idle[name] -= gpus
             c, m = cpus[name], memory[name]
             if c is not None:
-                cpus[name] = c - gpus * (job.cpus_per_gpu or 0.0)
+                cpus[name] = c - _cpus(job, gpus)
             if m is not None:
-                memory[name] = m - gpus * (job.memory_per_gpu or 0)
+                memory[name] = m - _memory(job, gpus)
+            if job.shape is not None and job.shape.exclusive:
+                idle[name] = 0
     return idle, cpus, memory
 
 
@@ -177,12 +218,16 @@ def _faster(
 ) -> bool:
     """True if `size` GPUs, out of the idle ones and the job's own, hold the gang and make it faster."""
     offers: dict[NodeName, int] = {}
+    allowed = speeds.types(job)
     for n in room:
         own = now.get(n.name, 0)
         offer = idle[n.name] + own
-        if offer <= 0 or (job.throughput and n.gpu_type not in job.throughput):
+        if offer <= 0 or n.gpu_type not in allowed:
             continue
         c, m = cpus[n.name], memory[n.name]
+        if job.shape is not None:
+            offers |= _offered(job, job.shape, n, offer, c, m)
+            continue
         if c is not None and job.cpus_per_gpu:
             offer = min(offer, own + int(c / job.cpus_per_gpu + 1e-9))
         if m is not None and job.memory_per_gpu:
@@ -198,7 +243,7 @@ def _faster(
         groups.append(list(offers))
     was = speeds.rate(job, now)
     for group in groups:
-        found = _spread(group, offers, size, limits.equal_gpus_per_node)
+        found = _spread(group, offers, size, limits.equal_gpus_per_node and job.shape is None)
         if found is None:
             continue
         rate = speeds.rate(job, found)
@@ -207,6 +252,25 @@ def _faster(
         if rate > was * (1 + 1e-9):
             return True
     return False
+
+
+def _offered(
+    job: Job, shape: Shape, node: Node, idle: Gpus, cpus: float | None, memory: float | None
+) -> dict[NodeName, Gpus]:
+    """What an idle node is to a job with a shape: GPUs for it, or nothing."""
+    each = shape.gpus_per_node
+    if each is None and shape.nodes and job.gpus.rigid and job.gpus.min % shape.nodes == 0:
+        each = job.gpus.min // shape.nodes
+    gpus = min(idle, each) if each else idle
+    if (each and idle < each) or (shape.exclusive and idle < node.gpus):
+        return {}
+    if not set(shape.features) <= set(node.features):
+        return {}
+    if cpus is not None and _cpus(job, gpus) > cpus * (1 + 1e-9):
+        return {}
+    if memory is not None and _memory(job, gpus) > memory:
+        return {}
+    return {node.name: gpus}
 
 
 def _spread(group: list[NodeName], offers: Mapping[NodeName, int], size: Gpus, equal: bool) -> Allocation | None:

@@ -312,8 +312,9 @@ class _Round:
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
         try:
             self.placer.take(job, home)
-        except ValueError:  # a tenant's cap, or CPUs and memory: the job waits, and `waits` says which
-            self.placer.drop(job)
+        except ValueError:  # a tenant's cap, CPUs and memory, or a shape that homes know nothing of
+            found = self.placer.best(job, sum(home.values())) if job.shape is not None else None
+            self.placer.take(job, found or EMPTY)  # nothing: the job waits, and `waits` says why
 
     # --- what is said and kept ---
 

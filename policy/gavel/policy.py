@@ -75,7 +75,13 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
         _rest(jobs, sizes, placer)
         why = f"the program ended as {answer.solver.termination}: who holds keeps, the rest goes in order of submission"
         never = _never(snapshot, able, placer)
-        return Proposal(placer.taken, reasons=never, state={**state, **turn.plain(placer.taken)}, solver=answer.solver, notes=(*notes, why))
+        return Proposal(
+            placer.taken,
+            reasons=never,
+            state={**state, **turn.plain(placer.taken)},
+            solver=answer.solver,
+            notes=(*notes, why),
+        )
     order = _priorities(snapshot, jobs, sizes, types, answer, first)
     for _, _, _, m, t, _ in order:
         job = jobs[m]

@@ -258,6 +258,8 @@ def scontrol(write: Write) -> str:
     change, words = write.change, [f"jobid={write.job}"]
     if change.start_now:
         words.append("StartTime=now")
+    elif change.start_s is not None:
+        words.append(f"StartTime=uts{int(change.start_s)}")
     if change.nodes is not None:
         words.append(f"NumNodes={change.nodes}-{change.nodes}")
     for name, value in (

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from horae.port import TryLater
 from slurm_plugin.clients.sealed import PLAIN, Seal, named
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.records import (
     BadRecord,
     JobRow,
@@ -64,8 +65,13 @@ def job_rows_of(text: str, seal: Seal, known: Mapping[tuple[str, ...], JobRow], 
 
 
 def is_uneven(row: JobRow) -> bool:
-    """Whether its GPUs may be spread unevenly: a total over several nodes that it holds now."""
-    return len(row.nodes) > 1 and not row.gpus_per_node and bool(row.gpus_total)
+    """Whether only scontrol tells its GPUs by node: a total over several nodes that it holds now, or so many a task."""
+    if row.gpus_per_node or not row.nodes:
+        return False
+    if row.gpus_total:
+        return len(row.nodes) > 1
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.own_shape
 
 
 def split_of(text: str, row: JobRow) -> tuple[tuple[str, int], ...]:

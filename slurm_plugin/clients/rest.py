@@ -226,6 +226,8 @@ def body_of(write: Write) -> dict[str, Any]:
     body: dict[str, Any] = {}
     if change.start_now:
         body["begin_time"] = _number(1)
+    elif change.start_s is not None:
+        body["begin_time"] = _number(int(change.start_s))
     if change.nodes is not None:
         body |= {"minimum_nodes": change.nodes, "maximum_nodes": change.nodes}
     for key, plain in (

@@ -13,6 +13,9 @@ local M = {version = 1, counter = 0}
 -- Slurm's "not given" of 16, 32 and 64 bits; a Lua number cannot tell 2^64-1 from 2^64-2, and need not.
 local NO_VAL16, NO_VAL, NO_VAL64 = 65534, 4294967294, 1.8446744073709e19
 local ADMIN_TAG = "horae="
+-- A job that keeps its own shape waits for a begin time that is so far away: unlike a job that is held, Slurm checks it
+-- at submission (and refuses what it never could run) and judges its dependency at once.
+local PARKED_S = 366 * 24 * 3600
 
 M.config = {
   partitions = {},        -- name -> true
@@ -92,6 +95,25 @@ local function least(value, otherwise)
   return otherwise
 end
 
+-- Features that every node must have; nil for an expression that is more than a list of such
+local function plain_features(text)
+  if not given(text) or string.find(text, "[^%w_%-%.&,]") then return nil end
+  return table.concat(split(text, "&,"), "/")
+end
+
+-- What a job that keeps its own shape asks of its nodes, for the tag: `shape=own,per=..,taskcpus=..` and the like
+local function shape_of(jd, request)
+  local words = ",shape=own"
+  local function add(name, value) if value then words = words .. "," .. name .. "=" .. value end end
+  local whole = function(value) return value and string.format("%d", value) end
+  add("per", whole(request.per_node))
+  add("fixed", request.fixed and "1")
+  add("nodecpus", whole(request.node_cpus))
+  if jd.shared == 0 then add("alone", "1") end
+  add("features", plain_features(jd.features))
+  return words
+end
+
 -- What the job asks for in all: {gpus, nodes, types, cpus, mem (MB a node, 0: not said)}; nil: no GPUs
 local function request_of(jd)
   local nodes = least(jd.min_nodes, 1)
@@ -100,13 +122,16 @@ local function request_of(jd)
     local per_node = least(jd.ntasks_per_node, nil)
     tasks = per_node and per_node * nodes or nodes
   end
-  local count, types, total, prefix
+  -- a number of nodes that is not said follows from tasks by the node
+  local fixed, by_node = least(jd.min_nodes, nil) ~= nil, least(jd.ntasks_per_node, nil)
+  if not fixed and by_node and least(jd.num_tasks, nil) then nodes, fixed = math.ceil(tasks / by_node), true end
+  local count, types, total, prefix, each
   count, types, prefix = gpus_of(jd.tres_per_job)
   if count then total = count end
   if not total then
     count, types, prefix = gpus_of(jd.tres_per_node)
     if not count then count, types, prefix = gpus_of(jd.gres) end
-    if count then total = count * nodes end
+    if count then total, each = count * nodes, count end
   end
   if not total then
     count, types, prefix = gpus_of(jd.tres_per_task)
@@ -114,10 +139,14 @@ local function request_of(jd)
   end
   if not total then
     count, types, prefix = gpus_of(jd.tres_per_socket)
-    if count then total = count * nodes end
+    if count then
+      each = count * (least(jd.sockets_per_node, nil) or 1)
+      total = each * nodes
+    end
   end
   if not total or total < 1 then return nil end
   local cpus = least(jd.cpus_per_task, nil)
+  local node_cpus = (by_node or (nodes == 1 and tasks) or 1) * (cpus or 1)
   cpus = cpus and cpus * tasks or (tasks > nodes and tasks or nil)
   local asked = least(jd.min_cpus, nil)
   if asked and asked > math.max(cpus or 1, nodes) then cpus = asked end
@@ -127,7 +156,10 @@ local function request_of(jd)
   if given(jd.min_mem_per_node) and jd.min_mem_per_node > 0 and jd.min_mem_per_node < 2 ^ 62 then
     mem = jd.min_mem_per_node
   end
-  return {gpus = total, nodes = nodes, types = types, cpus = cpus, mem = mem, prefix = prefix or "gres:gpu"}
+  return {
+    gpus = total, nodes = nodes, types = types, cpus = cpus, mem = mem, prefix = prefix or "gres:gpu",
+    per_node = each, fixed = fixed or total == each, node_cpus = node_cpus > 1 and node_cpus or nil,
+  }
 end
 
 -- Text of the user's that other programs read by lines and fields, and screens show: control characters (C0, DEL,
@@ -180,16 +212,23 @@ local function managed_partition(config, hold, jd)
   return managed, managed and (other or #names > 1)
 end
 
+-- Whether it can be stopped and started in other shapes: its user says so.
+local function elastic(jd)
+  return string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
+end
+
 local function refusal(config, jd, mixed)
   if jd.het_job_offset ~= nil and given(jd.het_job_offset) then
     return "heterogeneous jobs cannot run in a managed partition; submit one job, or name another partition"
   end
   if mixed then return "name one partition: a managed one cannot stand in a list" end
   if jd.priority == 0 then return "leave out --hold: jobs of this partition wait for their GPUs anyway" end
+  local wrong = wrong_text(jd) or wrong_word(jd.comment)
+  if wrong or not elastic(jd) then return wrong end
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
-  return wrong_text(jd) or wrong_word(jd.comment)
+  return nil
 end
 
 local function submit(jd, uid)
@@ -217,6 +256,15 @@ local function submit(jd, uid)
   if given(jd.begin_time) and jd.begin_time > os.time() then
     tag = tag .. ",begin=" .. string.format("%d", jd.begin_time)
   end
+  if not elastic(jd) then
+    tag = tag .. shape_of(jd, request)
+    if given(jd.deadline) and jd.deadline > 0 then -- a begin time after it would be refused
+      jd.priority, tag = 0, tag .. ",held=1"
+    else
+      jd.begin_time = os.time() + PARKED_S
+    end
+    return M.taken(config, jd, tag)
+  end
   -- one node, one task, untyped: from there every shape can be reached
   jd.tres_per_job, jd.tres_per_task, jd.tres_per_socket, jd.cpus_per_tres = "", "", "", ""
   jd.tres_per_node = request.prefix .. ":1"
@@ -226,6 +274,11 @@ local function submit(jd, uid)
   if jd.shared == 0 then jd.shared = NO_VAL16 end -- --exclusive would take every GPU of a node
   jd.requeue = 1
   jd.priority = 0
+  return M.taken(config, jd, tag)
+end
+
+-- Tagged, told of where the spool is, and noticed.
+function M.taken(config, jd, tag)
   if given(jd.admin_comment) then -- what stands there already is no tag of ours
     tag = string.gsub(jd.admin_comment, ADMIN_TAG, "") .. " " .. tag
   end

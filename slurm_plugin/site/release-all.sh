@@ -4,28 +4,39 @@
 #   release-all.sh [SPOOL]          as SlurmUser, root or an Operator
 #
 # Removes the heartbeat first, so that the Lua module holds nothing new, then releases all: pending jobs with the
-# request their users made, running jobs from the fence (a hold that has no effect while they run).
+# request their users made and at the time they asked for, running jobs from a hold (that older versions left on them).
 spool=${1:-/var/spool/horae}
 rm -f "$spool/heartbeat"
-squeue -h -a -r -t all -O "JobArrayID:|,State:|,admin_comment:|" | awk -F'|' '
-  $3 !~ /(^| )horae=/ { next }
+now=$(date +%s)
+# An array that waits is one record, and stays one; its list of tasks is not to be cut off.
+SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,admin_comment:|" | awk -F'|' -v now="$now" '
+  $4 !~ /(^| )horae=/ { next }
+  { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
-    gpus = 0; nodes = 1; cpus = 0
-    n = split($3, word, /[ ,]/)
+    gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0
+    n = split($4, word, /[ ,]/)
     for (i = 1; i <= n; i++) {
       if (word[i] ~ /^gpus=[0-9]+$/) gpus = substr(word[i], 6) + 0
       if (word[i] ~ /^nodes=[0-9]+$/) nodes = substr(word[i], 7) + 0
       if (word[i] ~ /^cpus=[0-9]+$/) cpus = substr(word[i], 6) + 0
+      if (word[i] ~ /^begin=[0-9]+$/ && substr(word[i], 7) + 0 > now + 0) start = "uts" substr(word[i], 7)
+      if (word[i] == "shape=own") own = 1
     }
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
+    if (own) {
+      printf "update jobid=%s SiteFactor=0\n", $1
+      printf "update jobid=%s StartTime=%s\n", $1, start
+      if ($3 + 0 == 0) printf "release %s\n", $1
+      next
+    }
     if (gpus > 0) {
       share = int((gpus + nodes - 1) / nodes)
       shape = sprintf(" NumNodes=%d-%d NumTasks=%d CpusPerTask=%d NumCPUs=%d Gres=gpu:%d", nodes, nodes, nodes, each, nodes * each, share)
     }
     printf "update jobid=%s SiteFactor=0\n", $1
-    printf "update jobid=%s StartTime=now ReqNodeList=%s\n", $1, shape
+    printf "update jobid=%s StartTime=%s ReqNodeList=%s\n", $1, start, shape
     printf "release %s\n", $1
   }
-  $2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "COMPLETING" || $2 == "SUSPENDED" { printf "release %s\n", $1 }
+  $3 + 0 == 0 && ($2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED") { printf "release %s\n", $1 }
 ' | scontrol > /dev/null

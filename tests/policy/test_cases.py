@@ -106,16 +106,16 @@ def test_the_price_is_bid_by_those_who_can_pay(name: str) -> None:
 
 def test_eq_1_of_oef_as_a_tenant_level_instance() -> None:
     decision = run("gandiva-fair-oef-eq-1", "gandiva-fair")
-    assert {"k80": 1.0, "v100": 0.0889} == shares(decision, "u1")
-    assert {"v100": 0.4667} == shares(decision, "u2")
-    assert {"v100": 0.4444} == shares(decision, "u3")
+    assert shares(decision, "u1") == {"k80": 1.0, "v100": 0.0889}
+    assert shares(decision, "u2") == {"v100": 0.4667}
+    assert shares(decision, "u3") == {"v100": 0.4444}
 
 
 def test_table_3_as_a_tenant_level_instance() -> None:
     decision = run("gandiva-fair-tenant-level-table-3", "gandiva-fair")
-    assert {"k80": 40.0} == shares(decision, "A")
-    assert {"k80": 20.0, "v100": 4.0} == shares(decision, "B")
-    assert {"v100": 8.0} == shares(decision, "C")
+    assert shares(decision, "A") == {"k80": 40.0}
+    assert shares(decision, "B") == {"k80": 20.0, "v100": 4.0}
+    assert shares(decision, "C") == {"v100": 8.0}
 
 
 def test_time_is_traded_where_nobody_has_a_whole_fast_gpu() -> None:

@@ -251,11 +251,9 @@ def test_dependents_do_not_take_a_stop_for_a_failure(cluster: Driver) -> None:
 
 def test_an_owner_cannot_free_or_reshape_a_running_job_but_may_shorten_it(cluster: Driver) -> None:
     job = cluster.running("owned")
-    cluster.until("the fence", lambda: bool(cluster.observe()) and "Priority=0" in shown(cluster, job))
     for words in (("release", number(job)), ("update", f"jobid={number(job)}", "nice=5")):
         code, text = as_user(cluster, "alice", "scontrol", *words)
         assert code != 0, (words, text)
-    assert "Priority=0" in shown(cluster, job)
     code, text = as_user(cluster, "alice", "scontrol", "update", f"jobid={number(job)}", "TimeLimit=30")
     assert code == 0, text
     left = cluster.job(job).time_left_s

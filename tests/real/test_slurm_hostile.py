@@ -27,7 +27,6 @@ from tests.real.slurm import (
     private_slurm,  # noqa: F401
     slurm_2411,  # noqa: F401
     slurm_2605,  # noqa: F401
-    wait_for,
 )
 
 pytestmark = pytest.mark.real

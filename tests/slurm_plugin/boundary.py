@@ -15,7 +15,7 @@ from slurm_plugin.clients.command_reading import JOB_FIELDS
 from slurm_plugin.transport import Completed, Conversation, Files, LocalFiles
 
 #: squeue's words for a job of one GPU that waits, held by the module
-JOB = {name: "" for name in JOB_FIELDS} | {
+JOB = dict.fromkeys(JOB_FIELDS, "") | {
     "State": "PENDING", "Reason": "JobHeldUser", "RestartCnt": "0", "PriorityLong": "0", "tres-per-node": "gres:gpu:1",
     "NumNodes": "1", "NumCPUs": "1", "tres-alloc": "cpu=1,mem=100M,node=1", "UserName": "ann", "UserID": "1000",
     "Account": "lab", "Partition": "dl", "Name": "train", "WorkDir": "/home/ann", "STDOUT": "/home/ann/out",

@@ -46,7 +46,8 @@ class Lua:
             "partition": "dl", "script": "#!/bin/sh\n", "tres_per_node": "gres:gpu:v100:2", "min_nodes": 2,
             "max_nodes": 2, "num_tasks": NO_VAL, "cpus_per_task": NO_VAL16, "ntasks_per_node": NO_VAL16,
             "min_cpus": NO_VAL, "priority": NO_VAL, "shared": NO_VAL16, "min_mem_per_node": NO_VAL64,
-            "het_job_offset": NO_VAL, "begin_time": 0, "environment": self.runtime.table_from({}),
+            "het_job_offset": NO_VAL, "begin_time": 0, "comment": "horae:min=1",
+            "environment": self.runtime.table_from({}),
         }  # fmt: skip
         job = self.runtime.table_from({**default, **fields})
         return int(self.runtime.globals().slurm_job_submit(job, None, uid)), job
@@ -112,6 +113,46 @@ def test_nonces_differ_also_after_a_reload(lua: Lua, make: Callable[..., Lua]) -
     again.beat()
     seen |= {again.submit()[1].environment.HORAE_NONCE for _ in range(50)}
     assert len(seen) == 100
+
+
+RIGID: dict[str, Any] = {"comment": None}
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape"),
+    [
+        ({}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
+        ({"cpus_per_task": 3, "ntasks_per_node": 4},
+         "gpus=4,nodes=2,types=v100,cpus=24,shape=own,per=2,fixed=1,nodecpus=12"),
+        ({"min_nodes": NO_VAL, "ntasks_per_node": 4, "num_tasks": 12},
+         "gpus=6,nodes=3,types=v100,cpus=12,shape=own,per=2,fixed=1,nodecpus=4"),
+        ({"min_nodes": NO_VAL}, "gpus=2,nodes=1,types=v100,shape=own,per=2,fixed=1"),
+        ({"min_nodes": NO_VAL, "tres_per_node": None, "tres_per_job": "gres:gpu:8"}, "gpus=8,nodes=1,shape=own"),
+        ({"min_nodes": NO_VAL, "tres_per_node": None, "tres_per_task": "gres:gpu:1", "num_tasks": 4},
+         "gpus=4,nodes=1,cpus=4,shape=own,nodecpus=4"),
+        ({"tres_per_node": None, "tres_per_socket": "gres:gpu:1", "sockets_per_node": 2},
+         "gpus=4,nodes=2,shape=own,per=2,fixed=1"),
+        ({"shared": 0, "features": "ib&nvme"},
+         "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,alone=1,features=ib/nvme"),
+        ({"features": "[rack1*2]"}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1"),
+        ({"deadline": 2000000000}, "gpus=4,nodes=2,types=v100,shape=own,per=2,fixed=1,held=1"),
+    ],
+)  # fmt: skip
+def test_a_rigid_job_keeps_all_that_it_asks_for(lua: Lua, fields: dict[str, Any], shape: str) -> None:
+    before = dict(lua.submit(partition="raw", **RIGID, **fields)[1].items())
+    code, job = lua.submit(**RIGID, **fields)
+    after = dict(job.items())
+    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)} - {"partition", "environment"}
+    waits = "priority" if "deadline" in fields else "begin_time"
+    assert (code, changed) == (0, {"admin_comment", waits}), "nothing but the tag, and what it waits for"
+    assert job.priority == 0 or job.begin_time > time.time() + 300 * 86400
+    assert job.admin_comment.partition(",")[2] == shape
+
+
+@pytest.mark.parametrize("fields", [{"req_nodes": "n1"}, {"exc_nodes": "n1"}, {"features": "v100|k80"}])
+def test_a_rigid_job_may_choose_its_nodes(lua: Lua, fields: dict[str, Any]) -> None:
+    assert lua.submit(**RIGID, **fields)[0] == 0
+    assert not lua.said
 
 
 @pytest.mark.parametrize("fields", [{"partition": "raw"}, {"tres_per_node": None}, {"partition": None}])

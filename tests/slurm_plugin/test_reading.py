@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from horae.port import BlockKind, JobState
-from policy.model import Health
-from slurm_plugin.holdings import between_two_reads, health
+from policy.model import Health, Shape
+from slurm_plugin.clients.command import scontrol
+from slurm_plugin.holdings import between_two_reads, health, held_gpus
 from slurm_plugin.memory import Grant, Memo, Stop
 from slurm_plugin.options import Options
-from slurm_plugin.reading import Judgement, awaited, block_kind, is_awaited, judge, let_go
+from slurm_plugin.reading import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
 from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.shapes import left_min, original, start_writes
 
 NOW = 1_000_000.0
 FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())
@@ -52,7 +54,8 @@ ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "st
         ({"priority": 5, "reason": "BeginTime"}, Memo("7.abc", (GRANT,)), "starting", "update"),
         # during the prolog a signal is lost or kills the job: no fence, no signal, not running yet
         ({**RUNNING, "reason": "Prolog"}, Memo("7.abc", (GRANT,), stop=Stop(NOW, 9, 0)), "starting", ""),
-        (RUNNING, Memo("7.abc", (GRANT,)), "running", "hold"),
+        # never held while it runs: slurmdbd would lose its usage
+        (RUNNING, Memo("7.abc", (GRANT,)), "running", ""),
         ({**RUNNING, "priority": 0}, Memo("7.abc", (GRANT,)), "running", ""),
         ({**RUNNING, "priority": 0}, Memo("7.abc", (RAN,), stop=Stop(NOW - 99, 9, 0)), "stopping", "requeuehold"),
         # preempted or requeued by another: left RUNNING, Restarts grew, and nobody asked
@@ -62,7 +65,14 @@ ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "st
         ({"restarts": 1}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 60, 0), state="stopping"), "stopped", ""),
         ({"state": "SPECIAL_EXIT", "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopped", ""),
         # the launch was refused within the second of a revocation
-        ({**ENDED, "exit_status": 1 << 8}, Memo("7.abc", (GRANT,)), "starting", "requeuehold"),
+        (
+            {**ENDED, "restarts": 1, "exit_status": 1 << 8},
+            Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1))),
+            "starting",
+            "requeuehold",
+        ),
+        # the end of a first start is its user's own
+        ({**ENDED, "exit_status": 1 << 8}, Memo("7.abc", (GRANT,)), "failed", ""),
         ({**ENDED, "start_s": NOW - 60, "exit_status": 1 << 8}, Memo("7.abc", (RAN,)), "failed", ""),
         (
             {**ENDED, "start_s": NOW - 60, "exit_status": 10},
@@ -90,7 +100,8 @@ def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
 
 
 def test_an_ended_job_is_not_brought_back_for_ever() -> None:
-    memo, row = Memo("7.abc", (GRANT,)), replace(ROW, **{**ENDED, "exit_status": 1 << 8})
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
     steps, failed_s, now = [], [], NOW
     for _ in range(80):
         verdict = judge(replace(row, end_s=now - 2, start_s=now - 2), memo, FACTS, OPTIONS, now)
@@ -211,3 +222,113 @@ def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus(
     assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
     assert not between_two_reads(jobs, [node("n1", 4)], {})
     assert not between_two_reads({"7.abc": replace(ROW, **RUNNING)}, [node("n1", 4)], granted)
+
+
+def test_a_start_whose_supervisor_spoke_was_launched() -> None:
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
+    assert shown(judge(row, memo, FACTS, OPTIONS, NOW, lambda: True)) == (JobState.FAILED, "")
+
+
+def test_lost_launches_are_counted_over_starts_that_were_short() -> None:
+    memo = Memo("7.abc", (RAN,), rescued=3)
+    assert look(memo, **{**RUNNING, "start_s": NOW - 5}).memo.rescued == 3
+    assert look(memo, **{**RUNNING, "start_s": NOW - 50}).memo.rescued == 0
+
+
+OWN = "horae=abc,gpus=4,nodes=2,types=v100,cpus=24,mem=2000,shape=own,per=2,fixed=1,nodecpus=12,alone=1,features=ib"
+PARKED: dict[str, Any] = {
+    "admin_comment": OWN, "priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0, "comment": "",
+}  # fmt: skip
+
+
+def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
+    verdict = look(**PARKED)
+    assert shown(verdict) == (JobState.QUEUED, "")
+    assert verdict.job is not None
+    spec = verdict.job.spec
+    assert spec is not None
+    assert spec.shape == Shape(2, 2, 12, 2000 << 20, ("ib",), True)
+    assert (spec.elastic, spec.gpus.requested, spec.gpu_types) == (False, 4, ("v100",))
+
+
+@pytest.mark.parametrize("reason", ["BeginTime", "None"])
+def test_a_rigid_job_that_was_requeued_is_held_before_slurm_starts_it(reason: str) -> None:
+    changes = {**PARKED, "restarts": 1, "reason": reason, "eligible_s": NOW + 121}
+    verdict = look(Memo("7.abc", (RAN,), state="running"), **changes)
+    assert shown(verdict) == (JobState.LOST, "hold")
+    assert verdict.memo.held_s == NOW
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_end_of_a_rigid_job_is_its_own(state: str, restarts: int) -> None:
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    ended = {**ENDED, "state": state, "admin_comment": OWN, "exit_status": 1 << 8, "restarts": restarts}
+    assert shown(look(memo, **ended)) == (JobState.FAILED, "")
+
+
+def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
+    row = replace(ROW, **PARKED)
+    (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), first=True)
+    assert scontrol(only) == f"update jobid=7 StartTime=now SiteFactor={1 << 30}"
+    assert scontrol(original(row, NOW)) == "update jobid=7 StartTime=now"
+    later = replace(row, admin_comment=f"{OWN},begin={int(NOW) + 60}")
+    assert scontrol(original(later, NOW)) == f"update jobid=7 StartTime=uts{int(NOW) + 60}"
+
+
+def test_what_an_administrator_holds_is_told_apart() -> None:
+    held = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": None})
+    assert held_by_others(held, Memo("7.abc"))
+    assert not held_by_others(held, Memo("7.abc", held_s=NOW))
+    assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
+    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job waits held"
+
+
+def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:
+    row = replace(ROW, **{**RUNNING, "nodes": ("n1", "n2"), "gpus_per_node": None, "admin_comment": OWN})
+    assert held_gpus(row) == {"n1": 2, "n2": 2}
+
+
+def limit_of(memo: Memo, **changes: Any) -> tuple[float | None, float | None]:
+    """(over all starts, left) after a look."""
+    verdict = look(memo, **changes)
+    assert verdict.job is not None
+    return verdict.memo.limit_s, verdict.job.time_left_s
+
+
+def test_who_changes_a_limit_is_heard() -> None:
+    used = Memo("7.abc", (RAN,), limit_s=3600.0, limits=(3600.0,), used_s=600.0, state="stopped")
+    assert limit_of(used, restarts=1) == (3600.0, 3000.0)
+    assert limit_of(used, restarts=1, limit_s=1200.0) == (1800.0, 1200.0), "an owner's shorter one"
+    assert limit_of(used, restarts=1, limit_s=36000.0) == (36600.0, 36000.0), "an administrator's longer one"
+    assert limit_of(used, restarts=1, limit_s=None) == (None, None)
+
+
+def test_what_we_wrote_ourselves_is_no_change() -> None:
+    starting = Memo("7.abc", (RAN, GRANT), limit_s=3600.0, limits=(3600.0, 3000.0), used_s=600.0)
+    for shown in (3600.0, 3000.0, 3600.0):  # the write may show late
+        assert look(starting, limit_s=shown).memo.limit_s == 3600.0
+    settled = look(starting, limit_s=3000.0).memo
+    assert look(settled, limit_s=3600.0).memo.limit_s == 4200.0, "raised to what it was, by hand"
+
+
+def test_a_memo_of_before_takes_the_limit_as_it_is() -> None:
+    old = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="stopped")
+    assert limit_of(old, restarts=1, limit_s=3000.0) == (3600.0, 3000.0)
+
+
+def test_a_rigid_job_has_its_whole_limit_at_each_start() -> None:
+    memo = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="running")
+    assert limit_of(memo, **{**PARKED, "restarts": 1, "eligible_s": NOW + 99}) == (3600.0, 3600.0)
+
+
+def test_a_start_has_what_is_left_and_never_nothing() -> None:
+    for used_s, minutes in ((0.0, 60), (601.0, 50), (3599.0, 1), (4000.0, 1)):
+        assert left_min(Memo("7.abc", limit_s=3600.0, used_s=used_s)) == minutes
+    assert left_min(Memo("7.abc")) is None
+
+
+def test_a_timeout_in_the_middle_of_a_stop_is_a_timeout() -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0))
+    assert shown(look(memo, **{**ENDED, "state": "TIMEOUT", "exit_status": 15})) == (JobState.FAILED, "")

@@ -184,6 +184,17 @@ def test_the_arbiters_epoch_is_used_for_the_restart_it_was_given_for(batch: Batc
     assert "world=2 epoch=17" in batch.log
 
 
+@pytest.mark.parametrize(("restarts", "code"), [(3, 0), (4, 86)])
+def test_a_restart_that_nobody_granted_leaves_before_it_does_anything(batch: Batch, restarts: int, code: int) -> None:
+    folder = Path(batch.folder.path)
+    folder.mkdir(parents=True)
+    (folder / "epoch").write_text("17\n")
+    (folder / "slurm.json").write_text(json.dumps({"epoch": 17, "restarts": 3, "fenced": True}))
+    batch.launch(counter(steps=5), restarts=restarts)
+    assert batch.end()[0] == code
+    assert (batch.folder.state() is None) == (code == 86), "nothing was said, and no trainer was begun"
+
+
 def test_a_run_that_is_older_than_the_fence_writes_nothing(batch: Batch) -> None:
     folder = Path(batch.folder.path)
     folder.mkdir(parents=True)

@@ -1,0 +1,162 @@
+"""Rigid jobs that keep a shape of their own: placement obeys it, certificates judge by it, under every policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policy import certificate
+from policy.decide import decide
+from policy.instance import parse, to_text
+from policy.model import BadInput, Code, Snapshot
+from policy.placement import Placer
+from policy.throughput import Throughput
+
+NODES = """
+schema: 1
+cluster:
+  nodes:
+    - {name: a1, gpu_type: v100, gpus: 4, cpus: 16, memory: 64G, features: [ib]}
+    - {name: a2, gpu_type: v100, gpus: 4, cpus: 16, memory: 64G}
+    - {name: b1, gpu_type: k80, gpus: 4, cpus: 16, memory: 64G, features: [ib]}
+    - {name: b2, gpu_type: k80, gpus: 4, cpus: 16, memory: 64G, foreign: 3}
+  limits: {equal_gpus_per_node: true}
+jobs:
+"""
+
+
+def instance(*jobs: str) -> Snapshot:
+    return parse(NODES + "".join(f"  - {job}\n" for job in jobs))
+
+
+def place(job: str, *others: str) -> dict[str, int] | None:
+    snapshot = instance(job, *others)
+    placer = Placer(snapshot)
+    for other in snapshot.jobs[1:]:
+        placer.take(other, other.allocation)
+    found = placer.best(snapshot.jobs[0], snapshot.jobs[0].gpus.min)
+    return None if found is None else dict(found)
+
+
+@pytest.mark.parametrize(
+    ("job", "found"),
+    [
+        ("{name: j, gpus: 2, shape: {nodes: 2, gpus_per_node: 1}}", 2),
+        ("{name: j, gpus: 4, shape: {nodes: 4, gpus_per_node: 1}}", 4),
+        ("{name: j, gpus: 4, shape: {nodes: 2}}", 2),
+        ("{name: j, gpus: 8, shape: {nodes: 2, gpus_per_node: 4}}", 2),
+        ("{name: j, gpus: 3, shape: {nodes: 2}}", 1),  # Slurm splits it; only the count is sure
+        ("{name: j, gpus: 2, shape: {gpus_per_node: 2, cpus_per_node: 17}}", None),
+        ("{name: j, gpus: 2, shape: {gpus_per_node: 2, memory_per_node: 65G}}", None),
+        ("{name: j, gpus: 1, shape: {features: [nvme]}}", None),
+        ("{name: j, gpus: 16, shape: {nodes: 4, gpus_per_node: 4}}", None),  # a foreign job is on one
+    ],
+)
+def test_a_gang_has_the_shape_that_it_asks_for(job: str, found: int | None) -> None:
+    got = place(job)
+    assert (got and len(got)) == found
+
+
+def test_features_and_types_choose_the_nodes() -> None:
+    assert place("{name: j, gpus: 4, shape: {features: [ib]}, gpu_types: {forbid: [k80]}}") == {"a1": 4}
+    assert place("{name: j, gpus: 4, gpu_types: {prefer: [k80]}}") == {"b1": 4}
+    assert place("{name: j, gpus: 4, gpu_types: {require: [a100]}}") is None
+
+
+def test_a_type_that_no_node_has_is_infeasible() -> None:
+    decision = decide(instance("{name: j, gpus: 1, gpu_types: {require: [a100]}}"), "fifo")
+    assert decision.reasons["j"].code is Code.INFEASIBLE
+
+
+def test_who_shares_no_node_gets_idle_ones_and_keeps_others_off() -> None:
+    held = "{name: h, gpus: 1, allocation: {a1: 1}}"
+    alone = "{name: j, gpus: 2, shape: {nodes: 1, gpus_per_node: 2, exclusive: true}, gpu_types: {require: [v100]}}"
+    assert place(alone, held) == {"a2": 2}
+    snapshot = instance(alone, "{name: k, gpus: 2, gpu_types: {require: [v100]}}", held)
+    placer = Placer(snapshot)
+    placer.take(snapshot.jobs[2], {"a1": 1})
+    placer.take(snapshot.jobs[0], {"a2": 2})
+    assert placer.free_on("a2") == 0
+    assert placer.best(snapshot.jobs[1], 2) == {"a1": 2}
+    placer.give_back(snapshot.jobs[0])
+    assert placer.free_on("a2") == 4
+
+
+@pytest.mark.parametrize(
+    ("allocation", "words"),
+    [
+        ({"j": {"a1": 2}}, "asks for 1 GPUs on each node"),
+        ({"j": {"a1": 1, "a2": 1}}, ""),
+        ({"j": {"a1": 1, "b1": 1}}, "rules out"),
+        ({"j": {"a1": 1, "a2": 1}, "x": {"a2": 2}}, "shares a2 with others"),
+    ],
+)
+def test_the_certificate_judges_by_the_shape(allocation: dict[str, dict[str, int]], words: str) -> None:
+    snapshot = instance(
+        "{name: j, gpus: 2, shape: {nodes: 2, gpus_per_node: 1, exclusive: true}, gpu_types: {forbid: [k80]}}",
+        "{name: x, gpus: 2}",
+    )
+    found = " ".join(certificate.violations(snapshot, allocation))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_what_it_holds_already_is_as_the_cluster_gave_it() -> None:
+    snapshot = instance("{name: j, gpus: 2, shape: {nodes: 2, gpus_per_node: 1}, allocation: {a1: 2}}")
+    job = snapshot.jobs[0]
+    assert Placer(snapshot).best(job, 2) == {"a1": 2}
+    assert not list(certificate.violations(snapshot, {"j": {"a1": 2}}))
+
+
+def test_idle_gpus_in_the_wrong_shape_are_not_wanted() -> None:
+    snapshot = instance(
+        "{name: j, gpus: 8, shape: {nodes: 2, gpus_per_node: 4}, gpu_types: {require: [v100]}}",
+        "{name: h, gpus: 1, allocation: {a1: 1}}",
+    )
+    idle = certificate.feasible.idle_but_wanted(snapshot, {"h": {"a1": 1}}, Throughput(snapshot.cluster))
+    assert idle is None
+    free = replace(snapshot, jobs=snapshot.jobs[:1])
+    assert certificate.feasible.idle_but_wanted(free, {}, Throughput(free.cluster)) == ("j", 8)
+
+
+@pytest.mark.parametrize("policy", ["themis", "fifo", "oef-noncooperative", "gandiva-fair", "las", "max-min", "drf"])
+def test_every_policy_keeps_it(policy: str) -> None:
+    snapshot = instance(
+        "{name: j, gpus: 4, shape: {nodes: 2, gpus_per_node: 2}, work: {total: 100}, "
+        "throughput: {v100: {1: 1}, k80: {1: 1}}}",
+        "{name: e, gpus: {min: 1, max: 8}, work: {total: 100}, throughput: {v100: {1: 1}, k80: {1: 1}}}",
+    )
+    decision = decide(snapshot, policy)
+    assert decision.certificate.feasible
+    got = decision.allocation["j"]
+    assert not got or sorted(got.values()) == [2, 2]
+
+
+def test_the_text_says_it_all() -> None:
+    snapshot = instance(
+        "{name: j, gpus: 8, shape: {nodes: 2, gpus_per_node: 4, cpus_per_node: 16, memory_per_node: 64G,"
+        " features: [ib], exclusive: true, licences: {matlab: 1}}, gpu_types: {require: [v100], forbid: [k80]}}"
+    )
+    assert snapshot.jobs[0].shape is not None
+    assert snapshot.jobs[0].shape.memory_per_node == 64 << 30
+    for form in ("yaml", "json"):
+        assert parse(to_text(snapshot, form)) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("{name: j, gpus: 4, shape: {nodes: 3, gpus_per_node: 2}}", "shape"),
+        ("{name: j, gpus: 4, shape: {gpu_per_node: 2}}", "gpus_per_node"),
+    ],
+)
+def test_a_shape_that_contradicts_itself_is_refused(job: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        instance(job)
+
+
+def test_unshaped_jobs_are_placed_as_before() -> None:
+    found: Any = place("{name: j, gpus: 8}")
+    assert found == {"a1": 4, "a2": 4}
