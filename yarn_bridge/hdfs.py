@@ -29,6 +29,7 @@ from hdfs.util import HdfsError
 
 from horae.elastic import attributes
 from horae.port import FixConfiguration, Never, PortError, TryLater
+from horae.untrusted import Unbelievable
 from yarn_bridge.http import TOKEN_HEADER, Access, Pace, identity, nobody, prepare, why
 from yarn_bridge.refusals import Exists, Gone, Refusal, refusal
 from yarn_bridge.spnego import Spnego, no_token
@@ -103,6 +104,25 @@ class Hdfs:
             return []
         return sorted((_status(name, each) for name, each in found), key=lambda each: each.name)
 
+    def some(self, path: str, most: int) -> list[Status]:
+        """As `entries`, of a folder that others may fill: asked for in pieces. Raises Unbelievable above `most`."""
+        found: list[Status] = []
+        after = ""
+        try:
+            while True:
+                with _told(f"listing {path} in HDFS"):
+                    told = self._client.list_piece(path, startAfter=after).json()["DirectoryListing"]
+                    piece = told["partialListing"]["FileStatuses"]["FileStatus"]
+                    found += [_status(each["pathSuffix"], each) for each in piece]
+                    left = int(told["remainingEntries"])
+                if len(found) + left > most:
+                    raise Unbelievable(path, f"holds more than {most} entries")
+                if left <= 0 or not piece:
+                    return sorted(found, key=lambda each: each.name)
+                after = found[-1].name
+        except Gone:
+            return []
+
     def usage(self, path: str) -> Usage:
         with _told(f"reading the usage of {path} in HDFS"):
             found = self._client.content(path)
@@ -147,16 +167,21 @@ class Hdfs:
         """A document kept in attributes (`horae/elastic/attributes.py`); None when there is none."""
         try:
             with _told(f"reading {path} in HDFS"):
-                answer = self._client._get_x_attrs(path, encoding="base64")
+                answer = self._client._get_x_attrs(path, encoding="base64").json()
+                return attributes.join({"XAttrs": answer["XAttrs"]})
         except Gone:
             return None
-        return attributes.join(answer.json())
 
     # --- changing ---
 
     def make_folder(self, path: str, permission: str | None = None) -> None:
         with _told(f"making {path} in HDFS"):
             self._client.makedirs(path, permission=permission)
+
+    def permit(self, path: str, permission: str) -> None:
+        """Its mode; only its owner may."""
+        with _told(f"setting the mode of {path} in HDFS to {permission}"):
+            self._client.set_permission(path, permission=permission)
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, replace: bool = True) -> None:
         """Whole or not at all; the folder is made. Raises Exists when the name is taken and `replace` is False."""
@@ -176,8 +201,11 @@ class Hdfs:
                 self.delete(temporary)
             raise
 
-    def keep_document(self, path: str, data: bytes, at: str) -> None:
-        """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError."""
+    def keep_document(self, path: str, data: bytes, at: str, *, replace: bool = True) -> None:
+        """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError.
+
+        With `replace` False it raises Exists where the name is taken.
+        """
         temporary = posixpath.join(at, f"{TEMPORARY}{posixpath.basename(path)}.{secrets.token_hex(4)}")
         try:
             pieces = attributes.split(data)
@@ -188,7 +216,24 @@ class Hdfs:
             for name, value in pieces:
                 settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE"}
                 self._client._set_x_attr(temporary, **settings)
-        self.rename(temporary, path, replace=True)
+        self.rename(temporary, path, replace=replace)
+
+    def overwrite_document(self, path: str, data: bytes) -> bool:
+        """Put another text into a document that is there and fits one attribute: one request, and no stamp tells of it.
+
+        False where this one needs more.
+        """
+        if not self.fits_one(data):
+            return False
+        ((name, value),) = attributes.split(data)
+        with _told(f"writing {path} in HDFS"):
+            self._client._set_x_attr(path, **{"xattr.name": name, "xattr.value": value, "flag": "CREATE,REPLACE"})
+        return True
+
+    @staticmethod
+    def fits_one(data: bytes) -> bool:
+        """Whether a document needs one attribute only."""
+        return len(data) <= attributes.PIECE
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Atomic. Raises Exists or Gone, where HDFS itself says only `false`."""
@@ -239,6 +284,10 @@ class _Client(hdfs.Client):  # type: ignore[misc]
 
     _get_x_attrs = _Request("GET")
     _set_x_attr = _Request("PUT")
+
+
+# HdfsCLI makes an operation's name of the method's, without underscores.
+_Client.list_piece = _Request("GET").to_method("LISTSTATUS_BATCH")
 
 
 class _Session(requests.Session):
@@ -324,6 +373,8 @@ def _told(doing: str) -> Iterator[None]:
     try:
         yield
     except _Refused as error:
+        if error.refusal.status == 404 and not error.refusal.exception:
+            raise _odd(doing) from None
         raise error.refusal.error(doing) from None
     except HdfsError as error:
         name = str(error.exception or "")
@@ -331,8 +382,17 @@ def _told(doing: str) -> Iterator[None]:
         raise Refusal(status, name, " ".join(str(error).split()) or name).error(doing) from None
     except requests.exceptions.SSLError:
         raise FixConfiguration(f"{doing}: the certificate is not trusted", "give the authority's file (`ca`)") from None
+    except requests.exceptions.InvalidJSONError:
+        raise _odd(doing) from None
     except requests.exceptions.RequestException as error:
         raise TryLater(f"{doing}: no NameNode answers: {why(error)}", retry_after_s=5.0) from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise _odd(doing) from None
+
+
+def _odd(doing: str) -> TryLater:
+    """An answer cut short, or somebody else's: it says nothing, least of all that there is nothing."""
+    return TryLater(f"{doing}: the answer is not what a NameNode says; is the address right?", retry_after_s=5.0)
 
 
 def _datanode(address: str, error: requests.exceptions.RequestException) -> PortError:
