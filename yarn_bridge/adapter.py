@@ -272,6 +272,8 @@ class YarnCluster:
         """Read again what changed in HDFS since the last round; complaints."""
         entries = self.files.entries()
         claim = entries.pop(".claim", None)
+        if claim is None and self._claim[1] is not None:
+            raise TryLater(f"the listing of {self.files.jobs} lacks the arbiter's claim: it is not believed", 5.0)
         stamp = claim.modified_s if claim else 0.0
         if stamp != self._claim[0]:
             self._claim = (stamp, self.files.claim() if claim else None)

@@ -36,6 +36,8 @@ from yarn_bridge.spnego import Spnego, no_token
 
 TEMPORARY = ".tmp-"
 _PIECE = 1 << 20
+#: what the NameNode sends on; of anything else it answers itself
+_AT_DATANODES = frozenset({"OPEN", "CREATE", "APPEND", "GETFILECHECKSUM"})
 #: HdfsCLI goes to the next NameNode for these
 _NEXT = frozenset({"StandbyException", "RetriableException"})
 
@@ -93,16 +95,16 @@ class Hdfs:
         """None when there is nothing of this name."""
         with _told(f"looking at {path} in HDFS"):
             found = self._client.status(path, strict=False)
-        return None if found is None else _status(posixpath.basename(path), found)
+            return None if found is None else _status(posixpath.basename(path), found)
 
     def entries(self, path: str) -> list[Status]:
         """Entries of a folder by name; none where there is no such folder."""
         try:
             with _told(f"listing {path} in HDFS"):
-                found = self._client.list(path, status=True)
+                found = [_status(name, each) for name, each in self._client.list(path, status=True)]
         except Gone:
             return []
-        return sorted((_status(name, each) for name, each in found), key=lambda each: each.name)
+        return sorted(found, key=lambda each: each.name)
 
     def some(self, path: str, most: int) -> list[Status]:
         """As `entries`, of a folder that others may fill: asked for in pieces. Raises Unbelievable above `most`."""
@@ -126,14 +128,14 @@ class Hdfs:
     def usage(self, path: str) -> Usage:
         with _told(f"reading the usage of {path} in HDFS"):
             found = self._client.content(path)
-        space_quota, name_quota = int(found.get("spaceQuota", -1)), int(found.get("quota", -1))
-        return Usage(
-            length=int(found["length"]),
-            space=int(found["spaceConsumed"]),
-            space_quota=space_quota if space_quota >= 0 else None,
-            names=int(found["fileCount"]) + int(found["directoryCount"]),
-            name_quota=name_quota if name_quota >= 0 else None,
-        )
+            space_quota, name_quota = int(found.get("spaceQuota", -1)), int(found.get("quota", -1))
+            return Usage(
+                length=int(found["length"]),
+                space=int(found["spaceConsumed"]),
+                space_quota=space_quota if space_quota >= 0 else None,
+                names=int(found["fileCount"]) + int(found["directoryCount"]),
+                name_quota=name_quota if name_quota >= 0 else None,
+            )
 
     def checksum(self, path: str) -> str:
         """HDFS's own checksum of a file: equal for equal files written with the same block and chunk size."""
@@ -304,10 +306,12 @@ class _Session(requests.Session):
         settings["timeout"] = (self._access.connect_s, self._access.read_s)
         follow = settings.pop("allow_redirects", True)
         answer = self._one(method, url, settings)
-        if follow and answer.status_code == 307:
+        if follow and answer.status_code == 307 and (settings.get("params") or {}).get("op") in _AT_DATANODES:
             location = answer.headers.get("Location", "")
             answer.close()
             answer = self._one(method, location, {**settings, "params": None})
+        if follow and 300 <= answer.status_code < 400:
+            raise _Refused(refusal(answer.status_code, answer.content))
         return answer
 
     def _one(self, method: str, url: str, settings: Mapping[str, Any]) -> requests.Response:

@@ -481,3 +481,15 @@ def test_a_folder_that_cannot_be_read_is_noted_and_hinders_nobody(site: Site) ->
     seen = site.port.observe()
     assert [job.id for job in seen.jobs] == ["job"]
     assert any("stray" in note for note in seen.notes)
+
+
+def test_a_listing_that_lacks_our_claim_is_not_believed(site: Site) -> None:
+    """So an empty one, of another or an emptied NameNode, takes no job away."""
+    site.port.submit("job", SPEC)
+    site.look()
+    kept = dict(site.hdfs.files)
+    site.hdfs.files = {}
+    with pytest.raises(TryLater, match="lacks the arbiter's claim"):
+        site.port.observe()
+    site.hdfs.files = kept
+    assert site.look().state is JobState.QUEUED
