@@ -76,6 +76,7 @@ class Record:
     blocked: tuple[str, str] | None = None
     released: bool = False
     runtime: str = SERVICES  #: of the newest grant
+    anew: bool = False  #: YARN still asks for containers of its service: it goes, and the next grant makes another
 
     @property
     def gpus(self) -> int:
