@@ -19,6 +19,7 @@ from horae.port import (
     BlockKind,
     Capabilities,
     Due,
+    FixConfiguration,
     JobId,
     JobState,
     LogChunk,
@@ -28,13 +29,14 @@ from horae.port import (
     TryLater,
 )  # fmt: skip
 from horae.spec import JobSpec
+from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Limits, Node, Pinning
 from yarn_bridge import shapes
 from yarn_bridge.grants import check_grant
 from yarn_bridge.hands import Hands
 from yarn_bridge.hdfs import Hdfs
 from yarn_bridge.http import HttpClient, Unanswered
-from yarn_bridge.jobfiles import JobFiles, Seen
+from yarn_bridge.jobfiles import JobFiles, Seen, foreign
 from yarn_bridge.memory import SLICES, Phase, Record
 from yarn_bridge.options import Options
 from yarn_bridge.reading import lost_nodes, nodes_of, observed
@@ -136,7 +138,7 @@ class YarnCluster:
         notes = []
         for seen in self._by_silence(self._jobs):
             record = seen.record
-            if record.released:
+            if record.released or seen.refused:
                 continue
             app = apps.get((record.runtime, record.owner, record.service))
             try:
@@ -147,6 +149,9 @@ class YarnCluster:
                 break
             except PortError as error:
                 notes.append(f"{record.job}: {error.text}")
+                continue
+            except Unbelievable as error:
+                notes.append(f"{record.job}: {error}")
                 continue
             step = self._next(seen, facts)
             if step.record is not record or step.actions or seen.unwritten:
@@ -182,6 +187,8 @@ class YarnCluster:
                     self._silent[job] = self._clock()
                 except PortError as error:
                     errors[job] = error
+                except Unbelievable as error:
+                    errors[job] = TryLater(str(error))
             if silent is None:
                 errors |= self._hands.end_strays(self._known_names(), jobs)
             return errors
@@ -189,7 +196,10 @@ class YarnCluster:
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._lock:
             self._known(job)
-        return self.files.log(job, offset, limit)
+        try:
+            return self.files.log(job, offset, limit)
+        except Unbelievable as error:
+            raise Never(f"{job}: {error}") from None
 
     # --- who we are ---
 
@@ -325,6 +335,8 @@ class YarnCluster:
         """Read again what changed in HDFS since the last round; complaints."""
         entries = self.files.entries()
         claim = entries.pop(".claim", None)
+        if claim is None and self._claim[1] is not None:
+            raise TryLater(f"the listing of {self.files.jobs} lacks the arbiter's claim: it is not believed", 5.0)
         stamp = claim.modified_s if claim else 0.0
         if stamp != self._claim[0]:
             self._claim = (stamp, self.files.claim() if claim else None)
@@ -336,7 +348,7 @@ class YarnCluster:
             if seen is None:
                 if self._bad.get(name, (-1.0, ""))[0] == entry.modified_s:
                     continue
-                found = self.files.read(name, entry.modified_s)
+                found = self.files.read(name, entry)
                 if isinstance(found, str):
                     self._bad[name] = (entry.modified_s, found)
                     continue
@@ -345,16 +357,19 @@ class YarnCluster:
                 if not (seen.unwritten and self._ours()):
                     self.files.reread(seen)
                 seen.stamp, seen.unsettled = entry.modified_s, 2
+            against = foreign(seen.record, entry)
+            seen.refused = f"{self.files.folder(name)} {against}" if against else ""
             jobs[name] = seen
         self._jobs = jobs
-        return [why for name, (_, why) in self._bad.items() if name in entries]
+        refused = [seen.refused for seen in jobs.values() if seen.refused]
+        return refused + [why for name, (_, why) in self._bad.items() if name in entries]
 
     def _facts(self, seen: Seen, app: App | None, lost: frozenset[str]) -> Facts:
         """What this job's next step depends on: nothing more is read of a job that rests or runs as it should."""
         record = seen.record
         if seen.unsettled > 0:
-            seen.acks = self.files.acks(record.job) if record.workers else {}
-            seen.members = self.files.members(record.job) if record.phase is not Phase.IDLE else {}
+            seen.acks = self.files.acks(record) if record.workers else {}
+            seen.members = self.files.members(record) if record.phase is not Phase.IDLE else {}
             seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
@@ -393,6 +408,8 @@ class YarnCluster:
             self._refresh()
         if job not in self._jobs:
             raise Gone(f"there is no job {job} in {self.files.jobs}")
+        if why := self._jobs[job].refused:
+            raise FixConfiguration(why, f"hdfs dfs -chown {self._jobs[job].record.owner} {self.files.folder(job)}")
         return self._jobs[job]
 
     def _check(self, allocation: Allocation, held: Mapping[str, int]) -> None:
@@ -483,7 +500,7 @@ class YarnCluster:
             # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
             killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
-                newest = self.files.newest(spec, record.owner)
+                newest = self.files.newest(record, spec)
                 record = replace(record, checkpoint=newest or record.checkpoint)
         if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
             # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with

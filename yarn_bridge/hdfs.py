@@ -22,6 +22,7 @@ from typing import Any
 
 from horae.elastic import attributes
 from horae.port import Never, PortError, TryLater
+from horae.untrusted import Unbelievable
 from yarn_bridge.http import Access, Pace
 from yarn_bridge.namenodes import NameNodes, told
 from yarn_bridge.refusals import Exists, Gone
@@ -80,38 +81,56 @@ class Hdfs:
         """None when there is nothing of this name."""
         try:
             with told(f"looking at {path} in HDFS"):
-                found = self._web.fact(path, "GETFILESTATUS", "FileStatus")
+                return _status(posixpath.basename(path), self._web.fact(path, "GETFILESTATUS", "FileStatus"))
         except Gone:
             return None
-        return _status(posixpath.basename(path), found)
 
     def entries(self, path: str) -> list[Status]:
         """Entries of a folder by name; none where there is no such folder."""
         try:
             with told(f"listing {path} in HDFS"):
                 found = self._web.fact(path, "LISTSTATUS", "FileStatuses")["FileStatus"]
+                named = [_status(each["pathSuffix"], each) for each in found]
         except Gone:
             return []
-        named = [_status(each["pathSuffix"], each) for each in found]
         return sorted((each for each in named if each.name), key=lambda each: each.name)  # a file lists itself as ""
+
+    def some(self, path: str, most: int) -> list[Status]:
+        """As `entries`, of a folder that others may fill: asked for in pieces. Raises Unbelievable above `most`."""
+        found: list[Status] = []
+        after = ""
+        try:
+            while True:
+                with told(f"listing {path} in HDFS"):
+                    listing = self._web.fact(path, "LISTSTATUS_BATCH", "DirectoryListing", startAfter=after)
+                    piece = listing["partialListing"]["FileStatuses"]["FileStatus"]
+                    found += [_status(each["pathSuffix"], each) for each in piece]
+                    left = int(listing["remainingEntries"])
+                if len(found) + left > most:
+                    raise Unbelievable(path, f"holds more than {most} entries")
+                if left <= 0 or not piece:
+                    return sorted(found, key=lambda each: each.name)
+                after = found[-1].name
+        except Gone:
+            return []
 
     def usage(self, path: str) -> Usage:
         with told(f"reading the usage of {path} in HDFS"):
             found = self._web.fact(path, "GETCONTENTSUMMARY", "ContentSummary")
-        space_quota, name_quota = int(found.get("spaceQuota", -1)), int(found.get("quota", -1))
-        return Usage(
-            length=int(found["length"]),
-            space=int(found["spaceConsumed"]),
-            space_quota=space_quota if space_quota >= 0 else None,
-            names=int(found["fileCount"]) + int(found["directoryCount"]),
-            name_quota=name_quota if name_quota >= 0 else None,
-        )
+            space_quota, name_quota = int(found.get("spaceQuota", -1)), int(found.get("quota", -1))
+            return Usage(
+                length=int(found["length"]),
+                space=int(found["spaceConsumed"]),
+                space_quota=space_quota if space_quota >= 0 else None,
+                names=int(found["fileCount"]) + int(found["directoryCount"]),
+                name_quota=name_quota if name_quota >= 0 else None,
+            )
 
     def checksum(self, path: str) -> str:
         """HDFS's own checksum of a file: equal for equal files written with the same block and chunk size."""
         with told(f"reading the checksum of {path} in HDFS"):
             found = self._web.fact(path, "GETFILECHECKSUM", "FileChecksum")
-        return f"{found['algorithm']}:{found['bytes']}"
+            return f"{found['algorithm']}:{found['bytes']}"
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         """Bytes from `offset`, at most `limit`; None when there is no such file."""
@@ -138,9 +157,9 @@ class Hdfs:
         try:
             with told(f"reading {path} in HDFS"):
                 answer = self._web.ask("GET", path, "GETXATTRS", encoding="base64")
+                return attributes.join({"XAttrs": answer["XAttrs"]})
         except Gone:
             return None
-        return attributes.join(answer)
 
     # --- changing ---
 
@@ -175,8 +194,11 @@ class Hdfs:
                 self.delete(temporary)
             raise
 
-    def keep_document(self, path: str, data: bytes, at: str) -> None:
-        """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError."""
+    def keep_document(self, path: str, data: bytes, at: str, *, replace: bool = True) -> None:
+        """Replace a document at once, `at` being the folder whose stamp tells of it. Raises PortError.
+
+        With `replace` False it raises Exists where the name is taken.
+        """
         temporary = posixpath.join(at, f"{TEMPORARY}{posixpath.basename(path)}.{secrets.token_hex(4)}")
         try:
             pieces = attributes.split(data)
@@ -187,7 +209,25 @@ class Hdfs:
             for name, value in pieces:
                 settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE"}
                 self._web.ask("PUT", temporary, "SETXATTR", **settings)
-        self.rename(temporary, path, replace=True)
+        self.rename(temporary, path, replace=replace)
+
+    def overwrite_document(self, path: str, data: bytes) -> bool:
+        """Put another text into a document that is there and fits one attribute: one request, and no stamp tells of it.
+
+        False where this one needs more.
+        """
+        if not self.fits_one(data):
+            return False
+        ((name, value),) = attributes.split(data)
+        with told(f"writing {path} in HDFS"):
+            settings = {"xattr.name": name, "xattr.value": value, "flag": "CREATE,REPLACE"}
+            self._web.ask("PUT", path, "SETXATTR", **settings)
+        return True
+
+    @staticmethod
+    def fits_one(data: bytes) -> bool:
+        """Whether a document needs one attribute only."""
+        return len(data) <= attributes.PIECE
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         """Atomic. Raises Exists or Gone, where HDFS itself says only `false`."""

@@ -19,6 +19,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,7 +85,7 @@ class Answer:
     status: int
     data: Any
     headers: Mapping[str, str]
-    refusal: Refusal | None = None  #: of a status of 400 or more
+    refusal: Refusal | None = None  #: of a status of 300 or more
 
     def check(self, doing: str) -> Answer:
         """Itself, or the port's error that its refusal means."""
@@ -285,6 +286,15 @@ class HttpClient:
             raise fault from None
 
 
+@contextmanager
+def understood(doing: str) -> Iterator[None]:
+    """What is read from an answer here is there and of its kind, or the answer says nothing: TryLater."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise TryLater(f"{doing}: the answer is not what this daemon says ({error!r})", retry_after_s=5.0) from None
+
+
 def prepare(session: requests.Session, access: Access) -> requests.Session:
     """The right identity and no memory of cookies; proxies of the environment are not for daemons."""
     session.trust_env = False
@@ -310,12 +320,12 @@ def identity(access: Access, owner: str, doas: str = "doAs") -> dict[str, str]:
 
 def answer_of(got: requests.Response) -> Answer:
     body = got.content
-    said = refusal(got.status_code, body) if got.status_code >= 400 else None
+    said = refusal(got.status_code, body) if got.status_code >= 300 else None
     data: Any = None
     if body.strip():
         try:
             data = jsonlib.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             data = body.decode(errors="replace")
     return Answer(got.status_code, data, got.headers, said)
 

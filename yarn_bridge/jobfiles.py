@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-from horae.elastic.checkpoints import newest_mark
-from horae.elastic.stores import FolderStore, Store
-from horae.local import specfile
-from horae.port import JobId, LogChunk, TryLater
+from horae.port import JobId, LogChunk, Never, PortError, TryLater
 from horae.spec import JobSpec
+from horae.untrusted import Unbelievable
 from yarn_bridge.hdfs import Hdfs, Status
-from yarn_bridge.memory import CLAIM, GATE, LAUNCH, SPEC, Record, Worker, decode, encode
+from yarn_bridge.kept import Kept
+from yarn_bridge.memory import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode
 from yarn_bridge.services import definition_path
 from yarn_bridge.steps import Ack
+from yarn_bridge.user_files import Newest, UserFiles, agrees, gate_record, old_spec
+
+#: of a launch script
+_LONGEST = 4 << 20
 
 
 @dataclass
@@ -31,25 +34,50 @@ class Seen:
     acks: dict[str, Ack] = field(default_factory=dict)
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
+    refused: str = ""  #: why nothing is done with it now
 
 
 class JobFiles:
     def __init__(self, hdfs: Hdfs, root: str) -> None:
         self._hdfs, self.root = hdfs, root
         self.jobs = f"{root}/jobs"
-        self._members: dict[str, Worker] = {}
-        self._acks: dict[tuple[str, str, float], Ack] = {}
+        self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
 
     def folder(self, job: JobId) -> str:
         return f"{self.jobs}/{job}"
 
     def prepare(self) -> None:
-        """Folders that other owners may add to."""
+        """Folders in which only the bridge can add or rename; what the version before left is taken over once."""
         self._hdfs.make_folder(self.root, "755")
-        self._hdfs.make_folder(self.jobs, "1777")
+        self._hdfs.make_folder(self.jobs, "755")
+        found = self._hdfs.status(self.jobs)
+        if found is None or found.permission.lstrip("0") != "755":
+            self._hdfs.set_permission(self.jobs, "755")
+        if not self._kept.there():
+            self._kept.adopt(self._before())
 
     def entries(self) -> dict[str, Status]:
         return {each.name: each for each in self._hdfs.entries(self.jobs)}
+
+    def _before(self) -> Iterator[tuple[Record, JobSpec]]:
+        """The jobs of folders that the version before made."""
+        for name, entry in self.entries().items():
+            if entry.folder and not name.startswith("."):
+                found = self._as_before(name, entry)
+                if isinstance(found, Seen):
+                    yield found.record, found.spec
+
+    def _as_before(self, job: JobId, entry: Status) -> Seen | str:
+        folder = self.folder(job)
+        data, text = self._hdfs.document(f"{folder}/{GATE}"), self._hdfs.document(f"{folder}/{SPEC}")
+        if data is None or text is None:
+            return f"{folder} lacks {GATE if data is None else SPEC}"
+        try:
+            record, spec = gate_record(data, f"{folder}/{GATE}"), old_spec(text, f"{folder}/{SPEC}")
+        except Unbelievable as error:
+            return str(error)
+        against = agrees(record, spec, job, entry.owner)
+        return f"{folder} {against}: it is refused" if against else Seen(record, spec, entry.modified_s)
 
     # --- claim and SDK ---
 
@@ -71,9 +99,11 @@ class JobFiles:
     def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
         """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
         own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
-        launch = own.read(f"{folder}/{LAUNCH}")
+        launch = own.read(f"{folder}/{LAUNCH}", 0, _LONGEST + 1)
         if launch is None:
             raise TryLater(f"{folder} lacks {LAUNCH}")
+        if len(launch) > _LONGEST:
+            raise Never(f"{folder}/{LAUNCH} is larger than {_LONGEST} bytes")
         name, data = make(launch)
         path = f"{folder}/{name}"
         found = own.status(path)
@@ -87,34 +117,61 @@ class JobFiles:
     # --- records ---
 
     def add(self, record: Record, spec: JobSpec, launch: str) -> None:
-        """A job's folder appears whole or not at all. Raises Exists."""
-        own = self._hdfs.as_user(record.owner)
-        part = f"{self.jobs}/.tmp-{record.service}"
-        own.delete(part)
-        own.make_folder(part, "755")
-        own.keep_document(f"{part}/{SPEC}", specfile.encode(spec), part)
-        own.keep_document(f"{part}/{GATE}", encode(record), part)
-        own.write(f"{part}/{LAUNCH}", launch.encode())
-        own.rename(part, self.folder(record.job))
+        """A job's folder appears whole or not at all, and is its owner's. Raises Exists, Never.
 
-    def read(self, job: JobId, stamp: float) -> Seen | str:
-        """The job, or what is wrong with its files."""
-        folder = self.folder(job)
-        data, text = self._hdfs.document(f"{folder}/{GATE}"), self._hdfs.document(f"{folder}/{SPEC}")
-        if data is None or text is None:
-            return f"{folder} lacks {GATE if data is None else SPEC}"
+        It is made where its owner may write for as long as that takes, and put by the bridge where he may not.
+        """
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        known = self._kept.spec(record.job) if self._kept.record(record.job) is not None else None
+        if known is not None and known != spec:
+            raise Never(f"there is already another job {record.job}")
+        staging = f"{self.jobs}/.new-{secrets.token_hex(8)}"
+        part = f"{staging}/{record.job}"
+        self._hdfs.make_folder(staging, "1777")
         try:
-            return Seen(decode(data), specfile.decode(text), stamp)
+            own.make_folder(part, "755")
+            own.keep_document(f"{part}/{GATE}", encode(record), part)
+            own.write(f"{part}/{LAUNCH}", launch.encode())
+            made = self._hdfs.status(part)
+            if made is None or made.owner != record.owner:
+                raise Never(f"{folder} would be {made.owner if made else 'nobody'}'s, not {record.owner}'s: refused")
+            if known is None:
+                self._kept.add(record, spec)
+            self._hdfs.rename(part, folder)
+        finally:
+            with suppress(PortError):  # what cannot be taken away now is swept later
+                own.delete(part)
+                self._hdfs.delete(staging)
+
+    def read(self, job: JobId, entry: Status) -> Seen | str:
+        """The job, or what is wrong with it."""
+        folder = self.folder(job)
+        if not self._kept.there():
+            return self._as_before(job, entry)
+        try:
+            record, spec = self._kept.record(job), self._kept.spec(job)
         except ValueError as error:
             return f"{folder}: {error}"
+        if record is None or spec is None:
+            return f"{folder} was not handed in to Horae, whatever it says ({entry.owner} made it): it is refused"
+        if against := foreign(record, entry):
+            return f"{folder} {against}"
+        # A kill may have come between the record and its gate.
+        behind = record.phase is not Phase.IDLE and self._hdfs.document(f"{folder}/{GATE}") != encode(record)
+        return Seen(record, spec, entry.modified_s, unwritten=behind)
+
+    def record(self, job: JobId) -> Record | None:
+        """As HDFS has it now."""
+        return self._kept.record(job)
 
     def reread(self, seen: Seen) -> None:
-        data = self._hdfs.document(f"{self.folder(seen.record.job)}/{GATE}")
-        if data is not None:
-            seen.record, seen.unwritten = decode(data), False
+        found = self._kept.record(seen.record.job)
+        if found is not None:
+            seen.record, seen.unwritten = found, False
 
     def keep(self, record: Record) -> None:
         folder = self.folder(record.job)
+        self._kept.keep(record)
         self._hdfs.as_user(record.owner).keep_document(f"{folder}/{GATE}", encode(record), folder)
 
     def reason(self, record: Record, text: str) -> None:
@@ -132,45 +189,20 @@ class JobFiles:
 
     # --- the gate ---
 
-    def members(self, job: JobId) -> dict[str, Worker]:
-        folder = f"{self.folder(job)}/members"
-        found: dict[str, Worker] = {}
-        for entry in self._hdfs.entries(folder):
-            if entry.name.startswith("."):
-                continue
-            if entry.name not in self._members:
-                value = _json(self._hdfs.document(f"{folder}/{entry.name}"))
-                if "host" not in value:
-                    continue
-                port = value.get("port")
-                known = Worker(entry.name, "", str(value["host"]), port if isinstance(port, int) else 0)
-                self._members[entry.name] = known
-            found[entry.name] = self._members[entry.name]
-        return found
+    def members(self, record: Record) -> dict[str, Worker]:
+        return self._theirs.members(self.folder(record.job), max(record.gpus, len(record.workers)))
 
-    def acks(self, job: JobId) -> dict[str, Ack]:
-        folder = f"{self.folder(job)}/acks"
-        found: dict[str, Ack] = {}
-        for entry in self._hdfs.entries(folder):
-            if entry.name.startswith("."):
-                continue
-            key = (job, entry.name, entry.modified_s)
-            if key not in self._acks:
-                ack = _ack(_json(self._hdfs.document(f"{folder}/{entry.name}")))
-                if ack is None:
-                    continue
-                self._acks[key] = ack
-            found[entry.name] = self._acks[key]
-        return found
+    def acks(self, record: Record) -> dict[str, Ack]:
+        return self._theirs.acks(self.folder(record.job), {each.name for each in record.workers})
 
     def forget(self, record: Record, names: Iterable[str]) -> None:
         """Members whose containers are gone."""
+        gone = sorted(names)
         own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
-        for name in sorted(names):
+        for name in gone:
             own.delete(f"{folder}/members/{name}")
             own.delete(f"{folder}/acks/{name}")
-            self._members.pop(name, None)
-            self._acks = {key: ack for key, ack in self._acks.items() if key[:2] != (record.job, name)}
+        self._theirs.forget(folder, gone)
 
     def sweep(self, record: Record) -> None:
         own = self._hdfs.as_user(record.owner)
@@ -178,16 +210,14 @@ class JobFiles:
         for name in ("members", "acks"):
             own.delete(f"{folder}/{name}")
         own.sweep(folder)
-        self._acks = {key: ack for key, ack in self._acks.items() if key[0] != record.job}
-        for worker in record.workers:
-            self._members.pop(worker.name, None)
+        self._theirs.forget(folder)
 
     # --- output and checkpoints ---
 
     def log(self, job: JobId, offset: int, limit: int) -> LogChunk:
         """The epochs' outputs one after the other."""
         folder = f"{self.folder(job)}/log"
-        parts = [each for each in self._hdfs.entries(folder) if each.name.isdigit()]
+        parts = self._theirs.log_parts(self.folder(job))
         total = sum(each.length for each in parts)
         identity = job if parts else ""
         if offset > total:
@@ -205,66 +235,13 @@ class JobFiles:
         end = offset + len(data)
         return LogChunk(data, end, identity, end >= total)
 
-    def newest(self, spec: JobSpec, owner: str) -> tuple[int, float, float] | None:
+    def newest(self, record: Record, spec: JobSpec) -> tuple[int, float, float] | None:
         """The newest complete checkpoint, where the bridge can see it."""
-        url = spec.checkpoint
-        if not url:
-            return None
-        store: Store
-        scheme, separator, rest = url.partition("://")
-        if separator and scheme in {"hdfs", "webhdfs", "swebhdfs"}:
-            store = _Checkpoints(self._hdfs.as_user(owner), "/" + rest.partition("/")[2].rstrip("/"))
-        elif url.startswith("/"):
-            store = FolderStore(url)
-        else:
-            return None
-        try:
-            found = newest_mark(store)
-        except OSError:  # a folder of the user's that is not for the bridge to read
-            return None
-        return None if found is None else (found[0].epoch, float(found[0].step), found[1])
+        return self._newest.of(record.job, spec, record.owner)
 
 
-class _Checkpoints(Store):
-    """Checkpoints as they lie in HDFS, for looking only."""
-
-    def __init__(self, hdfs: Hdfs, path: str) -> None:
-        self._hdfs, self._path = hdfs, path
-
-    def entries(self) -> list[str]:
-        return [each.name for each in self._hdfs.entries(self._path) if each.folder and not each.name.startswith(".")]
-
-    def read(self, entry: str, name: str) -> bytes | None:
-        return self._hdfs.read(f"{self._path}/{entry}/{name}")
-
-    def sizes(self, entry: str) -> dict[str, int]:
-        return dict(self._walk(f"{self._path}/{entry}", ""))
-
-    def _walk(self, path: str, below: str) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = []
-        for each in self._hdfs.entries(path):
-            if each.folder:
-                found += self._walk(f"{path}/{each.name}", f"{below}{each.name}/")
-            else:
-                found.append((below + each.name, each.length))
-        return found
-
-
-def _ack(value: dict[str, Any]) -> Ack | None:
-    try:
-        mark = value.get("checkpoint")
-        newest = None if mark is None else (int(mark["epoch"]), float(mark["step"]), float(mark["time_s"]))
-        return Ack(
-            int(value["epoch"]), str(value["state"]), int(value["exit_code"]), newest, str(value.get("text") or ""),
-            float(value["time_s"]),
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _json(data: bytes | None) -> dict[str, Any]:
-    try:
-        value = json.loads(data or b"{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def foreign(record: Record, entry: Status) -> str:
+    """What is wrong with whose folder it is; "" where HDFS and the record agree."""
+    if entry.owner == record.owner:
+        return ""
+    return f"is {entry.owner}'s folder now, and the job is {record.owner}'s: it is refused until that is mended"

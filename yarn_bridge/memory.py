@@ -1,18 +1,20 @@
 """What the bridge keeps of one job, in HDFS beside what its workers write: enough to go on after a kill anywhere.
 
-    ROOT/jobs/JOB/spec          what the user asked for                                   written once
-                  gate          what the workers are told (horae/elastic/gate.py), and    the bridge
-                                under `record` what that follows from: what was granted
-                                and how far it has come, a `Record`
+    ROOT/kept/records/JOB       what was granted and how far it has come, a `Record`      the bridge (`kept.py`)
+              specs/JOB         what the user asked for                                   written once
+    ROOT/jobs/JOB/gate          what the workers are told (horae/elastic/gate.py)         the bridge
                   launch.sh     what a worker's container runs                            the bridge
                   members/ acks/                                                          horae/elastic/gate.py
                   log/EPOCH     output of rank 0, a file an epoch                         horae/elastic/mirror.py
-    ROOT/claim                  the arbiter that claimed the cluster last
+    ROOT/jobs/.claim            the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 
 All but the log is replaced atomically; all but log, script and lib/ are documents kept in attributes
 (horae/elastic/attributes.py). A record is written before what it says is done, and what it says can be done again, so
-whoever reads it can carry on. Record and gate are one document: no kill comes between them.
+whoever reads it can carry on. The gate follows from the record and comes after it: whoever reads a record for the
+first time sees to it that the gate says the same. Everything in JOB/ belongs to the job's owner, who may change it:
+it is read through `user_files.py`. Once the record stood in the gate, and the specification beside it (`SPEC`):
+such folders are adopted.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Record:
     blocked: tuple[str, str] | None = None
     released: bool = False
     runtime: str = SERVICES  #: of the newest grant
+    anew: bool = False  #: YARN still asks for containers of its service: it goes, and the next grant makes another
 
     @property
     def gpus(self) -> int:
@@ -121,24 +124,35 @@ def gate_document(record: Record) -> dict[str, Any]:
 
 
 def encode(record: Record) -> bytes:
-    return json.dumps({**gate_document(record), "record": asdict(record)}, sort_keys=True).encode() + b"\n"
+    """The gate, for the job's folder."""
+    return json.dumps(gate_document(record), sort_keys=True).encode() + b"\n"
 
 
-def decode(data: bytes) -> Record:
-    """Raises ValueError for anything that `encode` did not write."""
+def encode_kept(record: Record) -> bytes:
+    """The record, for where only the bridge writes."""
+    return json.dumps(asdict(record), sort_keys=True).encode() + b"\n"
+
+
+def decode_kept(data: bytes) -> Record:
+    """Raises ValueError for anything that `encode_kept` did not write."""
+    return record_of(json.loads(data))
+
+
+def record_of(value: Any) -> Record:
+    """Raises ValueError for anything that is not a record's fields."""
     try:
-        value = json.loads(data)["record"]
-        value["phase"], value["outcome"] = Phase(value["phase"]), JobState(value["outcome"])
-        value["workers"] = tuple(Worker(**each) for each in value["workers"])
+        found = dict(value)
+        found["phase"], found["outcome"] = Phase(found["phase"]), JobState(found["outcome"])
+        found["workers"] = tuple(Worker(**each) for each in found["workers"])
         for name in ("allocation", "components", "ahead"):
-            value[name] = _pairs(value.get(name, ()))
-        if value["next"] is not None:
-            value["next"] = (int(value["next"][0]), _pairs(value["next"][1]))
+            found[name] = _pairs(found.get(name, ()))
+        if found["next"] is not None:
+            found["next"] = (int(found["next"][0]), _pairs(found["next"][1]))
         for name in ("checkpoint", "blocked"):
-            value[name] = None if value[name] is None else tuple(value[name])
+            found[name] = None if found[name] is None else tuple(found[name])
         known = {field.name for field in fields(Record)}
-        return Record(**{key: each for key, each in value.items() if key in known})
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        return Record(**{key: each for key, each in found.items() if key in known})
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"not a record: {error!r}") from None
 
 

@@ -25,6 +25,8 @@ _PREFIX = "/webhdfs/v1"
 _PIECE = 1 << 20
 #: answers of a NameNode that is not the active one, or not yet
 _NEXT = frozenset({"StandbyException", "RetriableException"})
+#: what the NameNode sends on; of anything else it answers itself
+_AT_DATANODES = frozenset({"OPEN", "CREATE", "APPEND", "GETFILECHECKSUM"})
 _BINARY = {"Content-Type": "application/octet-stream"}  #: HttpFS takes nothing else
 
 
@@ -83,9 +85,11 @@ class NameNodes:
             at = (first + turn) % len(self._urls)
             try:
                 answer = self._one(method, self._urls[at] + resource, {"op": operation, **options}, stream=stream)
-                if follow and answer.status_code == 307:
+                if follow and answer.status_code == 307 and operation in _AT_DATANODES:
                     answer.close()
                     answer = self._one(method, _location(answer, operation), stream=stream)
+                if follow and 300 <= answer.status_code < 400:
+                    raise Refused(refusal(answer.status_code, answer.content))
             except Refused as error:
                 if error.refusal.exception not in _NEXT:
                     raise
@@ -150,11 +154,22 @@ def told(doing: str) -> Iterator[None]:
     try:
         yield
     except Refused as error:
+        if error.refusal.status == 404 and not error.refusal.exception:
+            raise _odd(doing) from None
         raise error.refusal.error(doing) from None
     except requests.exceptions.SSLError:
         raise FixConfiguration(f"{doing}: the certificate is not trusted", "give the authority's file (`ca`)") from None
+    except requests.exceptions.InvalidJSONError:
+        raise _odd(doing) from None
     except requests.exceptions.RequestException as error:
         raise TryLater(f"{doing}: no NameNode answers: {why(error)}", retry_after_s=5.0) from None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise _odd(doing) from None
+
+
+def _odd(doing: str) -> TryLater:
+    """An answer cut short, or somebody else's: it says nothing, least of all that there is nothing."""
+    return TryLater(f"{doing}: the answer is not what a NameNode says; is the address right?", retry_after_s=5.0)
 
 
 def _location(answer: requests.Response, operation: str) -> str:

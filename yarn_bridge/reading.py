@@ -12,8 +12,8 @@ from yarn_bridge.options import Options
 from yarn_bridge.records import NodeReport
 
 _HEALTH = {"RUNNING": Health.UP, "DECOMMISSIONING": Health.DRAIN}
-#: a node in one of these still has its containers, or may have
-_THERE = frozenset({"RUNNING", "DECOMMISSIONING", "UNHEALTHY", "NEW"})
+#: a node in one of these has no containers any more; in any other, one that we do not know too, it may have
+_LEFT = frozenset({"LOST", "DECOMMISSIONED", "REBOOTED", "SHUTDOWN"})
 _STATE = {
     Phase.FORMING: JobState.STARTING,
     Phase.OPEN: JobState.RUNNING,
@@ -63,7 +63,7 @@ def one_a_host(reports: Sequence[NodeReport]) -> list[NodeReport]:
 
 def lost_nodes(reports: Sequence[NodeReport], known: Sequence[Node]) -> frozenset[str]:
     """Nodes whose containers are gone, and known ones of which the cluster says nothing any more."""
-    told = {report.host: report.state in _THERE for report in one_a_host(reports)}
+    told = {report.host: report.state not in _LEFT for report in one_a_host(reports)}
     gone = {host for host, there in told.items() if not there}
     return frozenset(gone | {node.name for node in known if node.name not in told})
 

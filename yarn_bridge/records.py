@@ -217,7 +217,7 @@ def node_report(value: Mapping[str, Any]) -> NodeReport:
         id=str(value["id"]),
         host=str(value["nodeHostName"]),
         rack=str(value.get("rack", "")),
-        state=str(value.get("state", "")),
+        state=str(value["state"]),
         http=str(value.get("nodeHTTPAddress", "")),
         gpus=total.get(GPU, used.get(GPU, 0) + free.get(GPU, 0)),
         gpus_used=used.get(GPU, 0),
@@ -243,7 +243,7 @@ def app(value: Mapping[str, Any]) -> App:
         name=str(value.get("name", "")),
         # A refused application shows its queue as it was asked for, without the path.
         queue=queue if not queue or queue.startswith("root") else f"root.{queue}",
-        state=str(value.get("state", "")),
+        state=str(value["state"]),
         final_status=str(value.get("finalStatus", "")),
         kind=str(value.get("applicationType", "")),
         tags=tuple(tag for tag in str(value.get("applicationTags", "")).split(",") if tag),
@@ -318,7 +318,7 @@ def service(value: Mapping[str, Any]) -> Service:
     return Service(
         name=str(value["name"]),
         app=str(value.get("id") or ""),
-        state=str(value.get("state", "")),
+        state=str(value["state"]),
         queue=str(value.get("queue") or ""),
         version=str(value.get("version") or ""),
         lifetime_s=None if lifetime is None or float(lifetime) < 0 else float(lifetime),

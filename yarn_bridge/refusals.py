@@ -2,8 +2,8 @@
 
 Bodies seen: `RemoteException` in JSON and XML, the Services API's `diagnostics` (often with a Java stack behind it),
 Jetty's error page in JSON and HTML, plain text, nothing. The table is by meaning and the first match wins; what is
-not in it is decided by the status alone: 4xx is `Never`, 5xx is `TryLater`, since a job must not be dropped because
-of a sentence that nobody has seen before.
+not in it is decided by the status alone: 4xx is `Never`, 404 and 5xx are `TryLater`, since a job must not be dropped
+because of a sentence that nobody has seen before: `Gone` needs the words of the daemon that would know.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Exists(Never):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One answer with a status of 400 or more."""
+    """One answer with a status of 300 or more."""
 
     status: int
     exception: str  #: Java's class without its package, "" where the body has none
@@ -46,9 +46,10 @@ class Refusal:
             return FixConfiguration(said, "no valid credentials were sent: check the user, or the keytab and clocks")
         if self.status == 403:
             return FixConfiguration(said, "give this user the right, see `horae doctor`")
-        if self.status == 404:
-            return Gone(said)
-        if self.status == 429 or self.status >= 500:
+        if 300 <= self.status < 400:
+            return TryLater(f"{said}: it sends us elsewhere, where nobody was asked", retry_after_s=5.0)
+        # Who knows that something is not there says so in words (above); any other 404 is of a half-started server.
+        if self.status in {404, 429} or self.status >= 500:
             return TryLater(said, retry_after_s=5.0)
         return Never(said)
 
@@ -106,7 +107,7 @@ def refusal(status: int, body: bytes) -> Refusal:
 def _from_json(text: str) -> tuple[str, str]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "", text
     if isinstance(value, dict):
         inner = value.get("RemoteException", value)

@@ -10,16 +10,16 @@ plain submission (the ResourceManager drops it without a word). Facts of the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from horae.port import FixConfiguration, TryLater
 from policy.model import EMPTY
-from yarn_bridge.http import Answer, HttpClient
+from yarn_bridge.http import Answer, HttpClient, understood
 from yarn_bridge.quirks import Quirks, quirks_of
 from yarn_bridge.records import (
     App,
@@ -42,6 +42,7 @@ from yarn_bridge.records import (
 )
 
 _BASE = "/ws/v1/cluster"
+T = TypeVar("T")
 #: what nobody reads of 1,000 applications: half of the bytes, and on a busy cluster most of the time
 LEAN = ("resourceRequests", "timeouts", "appNodeLabelExpression", "amNodeLabelExpression")
 GRACEFUL, FORCEFUL, THREAD_DUMP = "GRACEFUL_SHUTDOWN", "FORCEFUL_SHUTDOWN", "OUTPUT_THREAD_DUMP"
@@ -82,7 +83,9 @@ class ResourceManager:
     # --- reads ---
 
     def info(self) -> ClusterInfo:
-        return cluster_info(self._get("/info", "reading the cluster's version").get("clusterInfo") or {})
+        return self._read(
+            "/info", "reading the cluster's version", "clusterInfo", lambda got: cluster_info(_whole(got))
+        )
 
     def quirks(self) -> Quirks:
         """The line of the release table for this cluster, asked for once."""
@@ -91,12 +94,12 @@ class ResourceManager:
         return self._quirks
 
     def metrics(self) -> Metrics:
-        return metrics(self._get("/metrics", "reading the cluster's metrics").get("clusterMetrics") or {})
+        doing = "reading the cluster's metrics"
+        return self._read("/metrics", doing, "clusterMetrics", lambda got: metrics(_whole(got)))
 
     def nodes(self) -> list[NodeReport]:
         """All nodes, lost ones too, with resources, racks, labels and attributes."""
-        value = self._get("/nodes", "reading the nodes").get("nodes") or {}
-        return [node_report(each) for each in many(value.get("node"))]
+        return self._read("/nodes", "reading the nodes", "nodes", lambda got: _each(got, "node", node_report))
 
     def apps(
         self,
@@ -123,38 +126,35 @@ class ResourceManager:
             "finishedTimeBegin": "" if finished_after_s is None else str(int(finished_after_s * 1000)),
             "deSelects": ",".join(leave_out),
         }
-        value = self._get("/apps", "reading the applications", {k: v for k, v in said.items() if v}).get("apps") or {}
-        return [app(each) for each in many(value.get("app"))]
+        query = {key: value for key, value in said.items() if value}
+        return self._read("/apps", "reading the applications", "apps", lambda got: _each(got, "app", app), query)
 
     def app(self, app_id: str) -> App:
         """Raises Gone when there is none of this id."""
-        return app(self._get(f"/apps/{quote(app_id)}", f"reading {app_id}").get("app") or {"id": app_id})
+        return self._read(f"/apps/{quote(app_id)}", f"reading {app_id}", "app", lambda got: app(_whole(got)))
 
     def attempts(self, app_id: str) -> list[Attempt]:
-        value = self._get(f"/apps/{quote(app_id)}/appattempts", f"reading the attempts of {app_id}")
-        return [attempt(each) for each in many((value.get("appAttempts") or {}).get("appAttempt"))]
+        path, doing = f"/apps/{quote(app_id)}/appattempts", f"reading the attempts of {app_id}"
+        return self._read(path, doing, "appAttempts", lambda got: _each(got, "appAttempt", attempt))
 
     def containers(self, app_id: str, attempt_id: str, owner: str = "") -> list[Container]:
         """Living containers, the application master's too; only its user and administrators see them."""
         path = f"/apps/{quote(app_id)}/appattempts/{quote(attempt_id)}/containers"
-        answer = self.http.ask("GET", _BASE + path, owner=owner)
-        value = answer.get(f"reading the containers of {app_id}", "container")
-        return [container(each) for each in many(value)]
+        doing = f"reading the containers of {app_id}"
+        value = self.http.ask("GET", _BASE + path, owner=owner).get(doing)
+        if value == {}:
+            return []  # as Hadoop writes none
+        with understood(doing):
+            return [container(each) for each in many(value["container"])]
 
     def scheduler(self) -> Mapping[str, Any]:
         """`schedulerInfo` as the ResourceManager writes it; `queues.py` reads it."""
-        value = self._get("/scheduler", "reading the queues").get("scheduler") or {}
-        found: Mapping[str, Any] = value.get("schedulerInfo") or {}
-        return found
+        return self._read("/scheduler", "reading the queues", "scheduler", lambda got: _whole(got["schedulerInfo"]))
 
     def node_labels(self) -> dict[str, tuple[str, ...]]:
         """Node id -> its labels."""
-        value = self._get("/get-node-to-labels", "reading the node labels").get("nodeToLabels") or {}
-        found = {}
-        for entry in many(value.get("entry")):
-            labels = many((entry.get("value") or {}).get("nodeLabelInfo"))
-            found[str(entry["key"])] = tuple(str(each["name"]) for each in labels)
-        return found
+        path, doing = "/get-node-to-labels", "reading the node labels"
+        return self._read(path, doing, "nodeToLabels", _labels)
 
     # --- one application ---
 
@@ -181,8 +181,8 @@ class ResourceManager:
         return int(answer.get(doing, "priority") or 0)
 
     def timeouts(self, app_id: str) -> list[Timeout]:
-        value = self._get(f"/apps/{quote(app_id)}/timeouts", f"reading the lifetime of {app_id}").get("timeouts") or {}
-        return [timeout(each) for each in many(value.get("timeout"))]
+        path, doing = f"/apps/{quote(app_id)}/timeouts", f"reading the lifetime of {app_id}"
+        return self._read(path, doing, "timeouts", lambda got: _each(got, "timeout", timeout))
 
     def set_lifetime(self, app_id: str, expires_s: float, owner: str = "") -> None:
         """The time (since the epoch) at which YARN kills it."""
@@ -254,14 +254,38 @@ class ResourceManager:
     def close(self) -> None:
         self.http.close()
 
-    def _get(self, path: str, doing: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _read(
+        self, path: str, doing: str, key: str, make: Callable[[Any], T], query: Mapping[str, str] | None = None
+    ) -> T:
+        """What `make` makes of what stands below `key`. An answer without that key says nothing: TryLater."""
         value = self.http.ask("GET", _BASE + path, query=query).get(doing)
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or key not in value:
             raise TryLater(f"{doing}: the answer is not what a ResourceManager says; is the address right?")
-        return value
+        with understood(doing):
+            return make(value[key])
 
     def _put(self, path: str, body: Mapping[str, Any], doing: str, owner: str) -> Answer:
         return self.http.ask("PUT", _BASE + path, owner=owner, json=dict(body)).check(doing)
+
+
+def _whole(value: Any) -> Mapping[str, Any]:
+    """An object that is never left empty. Raises TypeError."""
+    if not isinstance(value, dict) or not value:
+        raise TypeError("an object is missing")
+    return value
+
+
+def _each(value: Any, key: str, make: Callable[[Any], T]) -> list[T]:
+    """Hadoop writes none as null or an empty object. Raises KeyError, TypeError and what `make` raises."""
+    return [] if value in (None, {}) else [make(each) for each in many(value[key])]
+
+
+def _labels(value: Any) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for entry in () if value in (None, {}) else many(value["entry"]):
+        labels = many((entry.get("value") or {}).get("nodeLabelInfo"))
+        found[str(entry["key"])] = tuple(str(each["name"]) for each in labels)
+    return found
 
 
 def _entries(parent: ET.Element, parameters: Mapping[str, str | None]) -> None:

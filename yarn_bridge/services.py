@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from horae.port import FixConfiguration, Never, PortError, TryLater
-from yarn_bridge.http import KERBEROS, Answer, HttpClient
+from yarn_bridge.http import KERBEROS, Answer, HttpClient, understood
 from yarn_bridge.quirks import Quirks
 from yarn_bridge.records import Service, service
 from yarn_bridge.refusals import Exists, Gone
@@ -65,9 +65,10 @@ class Services:
             value = answer.get(f"reading the service {name}")
         except Gone:
             return None
-        if not isinstance(value, dict) or "name" not in value:
-            raise TryLater(f"reading the service {name}: the answer is not a service; is the Services API on?")
-        return service(value)
+        if not isinstance(value, dict) or value.get("name") != name:
+            raise TryLater(f"reading the service {name}: the answer is not that service; is the Services API on?")
+        with understood(f"reading the service {name}"):
+            return service(value)
 
     def create(self, spec: Mapping[str, Any], owner: str) -> str:
         """Its application id. Raises Exists when the name is taken: read it, and destroy it or keep it."""

@@ -139,7 +139,7 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
+        return _bereaved(record, facts, why)
     if told:
         finished = all(ack.state == State.COMPLETED for ack in told.values())
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
@@ -155,7 +155,7 @@ def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Ste
     if len(told) == len(record.workers):
         return _judged(record, facts, told, retries, resumable)
     if why := _lost(record, facts, told):
-        return _clear(record, facts, JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST, why)
+        return _bereaved(record, facts, why)
     if record.stop_s is not None and facts.now_s > record.stop_s + record.grace_s + MARGIN_S:
         outcome = JobState.STOPPED if record.asked else JobState.LOST
         mark = _newest(record, told)
@@ -197,6 +197,10 @@ def _clearing(record: Record, facts: Facts) -> Step:
         return Step(_cleared(record, facts), (_DESTROY, _SWEEP))
     if service is None or service.ended:
         return Step(_cleared(record, facts), (_SWEEP,)) if facts.app is None else Step(record)
+    if record.anew:
+        # Its application master does not withdraw what it has asked for, not even when it is flexed to nothing: YARN
+        # reserves GPUs for that, and they are nobody's for as long as the application lives.
+        return Step(record, (_DESTROY,))
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     if service.components and service.counts != nothing:
         return Step(record, (Action(Verb.FLEX, nothing),) if service.flexible else ())
@@ -268,19 +272,25 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
 def _clear(record: Record, facts: Facts, outcome: JobState, native: str, **changes: Any) -> Step:
     cleared = record.into(Phase.CLEARING, facts.now_s, outcome=outcome, native=native, next=None, ahead=(), **changes)
     nothing = dict.fromkeys((name for _, name in record.components), 0)
-    first = _DESTROY if outcome.ended else Action(Verb.FLEX, nothing)
+    first = _DESTROY if outcome.ended or cleared.anew else Action(Verb.FLEX, nothing)
     return Step(cleared, (first,))
+
+
+def _bereaved(record: Record, facts: Facts, why: str) -> Step:
+    """A worker is gone that never told its end."""
+    outcome = JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST
+    return _clear(record, facts, outcome, why, anew=record.runtime == SERVICES)
 
 
 def _give_back(record: Record, facts: Facts, why: str) -> Step:
     """The gang cannot form: what came goes back, the job is what it was before."""
     text = f"{why}; what came was given back"
-    step = _clear(record, facts, record.outcome, record.native, blocked=(BlockKind.GANG.value, text))
-    return step
+    blocked = (BlockKind.GANG.value, text)
+    return _clear(record, facts, record.outcome, record.native, blocked=blocked, anew=record.runtime == SERVICES)
 
 
 def _cleared(record: Record, facts: Facts) -> Record:
-    return record.into(Phase.IDLE, facts.now_s, allocation=(), workers=(), stop_s=None, asked=False)
+    return record.into(Phase.IDLE, facts.now_s, allocation=(), workers=(), stop_s=None, asked=False, anew=False)
 
 
 # --- looking ----------------------------------------------------------------------------------------------

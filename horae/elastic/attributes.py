@@ -27,7 +27,7 @@ def join(answer: Any) -> Optional[bytes]:
     listed = answer.get("XAttrs") if isinstance(answer, Mapping) else None
     for each in listed or ():
         prefix, _, number = str(each["name"]).rpartition(".")
-        if prefix + "." == _NAME and number.isdigit():
+        if prefix + "." == _NAME and number.isdigit() and number.isascii():  # "²" is a digit, too, and no number
             # HDFS writes an empty value as no value
             found[int(number)] = base64.b64decode(str(each.get("value") or "0s")[2:])
     return b"".join(found[number] for number in sorted(found)) if found else None

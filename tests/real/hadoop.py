@@ -192,4 +192,4 @@ def running(cluster: Driver, harness: YarnHarness, name: str) -> str:
 
 
 def workers(port: YarnCluster, job: str) -> list[str]:
-    return [each.name for each in port.files.read(job, 0.0).record.workers]  # type: ignore[union-attr]
+    return [each.name for each in port.files.record(job).workers]  # type: ignore[union-attr]

@@ -146,7 +146,7 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     port = harness.port
     assert isinstance(port, YarnCluster)
     job = cluster.submit("meddled")
-    record = port.files.read(job, 0.0).record  # type: ignore[union-attr]
+    record = port.files.record(job)
     half = definition_path(record.service, record.owner)  # as a creation leaves it that broke off
     Hdfs(parse_options(harness.options).access((harness.facts["webhdfs"],))).write(half, b"")
     cluster.start(job, cluster.one())
@@ -154,7 +154,7 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     cluster.wait_progress(job)
     port.checkpoint_and_stop(job, 30.0)
     cluster.wait(job, JobState.STOPPED)
-    record = port.files.read(job, 0.0).record  # type: ignore[union-attr]
+    record = port.files.record(job)
     port.services.flex(record.service, record.owner, {name: 1 for _, name in record.components[:2]})
     wait_for("it holds GPUs", lambda: sum(node.gpus_used for node in port.manager.nodes()) > 0)
     cluster.until("it holds none", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)

@@ -112,6 +112,21 @@ class World:
             }
         }
 
+    def liststatus_batch(self, path: str, query: dict[str, str]) -> Any:
+        """Two entries at a time."""
+        found = self.liststatus(path, query)
+        if isinstance(found, Reply):
+            return found
+        listed = [
+            each for each in found["FileStatuses"]["FileStatus"] if each["pathSuffix"] > query.get("startAfter", "")
+        ]
+        piece = {"FileStatuses": {"FileStatus": listed[:2]}}
+        return {"DirectoryListing": {"partialListing": piece, "remainingEntries": len(listed[2:])}}
+
+    def setpermission(self, path: str, query: dict[str, str]) -> Any:
+        self.modes[path] = query["permission"]
+        return None
+
     def getcontentsummary(self, path: str, query: object) -> Any:
         size = sum(len(data) for name, data in self.files.items() if name.startswith(path))
         return {"ContentSummary": {"length": size, "spaceConsumed": 3 * size, "spaceQuota": 4096, "quota": -1,

@@ -21,7 +21,7 @@ from yarn_bridge.jobfiles import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.quirks import quirks_of
 from yarn_bridge.records import App, ClusterInfo, Component, Instance, NodeReport, Service
-from yarn_bridge.refusals import Gone
+from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.runtimes import Probes
 
 OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
@@ -29,16 +29,31 @@ SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=
 
 
 class MemoryHdfs:
-    """The part of `Hdfs` that job files use."""
+    """The part of `Hdfs` that job files use. A folder is whose name made the first file below it."""
 
     def __init__(self, calls: Counter[str]) -> None:
         self.calls, self.files, self.times, self.clock = calls, dict[str, bytes](), dict[str, float](), 0.0
+        self.owners, self.user, self.folders = dict[str, str](), "horae", set[str]()
         self.writes_left: int | None = None  #: so many writes succeed
         self.hidden = ""  #: no DataNode has the files whose paths hold this
         self.mode = "644"
 
     def as_user(self, owner: str) -> MemoryHdfs:
-        return self
+        return _As(self, owner)  # type: ignore[return-value]
+
+    def some(self, path: str, most: int) -> list[Status]:
+        return self.entries(path)
+
+    def set_permission(self, path: str, permission: str) -> None:
+        self._call("set_permission")
+
+    def overwrite_document(self, path: str, data: bytes) -> bool:
+        self.write(path, data)
+        return True
+
+    @staticmethod
+    def fits_one(data: bytes) -> bool:
+        return True
 
     def entries(self, path: str) -> list[Status]:
         self._call("entries")
@@ -47,11 +62,14 @@ class MemoryHdfs:
             if name.startswith(path + "/"):
                 head, _, rest = name[len(path) + 1 :].partition("/")
                 time = self.times.get(f"{path}/{head}", 0.0)
-                found[head] = Status(head, bool(rest), 0 if rest else len(self.files[name]), time, "horae", "755")
+                owner = self.owners.get(f"{path}/{head}", "horae")
+                found[head] = Status(head, bool(rest), 0 if rest else len(self.files[name]), time, owner, "755")
         return list(found.values())
 
     def status(self, path: str) -> Status | None:
         self._call("status")
+        if path in self.folders:
+            return Status(path, True, 0, 0.0, self.owners[path], "755")
         return Status(path, False, len(self.files[path]), 0.0, "", self.mode) if path in self.files else None
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
@@ -69,7 +87,9 @@ class MemoryHdfs:
     def document(self, path: str) -> bytes | None:
         return self.read(path)
 
-    def keep_document(self, path: str, data: bytes, at: str) -> None:
+    def keep_document(self, path: str, data: bytes, at: str, *, replace: bool = True) -> None:
+        if not replace and path in self.files:
+            raise Exists(f"{path} is there")
         self.write(path, data)
         self._touch(posixpath.join(at, "x"))
 
@@ -78,11 +98,17 @@ class MemoryHdfs:
 
     def make_folder(self, path: str, permission: str | None = None) -> None:
         self._call("make_folder")
+        self.folders.add(path)
+        self.owners.setdefault(path, self.user)
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
         self._call("rename")
         for name in [name for name in self.files if name.startswith(source + "/")]:
             self.files[target + name[len(source) :]] = self.files.pop(name)
+        for name in [name for name in self.folders if name == source or name.startswith(source + "/")]:
+            moved = target + name[len(source) :]
+            self.folders = (self.folders - {name}) | {moved}
+            self.owners[moved] = self.owners.pop(name)
         self._touch(target + "/x")
 
     def delete(self, path: str) -> bool:
@@ -90,6 +116,7 @@ class MemoryHdfs:
         doomed = [name for name in self.files if name == path or name.startswith(path + "/")]
         for name in doomed:
             del self.files[name]
+        self.folders = {name for name in self.folders if name != path and not name.startswith(path + "/")}
         return bool(doomed)
 
     def close(self) -> None:
@@ -107,6 +134,25 @@ class MemoryHdfs:
                 raise TryLater("HDFS is in safe mode")
 
 
+class _As:
+    """The same, asked in another's name."""
+
+    def __init__(self, whole: MemoryHdfs, user: str) -> None:
+        self._whole, self._user = whole, user
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._whole, name)
+
+        def in_his_name(*given: Any, **named: Any) -> Any:
+            before, self._whole.user = self._whole.user, self._user
+            try:
+                return asked(*given, **named)
+            finally:
+                self._whole.user = before
+
+        return in_his_name
+
+
 class MemoryYarn:
     """ResourceManager and Services in one: what is asked for is there at the next look."""
 
@@ -121,6 +167,7 @@ class MemoryYarn:
         self.ha_state, self.app_state = "ACTIVE", "RUNNING"
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
+        self.whose: dict[str, str] = {}
 
     # the ResourceManager
 
@@ -143,7 +190,7 @@ class MemoryYarn:
     def apps(self, **_: Any) -> list[App]:
         self.calls["apps"] += 1
         return [
-            App(each.app, "horae", name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
+            App(each.app, self.whose[name], name, "root.horae", self.app_state, "", "yarn-service", (), 0, "",
                 self.made_s[name], 0.0, 0.0, len(instances(each)), 1, "", "", "")
             for name, each in self.services.items()
         ]  # fmt: skip
@@ -173,7 +220,7 @@ class MemoryYarn:
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
         self.calls["create"] += 1
-        self.made_s[body["name"]] = self.clock()
+        self.made_s[body["name"]], self.whose[body["name"]] = self.clock(), owner
         self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
         self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
 

@@ -81,7 +81,7 @@ def test_a_job_through_start_reshape_stop_and_end(site: Site) -> None:
 def test_half_a_definition_is_taken_away(site: Site) -> None:
     """A creation that broke off leaves a file that YARN cannot read, nor replace, nor remove."""
     site.port.submit("job", SPEC)
-    name = site.port.files.read("job", 0.0).record.service  # type: ignore[union-attr]
+    name = site.port.files.record("job").service  # type: ignore[union-attr]
     site.yarn.half_a_definition = f"/user/horae/.yarn/services/{name}/{name}.json"
     site.hdfs.write(site.yarn.half_a_definition, b"")
     site.port.start("job", {"n1": 1}, 1)
@@ -340,7 +340,7 @@ def test_a_record_that_changed_is_read_again_until_it_was_read(site: Site) -> No
     attend(site.port)
     other.observe()
     other.start("job", {"n1": 1}, 1)
-    site.hdfs.hidden = "/gate"
+    site.hdfs.hidden = "/records/"
     with pytest.raises(TryLater):
         attend(site.port)
     site.hdfs.hidden = ""
@@ -518,3 +518,15 @@ def test_nothing_is_due_once_another_request_came_first(site: Site) -> None:
     assert site.port.follow_up(["job"]) == {}
     (seen,) = attend(site.port).jobs
     assert seen.state is JobState.CANCELLED
+
+
+def test_a_listing_that_lacks_our_claim_is_not_believed(site: Site) -> None:
+    """So an empty one, of another or an emptied NameNode, takes no job away."""
+    site.port.submit("job", SPEC)
+    site.look()
+    kept = dict(site.hdfs.files)
+    site.hdfs.files = {}
+    with pytest.raises(TryLater, match="lacks the arbiter's claim"):
+        site.port.observe()
+    site.hdfs.files = kept
+    assert site.look().state is JobState.QUEUED

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horae.port import JobState
-from yarn_bridge.memory import Phase, Record, Worker, decode, encode, gate_document
+from yarn_bridge.memory import SLICES, Phase, Record, Worker, decode_kept, encode_kept, gate_document
 from yarn_bridge.records import App, Component, Instance, Service
 from yarn_bridge.steps import MARGIN_S, RENEWED, Ack, Action, Facts, Step, Verb, next_step, suspicious
 
@@ -119,7 +119,21 @@ def test_a_gang_that_cannot_form_is_given_back_and_says_so() -> None:
     assert (found.record.phase, found.record.outcome) == (Phase.CLEARING, JobState.STOPPED)
     assert found.record.block is not None
     assert found.record.block.text.startswith("1 of its 2 workers")
-    assert found.actions[-1] == Action(Verb.FLEX, {"w0": 0, "w1": 0})
+    assert found.record.anew and found.actions == (Action(Verb.DESTROY),), "YARN would go on asking for the others"
+    # Until it is gone it is destroyed, not flexed; then nothing is left of it.
+    again = step(found.record, Facts(GANG_S + 2.0, app(1), service(containers="c1@n1"), True))
+    assert verbs(again) == [Verb.DESTROY]
+    cleared = step(again.record, Facts(GANG_S + 9.0, None, None, True))
+    assert (cleared.record.phase, cleared.record.anew, verbs(cleared)) == (Phase.IDLE, False, [Verb.SWEEP])
+
+
+def test_a_job_that_lost_a_worker_gets_a_new_service_and_one_on_slices_does_not() -> None:
+    """Its application master asks for another one on the node, and never withdraws that."""
+    gone = Facts(9.0, app(1), service(containers="c1@n1"), True, lost_nodes=frozenset({"n2"}))
+    found = step(record(Phase.OPEN), gone)
+    assert (found.record.outcome, found.record.anew, verbs(found)) == (JobState.LOST, True, [Verb.DESTROY])
+    found = step(record(Phase.OPEN, runtime=SLICES), gone)
+    assert (found.record.anew, verbs(found)) == (False, [Verb.FLEX])
 
 
 def test_a_stop_while_forming_ends_in_stopped_and_uses_the_epoch_up() -> None:
@@ -277,7 +291,7 @@ def test_what_has_left_goes_and_what_is_new_comes_before_all_have_told(
     acks = {name: ack("stopped", 86, step=40.0) for name in told}
     found = step(leaves_for(**shape), Facts(9.0, app(), acks=acks))
     assert found.actions == (() if ahead is None else (Action(Verb.FLEX, ahead),))
-    assert decode(encode(found.record)) == found.record
+    assert decode_kept(encode_kept(found.record)) == found.record
     assert step(found.record, Facts(9.1, app(), acks=acks)) == Step(found.record), "it is asked for once"
 
 
@@ -443,10 +457,10 @@ def test_a_record_reads_as_it_was_written(phase: Phase) -> None:
     made = record(
         phase, next=(3, (("n2", 2),)), checkpoint=(1, 5.0, 9.0), blocked=("gang", "text"), outcome=JobState.LOST
     )
-    assert decode(encode(made)) == made
+    assert decode_kept(encode_kept(made)) == made
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"phase": "none"}', b"\xff"])
 def test_what_is_not_a_record_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
-        decode(text)
+        decode_kept(text)
