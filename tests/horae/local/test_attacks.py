@@ -360,6 +360,49 @@ sys.exit("the books can be read")
     assert site.cluster.wait("runs", JobState.LOST).allocation == {}
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("what", ["cancel", "stop"])
+def test_an_owner_keeps_no_gpus_against_a_request(site: Site, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """He makes folders of the requests' names and stops his supervisor."""
+    monkeypatch.setattr("horae.local.adapter.PRESS_S", 0.3)
+    folder = site.submit("stays", PYTHON, "-c", "import time; print('runs', flush=True); time.sleep(600)")
+    site.port.start("stays", {"v100-1": 2}, 1)
+    until("it runs", lambda: "runs" in site.cluster.log("stays"))
+    everything = tree(site.cluster, "stays")
+    attack = """
+import os, signal, sys
+for name in ("stop", "cancel"):
+    os.mkdir(os.path.join(sys.argv[1], name))
+    open(os.path.join(sys.argv[1], name, "x"), "w").close()
+for pid in map(int, sys.argv[2:]):
+    try:
+        os.kill(pid, signal.SIGSTOP)
+    except PermissionError:
+        continue
+"""
+    site.does(attack, folder, *everything)
+    (site.port.cancel if what == "cancel" else lambda job: site.port.checkpoint_and_stop(job, 0.1))("stays")
+    seen = site.cluster.wait("stays", JobState.CANCELLED, JobState.LOST)
+    assert (seen.state.ended, dict(seen.allocation)) == (what == "cancel", {})
+    assert all(gone(pid) for pid in everything)
+
+
+@pytest.mark.root
+def test_a_users_job_has_his_name_and_home_and_nothing_of_roots(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOTSECRET", "hunter2")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+    site.submit("says", PYTHON, "-c", "import os, time; print(dict(os.environ), flush=True); time.sleep(600)")
+    site.port.start("says", {"v100-1": 1}, 1)
+    until("it speaks", lambda: "}" in site.cluster.log("says"))
+    said = site.cluster.log("says")
+    assert "'USER': 'nobody'" in said
+    assert "hunter2" not in said
+    assert "/run/user/0" not in said
+    assert "'/root'" not in said
+    for pid in tree(site.cluster, "says"):
+        assert b"hunter2" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
