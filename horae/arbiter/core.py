@@ -76,6 +76,8 @@ _DECISIVE = frozenset({
     Kind.ADOPTED, Kind.RESPECIFIED, Kind.SEEN, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED,
     Kind.HELD, Kind.UNHELD, Kind.CANCEL_ASKED, Kind.ENDED, Kind.MODE, Kind.MAINTENANCE,
 })  # fmt: skip
+#: The alert of a round that was given up.
+BUG = "bug"
 #: How often a journal that stopped is tried again.
 PROBE_S = 5.0
 
@@ -155,7 +157,7 @@ class Core:
         self._forget_what_is_not_on_record()
         self._next_s = self.now_s() + pause_s
         try:
-            self.write([events.alert("bug", why, "please report it, with the log; the arbiter tries again")])
+            self.write([events.alert(BUG, why, "please report it, with the log; the arbiter tries again")])
         except JournalStopped as error:
             return self._stall(error)
         return []
@@ -377,6 +379,8 @@ class Core:
 
     def _over(self, *, busy: bool = False) -> list[Instruction]:
         """The round is over: when is the next?"""
+        if BUG in self.ledger.alerts:  # a whole round went well: what failed does not any more
+            self.write([events.cleared(BUG)])
         self.stage, now_s, rounds = Stage.IDLE, self.now_s(), self.config.rounds
         wait_s = rounds.tick_s
         if busy:

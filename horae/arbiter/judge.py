@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from horae.arbiter import aside
@@ -158,9 +159,12 @@ class Worker:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+            # Our own modules' places, and no other: not the folder that we were started in, which may be anybody's.
+            path = os.pathsep.join(p for p in sys.path if Path(p).is_absolute())
+            environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "horae.arbiter.policy_worker", self._decide, str(os.getpid())],
+                [sys.executable, "-P", "-m", "horae.arbiter.policy_worker", self._decide, str(os.getpid())],
+                cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,

@@ -47,6 +47,8 @@ POINTS = 256
 BUDGET_S = 1.0
 #: Bytes read of one log in one look; the rest waits for the next.
 BYTES_A_LOOK = 8 << 20
+#: After so many the time is looked at: lines of some shapes cost a thousand times what others do.
+PIECE = 32 << 10
 #: A packed state is renewed this often, and when a job leaves.
 STATE_S = 300.0
 #: Forecasts made in one round; a curve is forecast again when it grew by a tenth.
@@ -64,6 +66,8 @@ class _Log:
     offset: int = 0
     identity: str = ""
     read_s: Seconds = NEVER_S
+    tried_s: Seconds = NEVER_S
+    behind: bool = False  #: there was more than there was time for
     packed_s: Seconds = NEVER_S
     key: str = ""
     key_from: str = ""
@@ -120,18 +124,23 @@ class LogProfiles:
         self._forecasts = FORECASTS_A_ROUND
         changed = {}
         began = time.monotonic()
-        for job in due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s):
+        waiting = due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s)
+        for job in sorted(waiting, key=lambda job: self._logs[job.id].tried_s if job.id in self._logs else NEVER_S):
             if time.monotonic() - began > self._budget_s:
                 break
             log = self._logs.get(job.id)
             if log is None:
                 log = self._logs[job.id] = _Log(LogReader(self._book, POINTS))
+            log.tried_s = now_s
+            # No log takes all the time that there is for them.
+            until = time.monotonic() + self._budget_s / 2
             try:
-                if self._look(log, job, read_log, nodes, now_s):
+                if self._look(log, job, read_log, nodes, now_s, until):
                     changed[job.id] = log.measured
             except PortError:
                 continue  # no log now; the next round asks again
-            log.read_s = now_s
+            if not log.behind:  # else it is due again at once, behind those who waited longer
+                log.read_s = now_s
         known = {job.id for job in observation.jobs}
         for gone in [job for job in self._logs if job not in known]:
             del self._logs[gone]
@@ -145,9 +154,15 @@ class LogProfiles:
     # --- one look ------------------------------------------------------------------------------------------
 
     def _look(
-        self, log: _Log, job: ObservedJob, read_log: ReadLog, nodes: Mapping[NodeName, Node], now_s: Seconds
+        self,
+        log: _Log,
+        job: ObservedJob,
+        read_log: ReadLog,
+        nodes: Mapping[NodeName, Node],
+        now_s: Seconds,
+        until: Seconds,
     ) -> bool:
-        grown = self._read(log, job, read_log)
+        grown = self._read(log, job, read_log, until)
         if job.epoch != log.epoch:
             # What this look has read may be of either start: times are taken from the lines after it.
             first = job.epoch == 1 and log.epoch == 0
@@ -174,8 +189,10 @@ class LogProfiles:
             log.measured = replace(log.measured, offset=log.offset, identity=log.identity, profiler=self._packed(log))
         return log.measured != before
 
-    def _read(self, log: _Log, job: ObservedJob, read_log: ReadLog) -> bool:
+    def _read(self, log: _Log, job: ObservedJob, read_log: ReadLog, until: Seconds) -> bool:
+        """Whether there was anything new. `until` on the monotonic clock; the rest then waits for the next look."""
         start = log.reader.bytes
+        log.behind = True
         while log.reader.bytes - start < BYTES_A_LOOK:
             chunk = read_log(job.id, log.offset)
             if log.identity and chunk.identity != log.identity:
@@ -184,9 +201,15 @@ class LogProfiles:
                 log.reader, log.from_line, start = LogReader(self._book, POINTS), 0, 0
                 if chunk.next_offset != len(chunk.data):  # it is longer than what was read of the old one
                     chunk = read_log(job.id, 0)
-            log.identity, log.offset = chunk.identity, chunk.next_offset
-            log.reader.feed(chunk.data)
+            log.identity, log.offset = chunk.identity, chunk.next_offset - len(chunk.data)
+            for at in range(0, len(chunk.data), PIECE):
+                piece = chunk.data[at : at + PIECE]
+                log.reader.feed(piece)
+                log.offset += len(piece)
+                if time.monotonic() > until:
+                    return log.reader.bytes != start
             if chunk.eof or not chunk.data:
+                log.behind = False
                 break
         return log.reader.bytes != start
 

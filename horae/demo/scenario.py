@@ -142,7 +142,7 @@ def torch_python() -> str | None:
         if shutil.which(python) is None:
             continue
         probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-        if subprocess.run([python, "-c", probe], check=False, capture_output=True).returncode == 0:
+        if subprocess.run([python, "-c", probe], check=False, capture_output=True, cwd="/").returncode == 0:
             return python
     return None
 

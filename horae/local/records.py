@@ -96,8 +96,8 @@ class Record:
             state=state,
             epoch=self.epoch,
             allocation=self.allocation if state.holds else EMPTY,
-            # Nothing of a start is older than the start.
-            since_s=max(since_s, book.granted_s if book is not None else 0.0) or submitted_s,
+            # Nothing of a start is older than the start, or still to come.
+            since_s=max(min(since_s, time.time()), book.granted_s if book is not None else 0.0) or submitted_s,
             exit_code=account.exit_code if ended and account is not None and not state.holds else None,
             spec=book.spec if book is not None else None,
             checkpoint=account.checkpoint if account is not None else None,

@@ -86,7 +86,7 @@ def _install(wanted: list[str], folder: Path, tell: Callable[[str], None]) -> No
     machine = platform.machine()
     names = [f"{kind}_{machine}" for kind in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")]
     if importlib.util.find_spec("pip") is not None:
-        tool, there = [sys.executable, "-m", "pip"], [f"--platform={name}" for name in names]
+        tool, there = [sys.executable, "-P", "-m", "pip"], [f"--platform={name}" for name in names]
     elif found := shutil.which("uv"):
         tool, there = [found, "pip"], [f"--python-platform={machine}-manylinux_2_28"]
     elif found := shutil.which("pip3"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,3 +113,19 @@ def test_a_process_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) 
     worker = Worker("tests.horae.arbiter.misbehaving:well")
     assert "did not start within 0 s" in worker.ask(question()).why_not
     assert worker._process is None
+
+
+def test_the_folder_that_the_arbiter_was_started_in_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be anybody's, and the arbiter be root."""
+    for name in ("ctypes", "importlib", "pickle", "signal", "horae", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["", ".", *sys.path])
+    worker = Worker("tests.horae.arbiter.misbehaving:well")
+    try:
+        assert worker.ask(question()).decision is not None
+    finally:
+        worker.close()
+    assert not (tmp_path / "ran").exists()

@@ -14,6 +14,7 @@ from horae.journal.codec import plain, restore
 from horae.port import JobState, LogChunk, Observation, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Node, Provenance
+from profiler.reader import LogReader
 
 #: A round's reading is not cut short on a busy machine.
 PATIENT_S = 600.0
@@ -250,6 +251,37 @@ def test_a_log_that_cannot_be_read_is_read_later_and_the_last_words_are_read() -
     (found,) = profiles.update(look(22.0, over), logs).values()
     assert found.done == 90
     assert found.profiler["key"] == "resnet"
+
+
+def test_a_log_that_costs_much_takes_its_part_of_the_time_and_is_read_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Reading is stopped between pieces, the others have their turn, and an ended job's rest is read later."""
+    clock = [0.0]
+    monkeypatch.setattr("horae.arbiter.log_profiles.time.monotonic", lambda: clock[0])
+    feed = LogReader.feed
+
+    def slow(self: LogReader, data: bytes) -> None:
+        clock[0] += len(data) / 4096  # a second each
+        feed(self, data)
+
+    monkeypatch.setattr(LogReader, "feed", slow)
+    logs = Logs(a=imagenet(10, 5000, 0.25), b=imagenet(10, 5000, 0.25), c=imagenet(10, 100, 0.25))
+    ended = [job(name, state=JobState.COMPLETED) for name in ("a", "b", "c")]
+    profiles = LogProfiles(10.0, budget_s=4.0)
+    profiles.update(look(100.0, *ended), logs)
+    assert clock[0] <= 6.5, "no more than the budget and what was begun"
+    assert "c" not in {name for name, _ in logs.reads}
+    found: dict[str, Measurement] = {}
+    for round_ in range(60):
+        began = clock[0]
+        before = len(logs.reads)
+        found.update(profiles.update(look(101.0 + round_, *ended), logs))
+        assert clock[0] - began <= 6.5
+        if round_ == 0:
+            assert logs.reads[before][0] == "c", "who waited longest comes first"
+    assert {name: measured.done for name, measured in found.items()} == {"a": 4990, "b": 4990, "c": 90}
+    assert clock[0] * 4096 == pytest.approx(sum(map(len, logs.files.values())), rel=0.01), "each byte once"
 
 
 def _key(*command: str, model: str | None = None) -> str:

@@ -198,3 +198,31 @@ def test_a_question_that_comes_too_late_is_refused_at_once(tmp_path: Path, monke
     monkeypatch.setattr(running._stopping, "is_set", lambda: False)
     with pytest.raises(TryLater, match="is stopping"):
         running.jobs()
+
+
+def test_a_round_that_was_given_up_is_no_longer_complained_of_when_one_goes_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.arbiter.service.BUG_PAUSE_S", 0.1)
+    running = serve(tmp_path)
+    real = FakePort.observe
+    broken = threading.Event()
+    broken.set()
+
+    def observe(self: FakePort) -> Observation:
+        if broken.is_set():
+            raise OverflowError("cannot convert float infinity to integer")
+        return real(self)
+
+    monkeypatch.setattr(FakePort, "observe", observe)
+    running.start()
+    try:
+        eventually(lambda: "bug" in alerts(running))
+        broken.clear()
+        eventually(lambda: "bug" not in alerts(running))
+    finally:
+        running.stop()
+
+
+def alerts(arbiter: Arbiter) -> set[str]:
+    return arbiter.view(lambda ledger, _now, _measured: set(ledger.alerts))

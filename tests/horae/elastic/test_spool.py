@@ -109,3 +109,29 @@ def test_an_echo_nobody_reads_is_given_up(tmp_path: Path) -> None:
     spool.write(b"two\n")
     os.close(writer)
     assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+
+
+def test_output_leaves_room_on_the_disk_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it shares the disk with, the arbiter's journal perhaps, still finds room; what was dropped is said."""
+    real = os.fstatvfs
+    free = [100_000]
+
+    def shrinking(fd: int) -> os.statvfs_result:
+        found = list(real(fd))
+        found[0] = found[1] = 1
+        found[2], found[4] = 1_000_000, free[0] - (tmp_path / "log").stat().st_size
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "fstatvfs", shrinking)
+    spool = Spool(str(tmp_path / "log"))
+    spool.keep_free = 1 << 30  # of a small disk a twentieth, 50,000
+    for _ in range(100):
+        spool.write(b"x" * 999 + b"\n")
+    assert 48_000 <= (tmp_path / "log").stat().st_size <= 50_000
+    assert spool.dropped >= 50_000
+    free[0] = 1_000_000
+    spool.write(b"again\n")
+    spool.close()
+    end = (tmp_path / "log").read_bytes()[-200:]
+    assert b"bytes of output were dropped: less than 50000 bytes would be left on the disk" in end
+    assert end.endswith(b"again\n")
