@@ -1,4 +1,7 @@
-"""What of other people's jobs is shown: all of it, or what `public.py` lists. Who may *do* what is decided in `horae/arbiter/authority.py` alone."""
+"""What of other people's jobs is shown: all of it, or what `public.py` lists.
+
+Who may *do* what is decided in `horae/arbiter/authority.py` alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from horae.api import public
 from horae.api.peers import Caller
+
 
 @dataclass(frozen=True, slots=True)
 class Site:

@@ -56,7 +56,8 @@ REASONS = {
 CAUSES = {
     "app": "it is one of the jobs of its app", "guard": "a guard holds a change back",
     "blocked": "the cluster does not let it run", "hold": "it is held", "cancel": "it is being ended",
-    "plan": "a change is under way", "backoff": "the cluster ended it several times in a row; it waits for its next try",
+    "plan": "a change is under way",
+    "backoff": "the cluster ended it several times in a row; it waits for its next try",
     "mode": "its pool is not acted in", "cluster": "the cluster shows something of it that is its owner's",
     "end": "it is over", "limit": "the site limits what its tenant holds", "aside": "it is left out of decisions",
     "probe": "its speed is being measured",
@@ -206,7 +207,9 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "unheld": _by("no longer held, says"),
     "mode": lambda d: f"mode {d['mode']}, says {d['by']}",
     "maintenance": lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}",
-    "agent": lambda d: f"an agent of {d['by']} bids for an app" if d["by"] else "nobody's agent bids for an app any more",
+    "agent": lambda d: (
+        f"an agent of {d['by']} bids for an app" if d["by"] else "nobody's agent bids for an app any more"
+    ),
     "bid": lambda d: f"app {d['app']} bids",
     "bid-refused": lambda d: f"a bid of app {d['app']} is refused",
     "reopened": _always("it is not over"),
