@@ -164,7 +164,8 @@ def test_bodies_wait_for_room_and_are_refused_after_a_while(monkeypatch: pytest.
 # --- a living arbiter of few descriptors, and a user who takes all he can --------------------------------------
 
 HOLD = """
-import socket, sys, time
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 held = []
 for _ in range(1100):
     peer = socket.socket(socket.AF_UNIX); peer.settimeout(5)
@@ -190,7 +191,8 @@ print(found.decode())
 def arbiter(folder: Path) -> Iterator[Path]:
     """`horae serve` with 1,024 descriptors, as a unit without limits of its own has."""
     (folder / "config.yaml").write_text(
-        f"state_dir: {folder}/state\ncluster: {{adapter: fake}}\nrounds: {{tick_s: 0.5}}\napi: {{socket: {folder}/a.sock}}\n"
+        f"state_dir: {folder}/state\ncluster: {{adapter: fake}}\n"
+        f"rounds: {{tick_s: 0.5}}\napi: {{socket: {folder}/a.sock}}\n"
     )
     command = [
         "prlimit",
