@@ -2,7 +2,8 @@
 
 Escapes (C0, DEL, C1), bidirectional marks, zero-width and other format characters, line and paragraph separators,
 private-use characters and halves of characters are written `\\x1b`, `\\u202e`. `neutral` is for everything that is
-printed, `hidden` finds what a new name may not hold. Standard library only.
+printed, `hidden` finds what a new name may not hold. Commands neutralise what they show as data (`deep`); under
+them, `Guarded` is the one place through which all of standard output goes. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
-from typing import IO
+from typing import IO, Any
 
 #: Control, format, surrogate, private use, unassigned; line and paragraph separators.
 _KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -49,7 +51,7 @@ def hidden(text: str) -> str | None:
 
 
 def neutral(text: str, keep: str = "") -> str:
-    """`text` with every hidden character written out, but those in `keep`."""
+    """`text` with every hidden character written out, but those in `keep`. A line break forges a row in a table."""
     if _plain(text):
         return text
     return _pattern().sub(lambda found: found[0] if found[0] in keep else written(found[0]), text)
@@ -66,6 +68,39 @@ def lines(text: str) -> str:
     return neutral(text, keep="\n\t")
 
 
-def show(text: str, *, file: IO[str] | None = None, end: str = "\n") -> None:
-    """Print text that may hold a stranger's words."""
-    print(lines(text), file=file, end=end)
+def deep(value: Any) -> Any:
+    """Plain data with every text in it neutral, keys too: what a command is about to show."""
+    if isinstance(value, str):
+        return neutral(value)
+    if isinstance(value, dict):
+        return {neutral(key) if isinstance(key, str) else key: deep(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [deep(inner) for inner in value]
+    return value
+
+
+#: The only escapes that our own output has on a terminal: colours, weights.
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class Guarded:
+    """A text stream that lets styles pass on a terminal, and of all else only what may be shown."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._styled = stream, stream.isatty()
+
+    def write(self, text: str) -> int:
+        if self._styled and "\x1b" in text:
+            parts = _STYLE.split(text)
+            parts[::2] = [neutral(part, keep="\n\t\r") for part in parts[::2]]
+            self._stream.write("".join(parts))
+        else:
+            self._stream.write(neutral(text, keep="\n\t\r" if self._styled else "\n\t"))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

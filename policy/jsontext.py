@@ -11,7 +11,7 @@ import json
 import re
 from array import array
 from itertools import accumulate
-from json.decoder import scanstring
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 #: Lists and mappings within one another.

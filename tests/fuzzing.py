@@ -151,7 +151,8 @@ VALUES: tuple[Any, ...] = (
 #: Texts that stand for no value at all.
 TOKENS: tuple[bytes, ...] = (
     b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" * 5000, b"0" * 500 + b"1", b"1e-999", b"[" * 300,
-    b"{\"a\":" * 300,     b"\"\\ud800\"", b"\"\\u202e\"", b"\xff\xfe", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x00", b"\x1b", b"\xc2\x9b",
+    b"{\"a\":" * 300,
+    b"\"\\ud800\"", b"\"\\u202e\"", b"\xff\xfe", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x00", b"\x1b", b"\xc2\x9b",
     b"\xef\xbb\xbf", b"\r", b"\r\n", b"\n", b"\t", b",", b":", b"\"", b"'", b"\\", b"]", b"}", b"<<: *a\n", b"&a [*a]",
     b"---\n", b"...\n", b"%YAML 9.9\n", b"? ", b"- - - - ", b"!!binary |", b"#", b"|", b">", b"\"a\":1,\"a\":2",
 )  # fmt: skip

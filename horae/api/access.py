@@ -1,4 +1,7 @@
-"""What of other people's jobs is shown: all of it, or what `public.py` lists. Who may *do* what is decided in `horae/arbiter/authority.py` alone."""
+"""What of other people's jobs is shown: all of it, or what `public.py` lists.
+
+Who may *do* what is decided in `horae/arbiter/authority.py` alone.
+"""
 
 from __future__ import annotations
 

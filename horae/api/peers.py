@@ -8,7 +8,10 @@ import socket
 import struct
 from dataclasses import dataclass
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from horae.api import limits
 
 #: SO_PEERCRED: pid, uid, gid of the process that connected.
 _CREDENTIALS = struct.Struct("3i")
@@ -40,11 +43,58 @@ def user_name(uid: int) -> str:
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP on a unix socket, whose `client` is the caller's user id instead of an address."""
+    """HTTP on a unix socket, whose `client` is the caller's user id instead of an address, within `limits.py`."""
+
+    doors = limits.Doors()
+    _uid: int | None = None  #: None: not let in
+    _timer: asyncio.TimerHandle | None = None
+    _answering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        uid = peer_uid(transport.get_extra_info("socket"))
+        if why_not := self.doors.enter(uid):
+            transport.write(limits.refusal(why_not))
+            transport.close()
+            return
+        self._uid = uid
         super().connection_made(transport)
-        self.client = (str(peer_uid(transport.get_extra_info("socket"))), 0)
+        self.client = (str(uid), 0)
+        self._wait(limits.REQUEST_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self._uid is None:
+            return  # it was told to go
+        super().data_received(data)
+        self._asked()
+
+    def on_response_complete(self) -> None:
+        self._answering = False
+        self._wait(limits.REQUEST_S)
+        super().on_response_complete()
+        self._asked()  # the next one may have come meanwhile
+
+    def _asked(self) -> None:
+        """A request that is whole is answered in time, whatever else its caller sends meanwhile."""
+        if not self._answering and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED):
+            self._answering = True
+            self._wait(limits.ANSWER_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._uid is not None:
+            self.doors.leave(self._uid)
+            super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        if self._uid is not None:
+            super().eof_received()
+
+    def _wait(self, seconds: float) -> None:
+        """Close the connection unless the next thing happens within this time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
 def caller_of(client_host: str, operators: frozenset[str]) -> Caller:

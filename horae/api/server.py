@@ -5,6 +5,7 @@ Routes hold no logic: they ask the backend, `access.py` says who may see and do 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
@@ -18,7 +19,7 @@ from fastapi import FastAPI, Query
 from fastapi.responses import PlainTextResponse, Response
 
 from horae import __version__
-from horae.api import access, agents, answers, forms, metrics
+from horae.api import access, agents, answers, forms, limits, metrics
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me, Operator
 from horae.api.peers import PeerProtocol
@@ -49,6 +50,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     app = FastAPI(title="Horae", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     answers.install(app)
     app.add_middleware(answers.BoundedBody, most=forms.LARGEST_BODY)
+    app.add_middleware(limits.BodiesInFlight, largest=forms.LARGEST_BODY)
 
     app.state.site = site
 
@@ -169,11 +171,14 @@ class SocketInUse(Exception):
 class Server:
     """Serves `app` on a unix socket from a thread of its own, until `stop`."""
 
-    def __init__(self, app: FastAPI, path: Path) -> None:
+    def __init__(self, app: FastAPI, path: Path, *, doors: limits.Doors | None = None) -> None:
         self._path = path
+        logger = logging.getLogger("asyncio")
+        if not any(isinstance(found, limits.Sparse) for found in logger.filters):
+            logger.addFilter(limits.Sparse())
         config = uvicorn.Config(
             app,
-            http=PeerProtocol,
+            http=type("Protocol", (PeerProtocol,), {"doors": doors or limits.Doors()}),
             ws="none",
             lifespan="off",
             loop="asyncio",

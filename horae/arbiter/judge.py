@@ -74,8 +74,8 @@ class Inline:
 
     def ask(self, question: Question) -> Answer:
         started = time.perf_counter()
-        reply = asked(self._decide, question)
-        return checked(question, *reply, time.perf_counter() - started)
+        found, why_not, left_out = asked(self._decide, question)
+        return checked(question, found, why_not, left_out, time.perf_counter() - started)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -141,7 +141,7 @@ class Worker:
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
-            reply = pickle.loads(_read(process.stdout.fileno(), deadline))
+            found, why_not, left_out = pickle.loads(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
             return Answer(
@@ -155,7 +155,7 @@ class Worker:
             self.close()
             ended = f"its process ended with code {code}" if code is not None else f"{type(error).__name__}: {error}"
             return Answer(None, f"policy {question.policy} gave no answer: {ended}", time.monotonic() - started)
-        return checked(question, *reply, time.monotonic() - started)
+        return checked(question, found, why_not, left_out, time.monotonic() - started)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:

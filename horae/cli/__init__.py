@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO, cast
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("horae.cli.demo", "Watch real training jobs share a small cluster on this machine."),
@@ -52,9 +53,15 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(overview(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
             return 0
         arguments = [*arguments[1:], "--help"]
+    from horae import visible
     from horae.cli.app import run
 
-    return run(arguments)
+    plain = sys.stdout
+    sys.stdout = cast(TextIO, visible.Guarded(plain))
+    try:
+        return run(arguments)
+    finally:
+        sys.stdout = plain
 
 
 def overview(colour: bool = False) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from horae import visible
 from horae.cli import screen
 from horae.cli.options import Json, Socket, connect, example
 
@@ -88,7 +89,7 @@ def mode(
     if as_json:
         screen.emit_json(answer)
     else:
-        print(f"pool {pool}: {answer['text']}")
+        print(f"pool {pool}: {visible.neutral(answer['text'])}")
 
 
 OPTIONS = {"local": "{state: /var/lib/horae/local, nodes: auto}"}

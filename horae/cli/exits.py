@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from horae import __version__, extras
+from horae import __version__, extras, visible
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 
@@ -89,6 +89,7 @@ def _from_arbiter(error: Exception) -> int | None:
 
 
 def say(text: str, remedy: str = "") -> None:
+    text, remedy = visible.lines(text), visible.lines(remedy)
     red, off = ("\x1b[1;31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}horae:{off} {text}" + (f"\n       {remedy}" if remedy else ""), file=sys.stderr)
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horae import visible
 from horae.cli import forms, screen
 from horae.cli.options import JobArgument, Json, Socket, connect, example
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+TAB = "\t"
 SETTINGS = {"epilog": example("horae explain 17")}
 
 
@@ -39,13 +41,14 @@ def explain(
     if log:
         console.print("\noutput", style="bold")
         for line in b"".join(client.log(job)).decode(errors="replace").splitlines()[-20:]:
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {visible.neutral(line, keep=TAB)}", markup=False)
 
 
 def page(answer: dict[str, Any]) -> Text:
     """The explanation as text, for the terminal and for the page in `horae top`."""
     from rich.text import Text
 
+    answer = visible.deep(answer)
     held = sum(answer["allocation"].values())
     text = Text()
     text.append(f"job {answer['id']} ", "bold").append(f"{answer['name']}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from horae import visible
 from horae.cli import exits, screen
 
 
@@ -28,6 +29,6 @@ def for_each(jobs: Sequence[str], act: Callable[[str], dict[str, Any]], *, as_js
         if "error" in answer:
             exits.say(f"{job}: {answer['error']['message']}")
         elif not as_json:
-            print(f"job {job}: {answer['text']}")
+            print(f"job {job}: {visible.neutral(answer['text'])}")
     if any("error" in answer for answer in answers.values()):
         raise typer.Exit(exits.NO)

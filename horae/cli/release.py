@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from horae import visible
 from horae.cli import exits, screen
 from horae.cli.options import Json, Socket, connect, example
 
@@ -30,4 +31,4 @@ def release_all(
     if as_json:
         screen.emit_json(answer)
     else:
-        print(answer["text"])
+        print(visible.neutral(answer["text"]))

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+from horae import visible
+
 STATE_STYLES = {
     "queued": "yellow",
     "starting": "cyan",
@@ -56,8 +58,8 @@ class Cell:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    """One JSON document on standard output, ASCII alone: no terminal obeys it, every reader reads it."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=True, default=str)
     sys.stdout.write("\n")
 
 
@@ -70,7 +72,7 @@ def table(
 ) -> None:
     """Aligned columns: styled and cut to the width on a terminal, plain and whole anywhere else."""
     out = sys.stdout if file is None else file
-    body = [[c if isinstance(c, Cell) else Cell(c) for c in row] for row in rows]
+    body = [[_cell(c) for c in row] for row in rows]
     if out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         _rich(columns, body, header, out)
         return
@@ -80,6 +82,11 @@ def table(
     for line in lines:
         cells = (t.rjust(w) if c.right else t.ljust(w) for t, w, c in zip(line, widths, columns, strict=True))
         out.write(" ".join(cells).rstrip() + "\n")
+
+
+def _cell(found: str | Cell) -> Cell:
+    cell = found if isinstance(found, Cell) else Cell(found)
+    return Cell(visible.neutral(cell.text), cell.style)
 
 
 def _rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], header: bool, out: IO[str]) -> None:
@@ -110,7 +117,7 @@ def state(name: str, label: str | None = None) -> Cell:
 
 def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None) -> None:
     """`name  value` lines, aligned."""
-    shown = [(name, value) for name, value in pairs if value]
+    shown = [(visible.neutral(name), visible.lines(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         print(f"{name.ljust(width)}  {value}", file=file)
@@ -118,10 +125,10 @@ def print_pairs(pairs: Iterable[tuple[str, str]], *, file: IO[str] | None = None
 
 def note(text: str) -> None:
     """A remark that is not the answer: standard error, so that pipes stay clean."""
-    print(text, file=sys.stderr)
+    print(visible.lines(text), file=sys.stderr)
 
 
 def emit_json_line(value: Any) -> None:
     """One JSON document on one line, at once: for streams."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(json.dumps(value, ensure_ascii=True, default=str) + "\n")
     sys.stdout.flush()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from horae import visible
 from horae.cli import screen
 from horae.cli.options import Json, Socket, connect, example
 
@@ -49,7 +50,9 @@ def fetch(client: Client, *, ended: bool) -> View:
     """One picture's values."""
     from horae.cli.live.feed import view
 
-    return view(client.status(ended=ended, losses=True), client.history(limit=EVENTS), apps=client.apps())
+    told = [client.status(ended=ended, losses=True), client.history(limit=EVENTS), client.apps()]
+    status, events, apps = visible.deep(told)
+    return view(status, events, apps=apps)
 
 
 def show(view: View) -> None:

@@ -13,6 +13,7 @@ import pytest
 from horae.api import peers
 from horae.api.access import Site
 from horae.api.client import Client
+from horae.api.limits import Doors
 from horae.api.server import Server, create_app
 from tests.horae.api.backend import Book
 
@@ -52,9 +53,9 @@ def serve(folder: Path) -> Iterator[Serve]:
     """Serve a backend on a real unix socket; returns a client of it."""
     servers: list[Server] = []
 
-    def start(book: Book, **site: Any) -> Client:
+    def start(book: Book, doors: Doors | None = None, **site: Any) -> Client:
         path = folder / f"{len(servers)}.sock"
-        server = Server(create_app(book, Site(**site)), path)
+        server = Server(create_app(book, Site(**site)), path, doors=doors)
         server.start()
         servers.append(server)
         client = Client(path, timeout_s=60)

@@ -1,0 +1,195 @@
+"""Who may call what, and what strangers learn: every route of the API by every kind of caller, secrets planted.
+
+The rows are checked against the application's own routes: one without a row here fails the test.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from horae.api import access, public
+from horae.api.client import Client
+from horae.api.server import create_app
+from horae.journal import Kind
+from policy.model import Code
+from tests.horae.api.backend import Book
+from tests.horae.api.conftest import Caller
+from tests.horae.api.test_arbiter import Build, build, eventually
+
+__all__ = ["build"]
+
+OWNER, OTHER, OPERATOR, ROOT, NAMELESS = "ann", "ben", "olga", "root", "65534"
+CALLERS = {OWNER: 54321, OTHER: 54322, OPERATOR: 54323, ROOT: 0, NAMELESS: 65534}
+MAY_SEE = (OWNER, OPERATOR, ROOT)
+SECRET = "SECRET-7f3a"
+JOB = {
+    "name": "digits", "command": ["python", f"{SECRET}-command"], "gpus": 1, "tenant": "vision", "app": "tune",
+    "env": {"TOKEN": f"{SECRET}-env"}, "cwd": f"/{SECRET}-cwd", "checkpoint": f"/{SECRET}-checkpoint",
+    "model": f"{SECRET}-model", "extra": {"note": f"{SECRET}-extra"}, "iterations": 1e6,
+}  # fmt: skip
+EVERYBODY = dict.fromkeys(CALLERS, 200)
+OWN = {OWNER: 200, OTHER: 403, OPERATOR: 200, ROOT: 200, NAMELESS: 403}
+OPERATED = {OWNER: 403, OTHER: 403, OPERATOR: 200, ROOT: 200, NAMELESS: 403}
+#: A right that is there meets an offer that is not, or an agent that is not registered.
+ASKED = {OWNER: 422, OTHER: 403, OPERATOR: 422, ROOT: 422, NAMELESS: 403}
+
+
+@dataclass(frozen=True)
+class Row:
+    codes: dict[str, int]
+    path: str = ""  #: where the route has something to fill in, or takes a question
+    body: Any = None
+    reads: bool = field(default=False)
+
+
+ROWS: dict[tuple[str, str], Row] = {
+    ("GET", "/v1/about"): Row(EVERYBODY, reads=True),
+    ("GET", "/v1/status"): Row(EVERYBODY, "/v1/status?losses=true&ended=true", reads=True),
+    ("GET", "/v1/apps"): Row(EVERYBODY, reads=True),
+    ("GET", "/metrics"): Row(EVERYBODY, reads=True),
+    ("GET", "/v1/jobs/{job}"): Row(EVERYBODY, "/v1/jobs/1", reads=True),
+    ("GET", "/v1/jobs/{job}/explain"): Row(EVERYBODY, "/v1/jobs/1/explain", reads=True),
+    ("GET", "/v1/history"): Row(EVERYBODY, "/v1/history?limit=100000", reads=True),
+    ("GET", "/v1/jobs/{job}/log"): Row(OWN, "/v1/jobs/1/log", reads=True),
+    ("GET", "/v1/snapshot"): Row(OPERATED, reads=True),
+    ("GET", "/v1/config"): Row(OPERATED, reads=True),
+    ("POST", "/v1/agents"): Row(OWN, body={"app": "vision/tune"}),
+    ("GET", "/v1/agents/offer"): Row(OWN, "/v1/agents/offer?app=vision/tune", reads=True),
+    ("GET", "/v1/agents/instance"): Row(OWN, "/v1/agents/instance?app=vision/tune", reads=True),
+    ("POST", "/v1/agents/bid"): Row(ASKED, body={"app": "vision/tune", "offer": 1, "bids": []}),
+    ("GET", "/v1/agents/win"): Row(OWN, "/v1/agents/win?app=vision/tune&offer=1", reads=True),
+    ("POST", "/v1/agents/leave"): Row(OWN, body={"app": "vision/tune"}),
+    ("POST", "/v1/jobs/{job}/hold"): Row(OWN, "/v1/jobs/1/hold", {"why": f"{SECRET}-why"}),
+    ("POST", "/v1/jobs/{job}/unhold"): Row(OWN, "/v1/jobs/1/unhold", {}),
+    ("POST", "/v1/jobs/{job}/cancel"): Row(OWN, "/v1/jobs/2/cancel", {"why": f"{SECRET}-why"}),
+    ("POST", "/v1/jobs"): Row(OWN, body={**JOB, "name": "more"}),
+    ("POST", "/v1/pools/{pool}/mode"): Row(OPERATED, "/v1/pools/main/mode", {"mode": "enforce"}),
+    ("POST", "/v1/release-all"): Row(OPERATED, body={"why": f"{SECRET}-why"}),
+}
+
+
+def routes() -> set[tuple[str, str]]:
+    found = create_app(Book(), access.Site()).routes
+    return {(method, route.path) for route in found if isinstance(route, APIRoute) for method in route.methods}
+
+
+def call(at: Path, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("x", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(60)
+    connection.sock.connect(str(at))
+    connection.request(method, path, None if body is None else json.dumps(body).encode())
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
+def test_every_route_has_a_row() -> None:
+    assert routes() == ROWS.keys()
+
+
+def test_every_route_by_every_caller(build: Build, caller: Caller) -> None:
+    client = build(pools=[{"name": "main", "policy": "themis"}])
+    caller.becomes(OWNER, CALLERS[OWNER])
+    client.submit([JOB, {**JOB, "name": "second"}])
+    call(client.socket, "POST", "/v1/jobs/1/hold", {"why": f"{SECRET}-why"})
+    call(client.socket, "POST", "/v1/jobs/1/unhold", {})
+    eventually(lambda: client.job("1")["loss"] is not None and client.history(job="1"))
+    eventually(lambda: any(e["kind"] == "measured" for e in client.history(job="1")))
+    wrong = []
+    for (method, path), row in ROWS.items():
+        for name in sorted(CALLERS, key=lambda n: row.codes[n], reverse=True):  # the refused first
+            caller.becomes(name, CALLERS[name])
+            status, text = call(client.socket, method, row.path or path, row.body)
+            if status != row.codes[name]:
+                wrong.append(f"{method} {path} by {name}: {status} instead of {row.codes[name]}: {text[:200]}")
+            if name not in MAY_SEE and (SECRET in text or "loss" in text):
+                at = text.find(SECRET) if SECRET in text else text.find("loss")
+                wrong.append(f"{method} {path} tells {name}: ...{text[max(at - 80, 0) : at + 80]}")
+    assert not wrong, "\n".join(wrong)
+    learnt = _reads(client, caller)
+    for name in MAY_SEE:
+        assert f"{SECRET}-command" in learnt[name], "what nobody sees proves nothing"
+
+
+def _reads(client: Client, caller: Caller) -> dict[str, str]:
+    found = {}
+    for name, uid in CALLERS.items():
+        caller.becomes(name, uid)
+        found[name] = call(client.socket, "GET", "/v1/history")[1]
+    return found
+
+
+# --- default deny: whatever is new is private until it is listed ---------------------------------------------
+
+POISON = {
+    "surprise": SECRET,
+    "text": SECRET,
+    "native": SECRET,
+    "why": SECRET,
+    "notes": [SECRET],
+    "numbers": {"x": SECRET},
+}
+
+
+@pytest.mark.parametrize("kind", [*(kind.value for kind in Kind), "a-kind-to-come"])
+def test_no_event_tells_more_than_its_list(kind: str) -> None:
+    data = {
+        **POISON, "by": "ann", "mode": "enforce", "on": True, "number": 1, "gpus": {"n1": 1}, "asked": ["a"],
+        "app": "a", "owner": "ann", "tenant": "t", "state": "running", "allocation": {"n1": 1}, "cap": 1,
+        "node": "n1", "steps": [], "verb": "start", "epoch": 1, "targets": {"1": {"n1": 1}}, "jobs": [],
+        "gpu_type": "v100", "done": 3.0, "loss": [[1, 0.125]], "spec": {"command": [SECRET]}, "rows": [SECRET],
+        "fallback": SECRET, "guard": SECRET, "apps": {"a": {"text": SECRET}}, "blocked": {"text": SECRET},
+        "error": SECRET, "what": SECRET,
+    }  # fmt: skip
+    if kind in ("avoided", "probed"):
+        data["gpus"] = 2
+    told = public.event({"seq": 1, "kind": kind, "job": "1", "owner": "ann", "data": data, **POISON})
+    assert SECRET not in json.dumps(told)
+    assert "0.125" not in json.dumps(told)
+    assert told["text"]
+
+
+@pytest.mark.parametrize("show", [public.job, public.about])
+def test_no_new_field_is_shown(show: Callable[[Any], Any]) -> None:
+    causes = [{"what": what, "text": SECRET, "change": SECRET, "numbers": {"code": "kept", "key": SECRET}}
+              for what in ("policy", "profile", "app", "cluster", "a-cause-to-come", *public.CAUSES)]  # fmt: skip
+    data = {
+        "id": "1",
+        "state": "running",
+        "owner": "ann",
+        "causes": causes,
+        "headline": SECRET,
+        "stalled": SECRET,
+        **POISON,
+    }
+    assert SECRET not in json.dumps(show(data))
+
+
+def test_no_new_part_of_a_status_is_shown() -> None:
+    node = {"name": "n1", **POISON}
+    pool = {"name": "main", "maintenance": SECRET, "decided": {"fallback": SECRET, "certificate": POISON, **POISON},
+            "advised": [{"job": "1", **POISON}], **POISON}  # fmt: skip
+    alerts = [{"what": "policy:main", "remedy": SECRET, **POISON}]
+    told = public.status({"nodes": [node], "tenants": [node], "pools": [pool], "alerts": alerts, **POISON})
+    assert SECRET not in json.dumps(told)
+    told = public.app({"name": "a", "trials": [{"id": "1", "loss": SECRET, "parameters": {"a": SECRET}}], **POISON})
+    assert SECRET not in json.dumps(told)
+
+
+def test_every_reason_of_a_policy_has_words_for_everybody() -> None:
+    assert {code.value for code in Code} == public.REASONS.keys()
+
+
+def test_every_event_has_words_for_everybody() -> None:
+    assert {kind.value for kind in Kind} == public.EVENTS.keys()
