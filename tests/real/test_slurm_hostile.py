@@ -27,15 +27,14 @@ from tests.real.slurm import (
     private_slurm,  # noqa: F401
     slurm_2411,  # noqa: F401
     slurm_2605,  # noqa: F401
-    wait_for,
 )
 
 pytestmark = pytest.mark.real
 
 #: Fields of a record between the marks of an earlier release: root's, running, with an output of root's
 _GHOST = "\x1f".join(
-    ("4242", "4242", "RUNNING", "None", "0", "0", "n1", "gres:gpu:1", "", "1", "1", "", "c", "horae=abc123,gpus=1")
-    + ("root", "0", "", "", "@PARTITION@", "n", "/", "/x", "/etc/shadow", "", "1", "1", "1", "", "", "1", "1", "0", "")
+    (*"4242 4242 RUNNING None 0 0 n1 gres:gpu:1".split(), "", "1", "1", "", "c", "horae=abc123,gpus=1", "root", "0", "")
+    + ("", "@PARTITION@", "n", "/", "/x", "/etc/shadow", "", "1", "1", "1", "", "", "1", "1", "0", "")
 )
 HOSTILE = {
     "a field": {"--comment": "a\x1fb", "--job-name": "x\x1fy"},

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from horae.port import TryLater
 from slurm_plugin.clients.command_reading import JOB_FIELDS
 from slurm_plugin.transport import Completed, Conversation, Files, LocalFiles
 
 #: squeue's words for a job of one GPU that waits, held by the module
-JOB = {name: "" for name in JOB_FIELDS} | {
+JOB = dict.fromkeys(JOB_FIELDS, "") | {
     "State": "PENDING", "Reason": "JobHeldUser", "RestartCnt": "0", "PriorityLong": "0", "tres-per-node": "gres:gpu:1",
     "NumNodes": "1", "NumCPUs": "1", "tres-alloc": "cpu=1,mem=100M,node=1", "UserName": "ann", "UserID": "1000",
     "Account": "lab", "Partition": "dl", "Name": "train", "WorkDir": "/home/ann", "STDOUT": "/home/ann/out",
@@ -118,9 +119,12 @@ class Talk:
 
     def __init__(self, slurm: Boundary) -> None:
         self._slurm, self._out, self._err = slurm, "", ""
+        self._dead = False
 
     def send(self, text: str) -> None:
         for line in text.splitlines():
+            if self._dead:
+                return
             if line.startswith("show hostnames "):
                 self._out += line.removeprefix("show hostnames ") + "\n"
             elif line.startswith("horaemark"):
@@ -128,9 +132,12 @@ class Talk:
             else:
                 done = self._slurm.spoil("scontrol " + line, self._slurm.scontrol(line))
                 self._out, self._err = self._out + done.out, self._err + done.err
+                self._dead = not done.out.endswith("\n") and bool(done.out)  # in the middle of a line: it broke
 
     def receive(self, timeout_s: float) -> tuple[str, str]:
         said = self._out, self._err
+        if self._dead and said == ("", ""):
+            raise TryLater("scontrol has ended")
         self._out = self._err = ""
         return said
 

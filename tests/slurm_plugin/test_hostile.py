@@ -41,7 +41,17 @@ from tests.slurm_plugin.boundary import Boundary, job, running
 from tests.slurm_plugin.test_reading import ROW
 
 #: What an owner of a job writes as he likes, in Slurm's own words for it
-USERS_FIELDS = ("Comment", "Name", "Account", "WorkDir", "Command", "STDOUT", "tres-per-node", "tres-per-job", "Feature")
+USERS_FIELDS = (
+    "Comment",
+    "Name",
+    "Account",
+    "WorkDir",
+    "Command",
+    "STDOUT",
+    "tres-per-node",
+    "tres-per-job",
+    "Feature",
+)
 #: A record of another job, as he would have it read, between the marks of an earlier release
 GHOST = "\x1f".join(job(4242, UserName="root", UserID="0", State="RUNNING", NodeList="n1").values())
 TEXTS = st.one_of(
@@ -56,8 +66,8 @@ def cluster(slurm: Boundary, folder: Path) -> SlurmCluster:
     return SlurmCluster(options, slurm, choose(options, slurm))
 
 
-@given(st.fixed_dictionaries({name: TEXTS for name in USERS_FIELDS}))
-@example({name: "\x1e\n" + GHOST + "\x1e\n" for name in USERS_FIELDS})
+@given(st.fixed_dictionaries(dict.fromkeys(USERS_FIELDS, TEXTS)))
+@example(dict.fromkeys(USERS_FIELDS, "\x1e\n" + GHOST + "\x1e\n"))
 def test_whatever_users_write_stays_in_its_field(words: dict[str, str]) -> None:
     slurm = Boundary({"1": job(1, **words), "2": running(2)})
     seal = Seal.fresh()
@@ -204,7 +214,7 @@ def test_nodes_and_jobs_of_slurmrestd_without_an_owner_are_none_of_roots() -> No
     assert node_rows(said["nodes"]["nodes"], ())
 
 
-@given(st.fixed_dictionaries({name: SCALARS for name in JOB_NAMES}))
+@given(st.fixed_dictionaries(dict.fromkeys(JOB_NAMES, SCALARS)))
 def test_a_job_of_pyslurm_is_a_row_or_an_error_of_its_own(job_: dict[str, Any]) -> None:
     try:
         row = pyslurm_row(job_, "7", 7, 0.0)

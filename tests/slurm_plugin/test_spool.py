@@ -95,6 +95,7 @@ def test_the_hooks_notes_are_counted_and_never_grow_without_end(tmp_path: Path) 
 
 
 def test_a_memory_that_cannot_be_written_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
     memories = Memories(tmp_path / "memory")
     (tmp_path / "memory").rmdir()
     with pytest.raises(FixConfiguration) as raised:
