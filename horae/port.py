@@ -142,6 +142,9 @@ class Capabilities:
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()
+    #: what the cluster itself hides of one user's from the others, in its words ("jobs", "accounts"): whoever shows
+    #: jobs hides them as well
+    hides: tuple[str, ...] = ()
 
 
 class PortError(Exception):

@@ -34,7 +34,7 @@ from slurm_plugin.errors import Gone
 from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
-from slurm_plugin.rights import command_of, hidden_from
+from slurm_plugin.rights import HIDING, command_of, hidden_from
 from slurm_plugin.sight import Known, Sight
 from slurm_plugin.spool import Spool
 from slurm_plugin.starts import RESTART_GAP_S, Starts
@@ -77,6 +77,7 @@ class SlurmCluster:
             reshape_in_place=False,
             order_lever="SiteFactor" if facts.multifactor else None,
             restart_gap_s=RESTART_GAP_S,
+            hides=tuple(sorted(facts.private & HIDING)),
             notes=tuple(self._notes(facts)),
         )
 
@@ -132,6 +133,10 @@ class SlurmCluster:
         return self._spool.noticed()
 
     # --- for the doctor ---
+
+    @property
+    def transport(self) -> Transport:
+        return self._transport
 
     @property
     def client(self) -> Routes:

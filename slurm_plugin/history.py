@@ -117,9 +117,10 @@ def _number(memo: Memo) -> str:
 
 
 def _is_it(said: str, memo: Memo) -> bool:
-    """Whether that is this job: numbers are given out again after slurmctld lost its state."""
+    """Whether that may be this job: numbers are given out again after slurmctld lost its state. An answer without any
+    tag (a part of one) does not say that it is another."""
     _, _, nonce = memo.job.partition(".")
-    return not nonce or f"horae={nonce}" in said
+    return not nonce or "AdminComment=" not in said or f"horae={nonce}" in said
 
 
 def _partition(said: str) -> str:

@@ -96,11 +96,12 @@ class Memo:
 
 class Memories:
     """Memos by job id, in one file of a folder of the arbiter's own (mode 0700): a line a change, the last one of a
-    job counts. Reading writes nothing there. Raises OSError when the folder cannot be used."""
+    job counts. Reading writes nothing there, and does not make the folder: whoever only looks (root, for a doctor)
+    would own it. Raises OSError when the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "memos"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._fresh = not folder.exists()  #: one that is lost later is not made anew: what it held would be missing
         self._memos: dict[str, Memo] = {}
         self._written: dict[str, Memo] = {}
         self._waiting: list[bytes] | None = None  #: lines of changes that are written together
@@ -190,6 +191,9 @@ class Memories:
 
     def _append(self, lines: bytes, *, durable: bool = False) -> None:
         try:
+            if self._fresh:
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._fresh = False
             if self._unclean or self._size > max(_COMPACT_AT, 8 * self._whole_size):
                 self._compact()
             with self._path.open("ab", buffering=0) as file:

@@ -6,6 +6,8 @@ from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.records import Facts
 
+#: PrivateData's words for what one user sees of another: his jobs, and whose they are
+HIDING = frozenset({"jobs", "accounts", "users", "usage"})
 _SEES_ALL = frozenset({"Operator", "Administrator"})
 
 

@@ -22,6 +22,8 @@ from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.options import parse_options
 from slurm_plugin.reading import CHECKPOINTED
 from slurm_plugin.records import Facts
+from slurm_plugin.rights import HIDING
+from slurm_plugin.site import mended
 
 _WARNED = "Horae goes on: what it needs was answered; see slurmrestd's own log"
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
@@ -46,7 +48,9 @@ def _examine(options: Mapping[str, Any]) -> list[Check]:
         settings = settings_of(cluster.command.ask("show config"))
         found += _clients(cluster)
         found += _settings(facts, settings, checked.partitions)
+        found += mended.checks(cluster.transport, facts, facts.slurm_user)
         found += _rights(cluster, settings)
+        found += _private(facts)
         found += _spool(cluster, checked.spool)
         return found
     except PortError as error:
@@ -155,6 +159,16 @@ def _rights(cluster: SlurmCluster, settings: Mapping[str, str]) -> list[Check]:
     if hidden and found[0].verdict is FAIL:
         found.append(Check("PrivateData", FAIL, f"hides {', '.join(sorted(hidden))} from us", "Operator sees all"))
     return found
+
+
+def _private(facts: Facts) -> list[Check]:
+    """What this site hides from other users, Horae must not show them."""
+    hidden = sorted(facts.private & HIDING)
+    if not hidden:
+        return []
+    text = f"hides {', '.join(hidden)} of others: Horae sees all, and tells so to whom its own access rules let see it"
+    remedy = "let owners and operators alone see others' jobs in Horae's API as well"
+    return [Check("what the site hides", WARN, text, remedy)]
 
 
 def _spool(cluster: SlurmCluster, spool: str) -> list[Check]:

@@ -32,10 +32,10 @@ from tests.real.slurm import (
 pytestmark = pytest.mark.real
 
 #: Fields of a record between the marks of an earlier release: root's, running, with an output of root's
-_GHOST = "\x1f".join(
-    ("4242", "4242", "RUNNING", "None", "0", "0", "n1", "gres:gpu:1", "", "1", "1", "", "c", "horae=abc123,gpus=1")
-    + ("root", "0", "", "", "@PARTITION@", "n", "/", "/x", "/etc/shadow", "", "1", "1", "1", "", "", "1", "1", "0", "")
-)
+_GHOST = (
+    "4242 4242 RUNNING None 0 0 n1 gres:gpu:1 - 1 1 - c horae=abc123,gpus=1 root 0 - - @PARTITION@ n / /x /etc/shadow "
+    "- 1 1 1 - - 1 1 0 -"
+).replace(" ", "\x1f")
 HOSTILE = {
     "a field": {"--comment": "a\x1fb", "--job-name": "x\x1fy"},
     "a record": {"--comment": "x\x1e\n" + _GHOST + "\x1e\nx", "--job-name": "x\x1ey"},

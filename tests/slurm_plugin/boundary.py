@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from horae.port import TryLater
 from slurm_plugin.clients.command_reading import JOB_FIELDS
 from slurm_plugin.transport import Completed, Conversation, Files, LocalFiles
 
@@ -118,9 +119,12 @@ class Talk:
 
     def __init__(self, slurm: Boundary) -> None:
         self._slurm, self._out, self._err = slurm, "", ""
+        self._dead = False
 
     def send(self, text: str) -> None:
         for line in text.splitlines():
+            if self._dead:
+                return
             if line.startswith("show hostnames "):
                 self._out += line.removeprefix("show hostnames ") + "\n"
             elif line.startswith("horaemark"):
@@ -128,9 +132,12 @@ class Talk:
             else:
                 done = self._slurm.spoil("scontrol " + line, self._slurm.scontrol(line))
                 self._out, self._err = self._out + done.out, self._err + done.err
+                self._dead = not done.out.endswith("\n") and bool(done.out)  # in the middle of a line: it broke
 
     def receive(self, timeout_s: float) -> tuple[str, str]:
         said = self._out, self._err
+        if self._dead and said == ("", ""):
+            raise TryLater("scontrol has ended")
         self._out = self._err = ""
         return said
 

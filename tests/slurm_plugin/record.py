@@ -21,6 +21,7 @@ from horae.lab import LabRequest
 from horae.port import JobState, ObservedJob, attend
 from slurm_plugin import connect, versions
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS
+from slurm_plugin.clients.sealed import PLAIN
 from slurm_plugin.lab.containers import ContainerSlurm
 from slurm_plugin.lab.settings import SUITES
 

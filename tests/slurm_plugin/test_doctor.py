@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
+import pytest
 
 from horae.doctor import Verdict
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
-from slurm_plugin.site import doctor
+from slurm_plugin.site import doctor, mended
 from tests.slurm_plugin.test_clients import Scripted, rest, serving
 from tests.slurm_plugin.test_reading import FACTS
 
@@ -34,3 +36,47 @@ def test_a_slurmrestd_that_answers_no_reads_is_a_client_that_fails() -> None:
     found = said([], status=502)
     assert found["client slurmrestd"][0] is Verdict.WARN
     assert "slurmrestd warns" not in found
+
+
+@pytest.mark.parametrize(
+    ("version", "package", "verdict"),
+    [
+        ("munge-0.5.18 (2026-02-10)", "", Verdict.OK),
+        ("munge-0.5.15 (2022-06-22)", "0.5.15-2+deb12u1", Verdict.OK),
+        ("munge-0.5.15 (2022-06-22)", "0.5.15-2", Verdict.WARN),
+        ("munge-0.5.15 (2022-06-22)", "", Verdict.WARN),
+        ("", "", Verdict.WARN),
+    ],
+)
+def test_a_munge_with_a_known_hole_is_warned_of(version: str, package: str, verdict: Verdict) -> None:
+    found = mended.check_munge(mended.numbers(version), package)
+    assert found.verdict is verdict
+    assert bool(found.remedy) is (verdict is Verdict.WARN)
+
+
+@pytest.mark.parametrize(
+    ("version", "package", "verdict"),
+    [
+        ("25.05.9", "", Verdict.OK), ("25.05.8", "", Verdict.WARN), ("25.11.8", "", Verdict.OK),
+        ("25.11.7", "", Verdict.WARN), ("26.05.4", "", Verdict.OK), ("26.05.3", "", Verdict.WARN),
+        ("26.11.0", "", Verdict.OK), ("24.11.5", "24.11.5-4", Verdict.WARN), ("22.05.8", "", Verdict.WARN),
+        ("22.05.8", "22.05.8-4+deb12u3", Verdict.OK), ("24.11.5", "22.05.8-4+deb12u3", Verdict.WARN),
+    ],
+)  # fmt: skip
+def test_a_slurm_with_known_holes_is_warned_of_and_backports_count(
+    version: str, package: str, verdict: Verdict
+) -> None:
+    assert mended.check_slurm(version, package).verdict is verdict
+
+
+def test_a_slurmrestd_of_a_mighty_account_is_warned_of() -> None:
+    assert [check.verdict for check in mended.check_rest("root\n", "slurm")] == [Verdict.WARN]
+    assert [check.verdict for check in mended.check_rest("slurm\nrest\n", "slurm")] == [Verdict.WARN]
+    assert [check.verdict for check in mended.check_rest("rest\n", "slurm")] == [Verdict.OK]
+    assert mended.check_rest("", "slurm") == []
+
+
+def test_what_the_site_hides_is_said() -> None:
+    found = doctor._private(replace(FACTS, private=frozenset({"jobs", "cloud"})))
+    assert [(check.verdict, "jobs" in check.text) for check in found] == [(Verdict.WARN, True)]
+    assert doctor._private(FACTS) == []

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from lupa import lua51
 
+from slurm_plugin.comment import parse_tag
+
 MODULE = Path(__file__).parents[2] / "slurm_plugin" / "site" / "horae.lua"
 NO_VAL, NO_VAL16, NO_VAL64 = 4294967294, 65534, float(2**64 - 2)
 
@@ -255,3 +257,33 @@ def test_the_sites_script_comes_first_and_its_refusal_stands(make: Callable[...,
     assert (code, job.seen, job.priority) == (0, 1, 0)
     code, job = lua.submit(bad=True)
     assert (code, job.priority) == (-7, NO_VAL)
+
+
+@pytest.mark.parametrize("field", ["comment", "name"])
+@pytest.mark.parametrize("text", ["a\x1fb", "x\x1e\ny", "a\tb", "\x1b[2J", "a\nb", "\x7f", "\u009b1m"])
+def test_control_characters_are_refused_by_the_option_that_holds_them(lua: Lua, field: str, text: str) -> None:
+    code, job = lua.submit(**{field: text})
+    assert (code, job.priority) == (-1, NO_VAL)
+    assert f"--{'comment' if field == 'comment' else 'job-name'} holds a control character" in lua.said[0]
+    assert lua.modify(1000, {"partition": "dl", "admin_comment": "horae=1,gpus=1"}, **{field: text}) == -1
+    assert lua.submit(partition="raw", **{field: text})[0] == 0, "other partitions are the site's own business"
+
+
+def test_letters_of_any_language_are_none(lua: Lua) -> None:
+    assert lua.submit(comment="für Müller, 実験 №7", name="été_²")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "word", ["min=" + "9" * 5000, "max=1000001", "grace=99999999", "allowed=1/" + "9" * 400, "min=²"]
+)
+def test_numbers_without_bounds_are_refused(lua: Lua, word: str) -> None:
+    assert lua.submit(comment=f"horae:{word}")[0] == -1
+    assert "number" in lua.said[0] or "list" in lua.said[0]
+
+
+def test_a_tag_that_stands_there_already_is_not_taken_for_ours(lua: Lua) -> None:
+    _, job = lua.submit(admin_comment="horae=forged,gpus=64 kept")
+    tag = parse_tag(job.admin_comment)
+    assert tag is not None
+    assert (tag.nonce, tag.gpus) == (job.environment.HORAE_NONCE, 4)
+    assert "kept" in job.admin_comment

@@ -89,6 +89,7 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> None:
     folder = tmp_path / "memory"
+    folder.mkdir()
     memories = Memories(folder)
     folder.rmdir()
     with pytest.raises(FixConfiguration) as raised, memories.together():
@@ -96,4 +97,15 @@ def test_what_could_not_be_written_is_written_the_next_time(tmp_path: Path) -> N
     assert "memory/memos" in str(raised.value)
     folder.mkdir()
     memories.put(FULL)
+    assert Memories(folder).all() == (FULL,)
+
+
+def test_who_only_looks_makes_no_folder(tmp_path: Path) -> None:
+    """Root's doctor before the first start: the service's account could not use a folder of root's."""
+    folder = tmp_path / "spool/state"
+    memories = Memories(folder)
+    assert memories.all() == ()
+    assert not (tmp_path / "spool").exists()
+    memories.put(FULL)
+    assert folder.stat().st_mode & 0o777 == 0o700
     assert Memories(folder).all() == (FULL,)

@@ -21,7 +21,7 @@ from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.options import Options
 from slurm_plugin.transport import Completed
-from tests.slurm_plugin.boundary import Boundary, cut, job, running
+from tests.slurm_plugin.boundary import Boundary, cut, job, running, shown
 
 #: What slurmctld says while it cannot tell, on each release that does
 NOT_READY = (
@@ -131,8 +131,16 @@ def test_a_job_that_the_read_left_out_and_slurm_has_is_shown_as_last_seen(site: 
     site.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(keep=st.sets(st.integers(0, 3)), at=st.integers(0, 400), command=st.sampled_from(["scontrol show job", "sacct"]))
+#: ends of the lines that scontrol shows of a job
+LINES = [at + 1 for at, char in enumerate(shown(running(1, "n1"))) if char == "\n"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    keep=st.sets(st.integers(0, 3)),
+    at=st.one_of(st.integers(0, 400), st.sampled_from(LINES)),
+    command=st.sampled_from(["scontrol show job", "sacct"]),
+)
 def test_answers_cut_at_once_in_several_places_end_nobody(site: Site, keep: set[int], at: int, command: str) -> None:
     def spoil(name: str, answer: Completed) -> Completed:
         if name == "squeue":

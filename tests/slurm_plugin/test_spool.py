@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
+import tempfile
+import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from horae.port import FixConfiguration
+from horae.port import CheckpointMark, FixConfiguration, PortError
 from horae.untrusted import Unbelievable
 from slurm_plugin.memory import Memo, Memories
 from slurm_plugin.spool import Spool
@@ -95,8 +100,133 @@ def test_the_hooks_notes_are_counted_and_never_grow_without_end(tmp_path: Path) 
 
 
 def test_a_memory_that_cannot_be_written_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
     memories = Memories(tmp_path / "memory")
     (tmp_path / "memory").rmdir()
     with pytest.raises(FixConfiguration) as raised:
         memories.put(Memo("7.abc"))
     assert "memory/memos" in str(raised.value)
+
+
+WORDS = [
+    b'{"checkpoint":{"epoch":Infinity,"step":1,"time_s":1}}',
+    b'{"checkpoint":{"epoch":1,"step":1e400,"time_s":1}}',
+    b'{"checkpoint":{"epoch":1,"step":1}}',
+    b'{"checkpoint":[]}',
+    b'{"exit_code":' + b"9" * 401 + b"}",
+    b'{"exit_code":NaN,"epoch":1}',
+    b'{"epoch":-1,"exit_code":0}',
+    b'{"epoch":[1],"exit_code":0}',
+    b"[" * 100_000,
+    b'{"a":' * 20_000,
+    b"\xff\xfe",
+    b"x" * (1 << 20),
+    b"[]",
+    b"",
+]
+
+
+@pytest.mark.parametrize("name", ["state.json", "slurm.exec"])
+@pytest.mark.parametrize("data", WORDS, ids=lambda data: repr(data[:30]))
+def test_what_an_owner_writes_costs_his_job_and_is_said(tmp_path: Path, name: str, data: bytes) -> None:
+    spool = Spool(LocalFiles(), str(tmp_path))
+    spool.prepare()
+    for job in ("7.abc", "8.abc"):
+        spool.grant(job, ME, 1, 0)
+    good = {"epoch": 1, "exit_code": 86, "checkpoint": {"epoch": 1, "step": 50, "time_s": 1.7e9}}
+    (tmp_path / "jobs/8.abc/state.json").write_text(json.dumps(good))
+    (tmp_path / "jobs/7.abc" / name).write_bytes(data)
+    assert spool.account("7.abc", ME).checkpoint is None
+    assert spool.newest_checkpoint("7.abc", ME) is None
+    told = spool.account("8.abc", ME)
+    assert (told.ended, told.exit_code, told.checkpoint) == (1, 86, CheckpointMark(1, 50.0, 1.7e9))
+    assert set(spool.odd) <= {"7.abc"}
+    assert all(why.isprintable() and len(why) < 400 for why in spool.odd.values())
+
+
+@given(st.binary(max_size=300) | st.recursive(st.none() | st.floats() | st.integers() | st.text(), st.lists).map(
+    lambda value: json.dumps({"checkpoint": value, "epoch": value, "exit_code": value, "direct": value}).encode()
+))  # fmt: skip
+@settings(max_examples=50, deadline=None)
+def test_no_document_raises_past_its_job(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        spool = Spool(LocalFiles(), folder)
+        spool.prepare()
+        spool.grant("7.abc", ME, 1, 0)
+        for name in ("state.json", "slurm.exec"):
+            (Path(folder) / "jobs/7.abc" / name).write_bytes(data)
+        spool.account("7.abc", ME)
+        spool.newest_checkpoint("7.abc", ME)
+
+
+@pytest.mark.parametrize(
+    "told", ["/", "/proc/self", "/dev", "relative", "/no/such", "/x\0y", 7, ["/"], "/" + "x" * 9999]
+)
+def test_a_checkpoint_folder_is_its_owners_or_not_looked_into(tmp_path: Path, told: object) -> None:
+    spool = Spool(LocalFiles(), str(tmp_path))
+    spool.prepare()
+    spool.grant("7.abc", ME, 1, 0)
+    (tmp_path / "jobs/7.abc/slurm.exec").write_text(json.dumps({"checkpoint": told}))
+    assert spool.newest_checkpoint("7.abc", ME) is None
+
+
+def test_checkpoints_that_come_and_go_all_the_time_hold_nobody_up(tmp_path: Path) -> None:
+    class Restless(LocalFiles):
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def names(self, path: str, owner: int) -> list[str]:
+            self.looks += 1
+            return [f"step-{self.looks:012d}.epoch-00000001"] if path.endswith("checkpoints") else []
+
+    files = Restless()
+    spool = Spool(files, str(tmp_path))
+    spool.prepare()
+    spool.grant("7.abc", ME, 1, 0)
+    (tmp_path / "jobs/7.abc/slurm.exec").write_text(json.dumps({"checkpoint": str(tmp_path / "checkpoints")}))
+    assert spool.newest_checkpoint("7.abc", ME) is None
+    assert "changes all the time" in spool.odd["7.abc"]
+
+
+def test_no_mode_or_owner_is_set_on_what_the_owner_puts_in_its_place(tmp_path: Path) -> None:
+    """The owner replaces each file that is being made by a link to a file that is not his to change."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    spool = Spool(LocalFiles(), str(tmp_path / "spool"))
+    spool.prepare()
+    spool.grant("7.abc", ME, 1, 0)
+    folder, stop = tmp_path / "spool/jobs/7.abc", threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            for path in folder.glob(".*"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    path.symlink_to(secret)
+
+    attacker = threading.Thread(target=swap)
+    attacker.start()
+    try:
+        for epoch in range(2, 60):
+            with contextlib.suppress(PortError):
+                spool.grant("7.abc", ME, epoch, epoch)
+    finally:
+        stop.set()
+        attacker.join()
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert secret.read_text() == "secret"
+
+
+def test_a_folder_of_a_job_that_is_a_link_is_neither_written_nor_read(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "state.json").write_text(json.dumps({"epoch": 3, "exit_code": 1}))
+    spool = Spool(LocalFiles(), str(tmp_path / "spool"))
+    spool.prepare()
+    (tmp_path / "spool/jobs/7.abc").symlink_to(elsewhere)
+    with pytest.raises(FixConfiguration):
+        spool.grant("7.abc", ME, 1, 0)
+    spool.ask_to_stop("7.abc", 1, 1.0, 1.0)
+    assert spool.account("7.abc", ME).ended == 0
+    assert [path.name for path in elsewhere.iterdir()] == ["state.json"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from horae.port import TryLater
@@ -95,3 +97,39 @@ def test_also_where_the_command_runs_here() -> None:
     finally:
         talk.close()
     assert said == "é\n"
+
+
+class Wire:
+    """What would go to sshd: the command, and what it reads."""
+
+    def __init__(self) -> None:
+        self.command, self.said = "", b""
+
+    def get_transport(self) -> Wire:
+        return self
+
+    def open_session(self, timeout: float) -> Wire:
+        return self
+
+    def exec_command(self, command: str) -> None:
+        self.command = command
+
+
+def test_what_no_other_user_may_see_goes_by_the_input_and_not_on_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, secret = Wire(), "JobID:\x1fAB,Name:\x1eCD 'q' $x"
+    transport = SshTransport(Options(ssh="horae@slurm"))
+    monkeypatch.setattr(transport, "_connected", lambda: wire)
+    transport._session(["printenv", "SQUEUE_FORMAT2", "LC_ALL"], ("SQUEUE_FORMAT2",))
+    assert "AB" not in wire.command
+    done = subprocess.run(
+        ["sh", "-c", wire.command], input=f"{secret}\nrest", capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{secret}\nC\n"
+
+
+def test_timeout_stands_before_sudo_that_no_rule_need_allow_it() -> None:
+    local = LocalTransport(("sudo", "-n", "-u", "slurm"))
+    assert local._placed(["timeout", "-k", "1", "10", "scancel", "7"]) == [
+        "timeout", "-k", "1", "10", "sudo", "-n", "-u", "slurm", "scancel", "7",
+    ]  # fmt: skip
+    assert local._placed(["squeue"]) == ["sudo", "-n", "-u", "slurm", "squeue"]
