@@ -13,6 +13,7 @@ from slurm_plugin.clients.command_reading import (
     JOB_FIELDS,
     NODE_FIELDS,
     ahead_of,
+    default_cpus,
     exit_codes,
     format_of,
     is_uneven,
@@ -78,7 +79,8 @@ class CommandClient:
         asked_s = time.time()
         text = self.ask("show config")
         ahead_s, settings = ahead_of(text, asked_s, time.time()), settings_of(text)
-        partitions = re.findall(r"^PartitionName=(\S+)", self.ask("show partition"), re.MULTILINE)
+        shown = self.ask("show partition")
+        partitions = re.findall(r"^PartitionName=(\S+)", shown, re.MULTILINE)
         try:
             topology = self.ask("show topology")
         except PortError:
@@ -96,6 +98,7 @@ class CommandClient:
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=racks_of(topology),
             requests=self._limit(settings),
+            default_cpus=default_cpus(text, shown),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
             ahead_s=ahead_s,
         )
