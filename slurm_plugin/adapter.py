@@ -1,8 +1,8 @@
 """The cluster port on Slurm: one read a round, writes in one scontrol, and the follow-ups that a start needs.
 
-A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, then `hold` as the fence once it runs; a
-stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the first
-write is done by `observe`, for jobs that this arbiter granted or asked, and only while its claim stands. Observing
+A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, of a job that keeps its own shape the time
+alone; a stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the
+first write is done by `observe`, for jobs that this arbiter granted or asked, and only while its claim stands. Observing
 alone writes nothing.
 """
 
@@ -93,6 +93,7 @@ class SlurmCluster:
             self._memories.notes.clear()
             if self._token is not None and claim == self._token:
                 notes += self._follow_up(due)
+                notes += self._let_moved_go()
             return Observation(look.now_s, look.nodes, tuple(self._sight.jobs.values()), claim, tuple(notes))
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
@@ -225,6 +226,21 @@ class SlurmCluster:
                 self._hand_back(job, row, memo)
                 self._memories.put(replace(memo, released=True))
                 del self._sight.unoffered[job]
+
+    def _let_moved_go(self) -> list[str]:
+        """Whom an administrator took to a partition that is not ours waits there for Slurm alone."""
+        notes = []
+        for job, row in list(self._sight.moved.items()):
+            memo = self._memories.get(job)
+            try:
+                self._hand_back(job, row, memo)
+            except PortError as error:
+                notes.append(error.text)
+                continue
+            self._memories.put(replace(memo, released=True))
+            del self._sight.moved[job]
+            notes.append(f"{job} was moved to partition {row.partition}, and is Slurm's there")
+        return notes
 
     def _hand_back(self, job: JobId, row: JobRow, memo: Memo) -> None:
         writes = [release(row.id)] if row.held else []

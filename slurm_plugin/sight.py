@@ -7,7 +7,7 @@ jobs is read at once when a job stops, and now and then while it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, JobState, ObservedJob, PortError
@@ -50,6 +50,7 @@ class Sight:
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
+        self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._facts: Facts | None = None
         self._facts_s = 0.0
@@ -92,6 +93,7 @@ class Sight:
         if granted and holdings.between_two_reads(rows, node_rows, granted):
             rows, node_rows = self._read()
         look = Look(self.now_s())
+        self._find_moved(rows)
         self.rows = rows
         self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
@@ -116,7 +118,9 @@ class Sight:
                 look.staying.append((row, verdict.memo))
         ask = self._client.ended if facts.accounting else None
         try:
-            gone = history.vanished(self._memories, frozenset(self.rows), ask, look.now_s, self._spool.forget)
+            gone = history.vanished(
+                self._memories, frozenset(self.rows.keys() | self.moved.keys()), ask, look.now_s, self._spool.forget
+            )
             jobs |= {job.id: job for job in gone}
         except PortError as error:
             look.notes.append(error.text)
@@ -127,6 +131,21 @@ class Sight:
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
         return look
+
+    def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
+        """Of those that waited and are not seen any more, who waits elsewhere: where nobody would ever start it."""
+        missing = {
+            job
+            for job, row in self.rows.items()
+            if job not in rows and reading.waits_for_us(row, self._memories.get(job), self._options)
+        }
+        if missing and self._options.partitions:
+            elsewhere = {reading.port_id(row): row for row in self._client.jobs(())}
+            self.moved |= {
+                job: elsewhere[job]
+                for job in missing
+                if job in elsewhere and reading.waits_for_us(elsewhere[job], self._memories.get(job), self._options)
+            }
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)

@@ -319,3 +319,19 @@ def test_the_guides_plain_script_runs_on_several_gpus_a_node(cluster: Driver) ->
         cluster.until(f"{gpus} ranks run", lambda ranks=ranks: all(rank in cluster.log(job) for rank in ranks))  # type: ignore[misc]
         cluster.stop(job, 60.0)
         assert cluster.wait(job, JobState.STOPPED).exit_code == 86
+
+
+@pytest.mark.parametrize("comment", ["", "horae:min=1,max=2"])
+def test_a_job_that_an_administrator_moves_runs_there(cluster: Driver, comment: str) -> None:
+    job = harness(cluster).submit_script("#!/bin/bash\nsleep 600\n", "--gres=gpu:1", f"--comment={comment}")
+    number = job.partition(".")[0]
+    slurm = harness(cluster).cluster
+    assert cluster.job(job).state is JobState.QUEUED
+    slurm.run("scontrol", "update", f"jobid={number}", "Partition=raw")
+    notes = " ".join(cluster.observe().notes)
+    try:
+        assert "moved to partition raw" in notes
+        wait_for("Slurm starts it", lambda: "JobState=RUNNING" in slurm.run("scontrol", "show", "job", number))
+        assert job not in [seen.id for seen in cluster.observe().jobs]
+    finally:
+        slurm.run("scancel", number)
