@@ -2,8 +2,8 @@
 
 A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, of a job that keeps its own shape the time
 alone; a stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the
-first write is done by `observe`, for jobs that this arbiter granted or asked, and only while its claim stands. Observing
-alone writes nothing.
+first write is done by `observe`, for jobs that this arbiter granted or asked, and only while its claim stands.
+Observing alone writes nothing.
 """
 
 from __future__ import annotations
