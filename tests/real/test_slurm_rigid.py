@@ -335,3 +335,44 @@ def test_a_job_that_an_administrator_moves_runs_there(cluster: Driver, comment: 
         assert job not in [seen.id for seen in cluster.observe().jobs]
     finally:
         slurm.run("scancel", number)
+
+
+# --- accounting -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", ["slurm_2411"], indirect=True)
+def test_accounting_has_every_start_of_every_job(cluster: Driver) -> None:
+    """`sacct -S` leaves out what was never eligible, and so does sreport: a rigid job, and an elastic one that was
+    stopped, requeued by an administrator and started again."""
+    h = harness(cluster)
+    wait_for("slurmdbd knows the cluster", lambda: "6817" in h.cluster.run("sacctmgr", "-n", "show", "cluster"))
+    rigid = h.submit_script("#!/bin/bash\nsleep 2\n", "--gres=gpu:1")
+    elastic = h.submit_script("#!/bin/bash\ntrap 'exit 86' USR1\nfor i in $(seq 600); do sleep 0.2; done\n",
+                              "--gres=gpu:1", "--comment=horae:min=1,max=2")  # fmt: skip
+    cluster.start(rigid, cluster.one())
+    cluster.wait(rigid, JobState.COMPLETED)
+    number = elastic.partition(".")[0]
+    for epoch in (1, 2, 3):
+        cluster.start(elastic, cluster.other(), epoch)
+        cluster.wait(elastic, JobState.RUNNING)
+        time.sleep(2.5)
+        if epoch == 1:
+            cluster.stop(elastic, 60.0)
+            cluster.wait(elastic, JobState.STOPPED)
+        elif epoch == 2:
+            h.cluster.run("scontrol", "requeue", number)
+            cluster.wait(elastic, JobState.LOST)
+    cluster.cancel(elastic)
+    cluster.wait(elastic, JobState.CANCELLED)
+
+    def rows() -> list[list[str]]:
+        columns = "-o", "jobid,state,eligible,start"
+        text = h.cluster.run("sacct", "-a", "-D", "-X", "-n", "-P", "-S", "now-30minutes", "-p", *columns)
+        found = [line.split("|") for line in text.splitlines()]
+        return [
+            row for row in found if row[0] in {number, rigid.partition(".")[0]} and row[3] not in {"None", "Unknown"}
+        ]
+
+    wait_for("all four starts are in the window", lambda: len(rows()) == 4)
+    assert {row[2] for row in rows()} & {"Unknown", "None", ""} == set()
+    assert sorted(row[1].split()[0] for row in rows()) == ["CANCELLED", "COMPLETED", "REQUEUED", "REQUEUED"]
