@@ -1,8 +1,8 @@
 """The cluster port on Slurm: one read a round, writes in one scontrol, and the follow-ups that a start needs.
 
-A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, then `hold` as the fence once it runs; a
-stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the first
-write `observe` shows as due, while this arbiter's claim stands, and `follow_up` does. Observing writes nothing.
+A start (`starts.py`) is `update` (shape, nodes, time left) and `release`, of a job that keeps its own shape the time
+alone; a stop (`stops.py`) is USR1 to the batch shell and exit 86, by force after the grace. What these need beyond the
+first write `observe` shows as due, while this arbiter's claim stands, and `follow_up` does. Observing writes nothing.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class SlurmCluster:
             ) from error
         self._token: str | None = None
         self._due: list[tuple[JobRow, reading.Step]] = []  #: what the newest look found to be done
+        self._moved: dict[JobId, JobRow] = {}  #: whom it found in a partition that is not ours
         self._lock = threading.RLock()
         self._sight = Sight(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
@@ -100,7 +101,9 @@ class SlurmCluster:
             self._starts.late.clear()
             self._memories.notes.clear()
             self._spool.odd.clear()
-            self._due = due if self._token is not None and claim == self._token else []
+            ours = self._token is not None and claim == self._token
+            self._due = due if ours else []
+            self._moved = dict(self._sight.moved) if ours else {}
             jobs = tuple(self._sight.jobs.values())
             return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), self._shown_due())
 
@@ -109,6 +112,8 @@ class SlurmCluster:
         why: dict[JobId, list[str]] = {}
         for row, step in self._due:
             why.setdefault(reading.port_id(row), []).append(step.why)
+        for job, row in self._moved.items():
+            why.setdefault(job, []).append(f"was moved to partition {row.partition}, and is Slurm's there")
         return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
@@ -223,7 +228,7 @@ class SlurmCluster:
             failed = zip(writes, self._client.write_each(batches), strict=True)
             errors = {reading.port_id(row): error for (row, _), error in failed if error is not None}
             asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
-            return errors | self._stops.ask_again(asked)
+            return errors | self._stops.ask_again(asked) | self._let_moved_go(wanted)
 
     def cancel(self, job: JobId) -> None:
         with self._lock:
@@ -255,6 +260,20 @@ class SlurmCluster:
                 self._hand_back(job, row, memo)
                 self._memories.put(replace(memo, released=True))
                 del self._sight.unoffered[job]
+
+    def _let_moved_go(self, wanted: Collection[JobId]) -> dict[JobId, PortError]:
+        """Whom an administrator took to a partition that is not ours waits there for Slurm alone."""
+        errors: dict[JobId, PortError] = {}
+        for job in [job for job in self._moved if job in wanted]:
+            memo = self._memories.get(job)
+            try:
+                self._hand_back(job, self._moved.pop(job), memo)
+            except PortError as error:
+                errors[job] = error
+                continue
+            self._memories.put(replace(memo, released=True))
+            self._sight.moved.pop(job, None)
+        return errors
 
     def _hand_back(self, job: JobId, row: JobRow, memo: Memo) -> None:
         writes = [release(row.id)] if row.held else []

@@ -124,9 +124,9 @@ def judge(
         memo = replace(memo, state=state.value, since_s=now_s)
     note = ""
     try:
-        spec = specification(row, tag, gpus, memo, options)
+        spec = specification(row, tag, gpus, options, facts.default_cpus)
     except BadInput as error:
-        spec, note = rigid(row, tag, gpus, memo, options), f"{row.id}: {error}; taken as rigid"
+        spec, note = rigid(row, tag, gpus, options, facts.default_cpus), f"{row.id}: {error}; taken as rigid"
     job = ObservedJob(
         id=port_id(row),
         state=state,

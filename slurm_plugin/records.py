@@ -112,6 +112,8 @@ class Facts:
     racks: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> leaf switch
     requests: tuple[float, float] | None = None  #: slurmctld's own limit for us: a second, and in a burst
     slurm_user: str = ""
+    #: DefCpuPerGPU by partition; under "" the cluster's own
+    default_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     ahead_s: float = 0.0  #: slurmctld's clock before ours, negative behind; 0 where that is too little to matter
 
     @property

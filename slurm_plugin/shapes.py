@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 
 from horae.port import JobId, Never
-from policy.model import Allocation, Gpus
+from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.memory import Grant, Memo
 from slurm_plugin.records import JobRow, fold
+from slurm_plugin.specification import cpus_per_gpu
 from slurm_plugin.writes import Change, Write, release, update
 
 
@@ -41,7 +42,9 @@ def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, G
 FIRST = 1 << 30
 
 
-def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> tuple[Write, ...]:
+def start_writes(
+    row: JobRow, memo: Memo, grant: Grant, first: bool = False, defaults: Mapping[str, int] = EMPTY
+) -> tuple[Write, ...]:
     """The shape, the time that is left, and the release. `first`: lifted over whatever else waits for those nodes;
     else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
     tag = parse_tag(row.admin_comment)
@@ -51,7 +54,7 @@ def start_writes(row: JobRow, memo: Memo, grant: Grant, first: bool = False) -> 
     count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
     if total < 1:
         raise Never(f"{row.id}: no GPUs")
-    per_gpu = tag.cpus / tag.gpus if tag and tag.cpus and tag.gpus else None
+    per_gpu = cpus_per_gpu(row, tag, defaults)
     per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
     memory_mb = limit_min = None
     if tag and tag.memory and tag.gpus:

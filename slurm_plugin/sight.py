@@ -53,6 +53,7 @@ class Sight:
         self.jobs: dict[JobId, ObservedJob] = {}
         self.node_gpus: dict[str, int] = {}
         self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
+        self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
         self._facts: Facts | None = None
@@ -96,6 +97,7 @@ class Sight:
         if granted and holdings.between_two_reads(rows, node_rows, granted):
             rows, node_rows = self._read()
         look = Look(self.now_s())
+        self._find_moved(rows)
         before, self.rows = self.rows, rows
         self.awaited = reading.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
@@ -135,7 +137,7 @@ class Sight:
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
         sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
-        present = {job: row.id for job, row in self.rows.items()}
+        present = {job: row.id for job, row in (self.rows | self.moved).items()}
         found: dict[JobId, ObservedJob] = {}
         try:
             found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}
@@ -159,6 +161,21 @@ class Sight:
                     f"PrivateData hides others' jobs from {me}: whether {', '.join(ids)} are gone is unknown"
                 )
         return told
+
+    def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
+        """Of those that waited and are not seen any more, who waits elsewhere: where nobody would ever start it."""
+        missing = {
+            job
+            for job, row in self.rows.items()
+            if job not in rows and reading.waits_for_us(row, self._memories.get(job), self._options)
+        }
+        if missing and self._options.partitions:
+            elsewhere = {reading.port_id(row): row for row in self._client.jobs(())}
+            self.moved |= {
+                job: elsewhere[job]
+                for job in missing
+                if job in elsewhere and reading.waits_for_us(elsewhere[job], self._memories.get(job), self._options)
+            }
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
         rows = self._client.jobs(self._options.partitions)

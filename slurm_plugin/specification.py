@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from horae.spec import JobSpec
 from horae.untrusted import printable
-from policy.model import GpuRange, Gpus, Shape
+from policy.model import EMPTY, GpuRange, Gpus, Shape
 from slurm_plugin.comment import Tag, UserWord, parse_word
-from slurm_plugin.memory import Memo
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 
@@ -22,14 +23,37 @@ def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
     return row.gpus_per_node * max(row.num_nodes, 1) if row.gpus_per_node else None
 
 
-def specification(row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options) -> JobSpec:
+def cpus_per_gpu(row: JobRow, tag: Tag | None, defaults: Mapping[str, int]) -> float | None:
+    """CPUs that go with each GPU of a job that changes its shape: what its user asked for, else what its partition
+    gives, else one; None for one whose shape is its own."""
+    if tag is None or not tag.gpus or tag.own_shape:
+        return None
+    if tag.cpus:
+        return tag.cpus / tag.gpus
+    return float(defaults.get(row.partition, defaults.get("", 1)))
+
+
+def specification(
+    row: JobRow,
+    tag: Tag | None,
+    gpus: Gpus,
+    options: Options,
+    defaults: Mapping[str, int] = EMPTY,
+) -> JobSpec:
     """What the user asked for. Raises BadInput for a `horae:` word that cannot be read."""
-    return _specification(row, tag, gpus, memo, options, parse_word(row.comment, f"job {row.id}, --comment"))
+    word = parse_word(row.comment, f"job {row.id}, --comment") if not (tag and tag.own_shape) else None
+    return _specification(row, tag, gpus, options, word, cpus_per_gpu(row, tag, defaults))
 
 
-def rigid(row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options) -> JobSpec:
+def rigid(
+    row: JobRow,
+    tag: Tag | None,
+    gpus: Gpus,
+    options: Options,
+    defaults: Mapping[str, int] = EMPTY,
+) -> JobSpec:
     """The same job without its `horae:` word."""
-    return _specification(row, tag, gpus, memo, options, None)
+    return _specification(row, tag, gpus, options, None, cpus_per_gpu(row, tag, defaults))
 
 
 def shown(text: str) -> str:
@@ -52,15 +76,14 @@ def own_shape(tag: Tag | None) -> Shape | None:
 
 
 def _specification(
-    row: JobRow, tag: Tag | None, gpus: Gpus, memo: Memo, options: Options, user: UserWord | None
+    row: JobRow, tag: Tag | None, gpus: Gpus, options: Options, user: UserWord | None, per_gpu: float | None
 ) -> JobSpec:
     tenant = shown({"account": row.account, "qos": row.qos}.get(options.tenants) or row.user)
     nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
     shape = own_shape(tag)
-    if shape is not None:
-        user = None  # what its comment says now was not said when it was submitted
     memory = tag.memory * nodes // gpus if tag and tag.memory else None
-    cpus = (tag.cpus if tag and tag.cpus else None) or (row.num_cpus if tag is None else None)
+    if tag is None:
+        per_gpu = row.num_cpus / gpus
     return JobSpec(
         name=shown(row.name),
         command=(shown(row.command),) if row.command else (),
@@ -72,7 +95,7 @@ def _specification(
         elastic=user is not None,
         checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
         gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
-        cpus_per_gpu=cpus / gpus if cpus and shape is None else None,
+        cpus_per_gpu=per_gpu,
         memory_per_gpu=memory if shape is None else None,
         model=user.key if user else None,
         iterations=user.iterations if user else None,

@@ -134,9 +134,10 @@ class Starts:
             grant = replace(grant, withdrawn=True)
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None
-        first = self._sight.facts().multifactor
+        facts = self._sight.facts()
+        first = facts.multifactor
         lifted = replace(memo, ordered=shapes.FIRST) if first else memo
-        batch = Batch(shapes.start_writes(row, memo, grant, first), f"starting {job}")
+        batch = Batch(shapes.start_writes(row, memo, grant, first, facts.default_cpus), f"starting {job}")
         return _Start(replace(known, memo=lifted), grant, batch)
 
     def _written(self, batches: Mapping[JobId, Batch]) -> list[PortError | None]:

@@ -16,6 +16,7 @@ from slurm_plugin.clients.command_reading import (
     NODE_FIELDS,
     Read,
     ahead_of,
+    default_cpus,
     ends_of,
     exit_codes,
     is_uneven,
@@ -84,7 +85,8 @@ class CommandClient:
         asked_s = time.time()
         text = self.ask("show config")
         ahead_s, settings = ahead_of(text, asked_s, time.time()), settings_of(text)
-        partitions = re.findall(r"^PartitionName=(\S+)", self.ask("show partition"), re.MULTILINE)
+        shown = self.ask("show partition")
+        partitions = re.findall(r"^PartitionName=(\S+)", shown, re.MULTILINE)
         try:
             topology = self.ask("show topology")
         except PortError:
@@ -102,6 +104,7 @@ class CommandClient:
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=racks_of(topology),
             requests=self._limit(settings),
+            default_cpus=default_cpus(text, shown),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
             ahead_s=ahead_s,
         )

@@ -208,6 +208,19 @@ def ahead_of(text: str, asked_s: float, answered_s: float) -> float:
     return away_s if abs(away_s) > _TOGETHER_S + answered_s - asked_s else 0.0
 
 
+def default_cpus(config: str, partitions: str) -> dict[str, int]:
+    """DefCpuPerGPU by partition, from `scontrol show config` and `scontrol show partition`; "": the cluster's own."""
+    found = {}
+    for name, text in (
+        ("", config),
+        *re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL),
+    ):
+        said = re.search(r"JobDefaults\s*=\s*\S*?DefCpuPerGPU=(\d+)", text)
+        if said:
+            found[name] = int(said[1])
+    return found
+
+
 _MOST_CODE = 255
 
 

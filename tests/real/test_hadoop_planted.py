@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from horae.local import specfile
-from horae.port import JobState, PortError
+from horae.port import JobState, PortError, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.real.hadoop import (
@@ -79,7 +79,7 @@ def test_nobody_but_the_bridge_makes_renames_or_reads_what_it_believes(port: Yar
         with pytest.raises(PortError):
             attempt()
             pytest.fail(f"mallory {what}")
-    seen = port.observe()
+    seen = attend(port)
     assert ([each.id for each in seen.jobs], seen.claim, seen.notes) == (["job"], "the arbiter", ())
     entries = port.files.entries()
     assert (entries["job"].owner, set(entries)) == ("alice", {"job", ".claim"}), "and no scaffold stays"
@@ -105,7 +105,7 @@ def test_a_root_of_the_version_before_is_closed_and_only_what_agrees_is_taken_ov
     with pytest.raises(PortError):
         plant(mallory, f"{jobs}/late", "late", "mallory")
     assert horae.status(jobs).permission == "755"  # type: ignore[union-attr]
-    seen = port.observe()
+    seen = attend(port)
     assert ([each.id for each in seen.jobs], seen.claim) == (["hers"], "the arbiter")
     assert any("forged was not handed in to Horae" in note for note in seen.notes)
     port.cancel("hers")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from horae.port import BlockKind, JobState, TryLater, attend
-from policy.model import Health
+from policy.model import Health, Shape
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, job_in
@@ -105,7 +105,8 @@ def test_a_rigid_job_is_shown_as_such_and_its_request_is_kept(cluster: Driver) -
     spec = cluster.job(job).spec
     assert spec is not None
     assert (spec.elastic, spec.gpus.min, spec.gpus.max, spec.gpu_types) == (False, 4, 4, ("v100",))
-    assert (spec.cpus_per_gpu, spec.checkpoint, spec.name) == (1.5, None, "rigid")
+    assert (spec.cpus_per_gpu, spec.checkpoint, spec.name) == (None, None, "rigid")
+    assert spec.shape == Shape(nodes=2, gpus_per_node=2, cpus_per_node=3)
 
 
 @on_both
@@ -259,7 +260,9 @@ def test_observing_writes_nothing(cluster: Driver) -> None:
     def shown() -> str:
         """Without what Slurm's scheduler notes by itself."""
         return re.sub(
-            r"\b(LastSchedEval|AccrueTime)=\S*|Scheduler=\S+", "", scontrol(cluster, "show", "job", number(queued))
+            r"\b(LastSchedEval|AccrueTime|Reason)=\S*|Scheduler=\S+",
+            "",
+            scontrol(cluster, "show", "job", number(queued)),
         )
 
     scontrol(cluster, "update", f"jobid={number(queued)}", "StartTime=now+1hour")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.port import FixConfiguration, JobState, Observation, PortError
+from horae.port import FixConfiguration, JobState, Observation, PortError, attend
 from slurm_plugin import connect
 from slurm_plugin.adapter import SlurmCluster
 from tests.contract.waiting import patiently
@@ -62,7 +62,7 @@ class Site:
         return self.cluster.submit(script, f"--partition={self.partition}", "--gres=gpu:1", "--hold", *options)
 
     def observe(self) -> Observation:
-        return patiently(self.port.observe)
+        return patiently(lambda: attend(self.port))
 
     def end(self) -> None:
         clear_partition(self.cluster, self.partition)

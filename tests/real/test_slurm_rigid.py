@@ -20,6 +20,7 @@ from policy.model import BadInput
 from tests.contract.driver import Driver
 from tests.real.slurm import (
     Private,
+    fresh_partition,
     private_slurm,  # noqa: F401 - a fixture
     slurm_2411,  # noqa: F401
     slurm_2605,  # noqa: F401
@@ -275,3 +276,103 @@ def test_whoever_waits_is_handed_back_as_it_was_asked(cluster: Driver) -> None:
         assert "afterany" in h.cluster.run("squeue", "-h", "-j", job, "-o", "%E")
     h.cluster.run("scancel", first)
     wait_for("dependents start", lambda: {shown(job)["JobState"] for job in depends} & {"RUNNING"})
+
+
+# --- elastic jobs: what goes with the GPUs ----------------------------------------------------------------
+
+
+def test_cpus_follow_the_gpus_by_the_partitions_default(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
+    partition = fresh_partition(private_slurm)
+    private_slurm.run("scontrol", "update", f"PartitionName={partition}", "JobDefaults=DefCpuPerGPU=3")
+    made = SlurmHarness(private_slurm, tmp_path / "memory", partition)
+    driver = Driver(made)
+    try:
+        job = made.submit_script("#!/bin/bash\nsleep 600\n", "--gres=gpu:1", "--comment=horae:min=1,max=4")
+        spec = driver.job(job).spec
+        assert spec is not None
+        assert spec.cpus_per_gpu == 3
+        driver.start(job, driver.one(4))
+        driver.wait(job, JobState.RUNNING)
+        assert "NumCPUs=12 " in private_slurm.run("scontrol", "show", "job", job.partition(".")[0])
+    finally:
+        made.end()
+
+
+@pytest.mark.parametrize("cluster", ["private_slurm", "slurm_2411"], indirect=True)
+def test_the_guides_plain_script_runs_on_several_gpus_a_node(cluster: Driver) -> None:
+    guide = (Path(__file__).parents[2] / "docs/howto/slurm-jobs.md").read_text()
+    section = guide.split("## A plain script that checkpoints by itself")[1]
+    script = section.split("```bash\n")[1].split("```")[0]
+    here, there = harness(cluster).cluster.shared()
+    trainer = here / "trainer"
+    trainer.write_text(
+        "#!/bin/sh\necho rank $SLURM_PROCID of $SLURM_NTASKS\nuntil [ -e stop-now ]; do sleep 0.1; done\n"
+    )
+    trainer.chmod(0o755)
+    script = "\n".join(line for line in script.splitlines() if "--partition" not in line) + "\n"
+    job = harness(cluster).submit_script(script.replace("./trainer", f"{there}/trainer"), "--gres=gpu:1", "--requeue",
+                                         "--comment=horae:min=1,max=4")  # fmt: skip
+    for epoch, gpus in enumerate((4, 2), start=1):
+        cluster.start(job, cluster.one(gpus), epoch)
+        cluster.wait(job, JobState.RUNNING)
+        ranks = [f"rank {rank} of {gpus}".encode() for rank in range(gpus)]
+        cluster.until(f"{gpus} ranks run", lambda ranks=ranks: all(rank in cluster.log(job) for rank in ranks))  # type: ignore[misc]
+        cluster.stop(job, 60.0)
+        assert cluster.wait(job, JobState.STOPPED).exit_code == 86
+
+
+@pytest.mark.parametrize("comment", ["", "horae:min=1,max=2"])
+def test_a_job_that_an_administrator_moves_runs_there(cluster: Driver, comment: str) -> None:
+    job = harness(cluster).submit_script("#!/bin/bash\nsleep 600\n", "--gres=gpu:1", f"--comment={comment}")
+    number = job.partition(".")[0]
+    slurm = harness(cluster).cluster
+    assert cluster.job(job).state is JobState.QUEUED
+    slurm.run("scontrol", "update", f"jobid={number}", "Partition=raw")
+    notes = " ".join(cluster.observe().notes)
+    try:
+        assert "moved to partition raw" in notes
+        wait_for("Slurm starts it", lambda: "JobState=RUNNING" in slurm.run("scontrol", "show", "job", number))
+        assert job not in [seen.id for seen in cluster.observe().jobs]
+    finally:
+        slurm.run("scancel", number)
+
+
+# --- accounting -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", ["slurm_2411"], indirect=True)
+def test_accounting_has_every_start_of_every_job(cluster: Driver) -> None:
+    """`sacct -S` leaves out what was never eligible, and so does sreport: a rigid job, and an elastic one that was
+    stopped, requeued by an administrator and started again."""
+    h = harness(cluster)
+    wait_for("slurmdbd knows the cluster", lambda: "6817" in h.cluster.run("sacctmgr", "-n", "show", "cluster"))
+    rigid = h.submit_script("#!/bin/bash\nsleep 2\n", "--gres=gpu:1")
+    elastic = h.submit_script("#!/bin/bash\ntrap 'exit 86' USR1\nfor i in $(seq 600); do sleep 0.2; done\n",
+                              "--gres=gpu:1", "--comment=horae:min=1,max=2")  # fmt: skip
+    cluster.start(rigid, cluster.one())
+    cluster.wait(rigid, JobState.COMPLETED)
+    number = elastic.partition(".")[0]
+    for epoch in (1, 2, 3):
+        cluster.start(elastic, cluster.other(), epoch)
+        cluster.wait(elastic, JobState.RUNNING)
+        time.sleep(2.5)
+        if epoch == 1:
+            cluster.stop(elastic, 60.0)
+            cluster.wait(elastic, JobState.STOPPED)
+        elif epoch == 2:
+            h.cluster.run("scontrol", "requeue", number)
+            cluster.wait(elastic, JobState.LOST)
+    cluster.cancel(elastic)
+    cluster.wait(elastic, JobState.CANCELLED)
+
+    def rows() -> list[list[str]]:
+        columns = "-o", "jobid,state,eligible,start"
+        text = h.cluster.run("sacct", "-a", "-D", "-X", "-n", "-P", "-S", "now-30minutes", "-p", *columns)
+        found = [line.split("|") for line in text.splitlines()]
+        return [
+            row for row in found if row[0] in {number, rigid.partition(".")[0]} and row[3] not in {"None", "Unknown"}
+        ]
+
+    wait_for("all four starts are in the window", lambda: len(rows()) == 4)
+    assert {row[2] for row in rows()} & {"Unknown", "None", ""} == set()
+    assert sorted(row[1].split()[0] for row in rows()) == ["CANCELLED", "COMPLETED", "REQUEUED", "REQUEUED"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from horae.port import FixConfiguration, JobState
+from horae.port import FixConfiguration, JobState, attend
 from policy.model import BadInput
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.base import CannotSay
@@ -83,8 +83,8 @@ def test_whatever_users_write_stays_in_its_field(words: dict[str, str]) -> None:
 def test_a_seal_is_another_for_each_answer_and_no_other_user_sees_it(tmp_path: Path) -> None:
     slurm = Boundary({"1": job(1)})
     port = cluster(slurm, tmp_path)
-    port.observe()
-    port.observe()
+    attend(port)
+    attend(port)
     said = [argv for argv in slurm.ran if argv[0] == "squeue"]
     assert len(said) == 2
     assert not any("\x1e" in word or "\x1f" in word for argv in said for word in argv), "every user reads command lines"

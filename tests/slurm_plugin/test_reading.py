@@ -332,3 +332,22 @@ def test_a_start_has_what_is_left_and_never_nothing() -> None:
 def test_a_timeout_in_the_middle_of_a_stop_is_a_timeout() -> None:
     memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0))
     assert shown(look(memo, **{**ENDED, "state": "TIMEOUT", "exit_status": 15})) == (JobState.FAILED, "")
+
+
+@pytest.mark.parametrize(
+    ("tag", "defaults", "cpus"),
+    [
+        ("gpus=2,nodes=1,cpus=8", {"dl": 3}, 8),  # asked for: 4 a GPU
+        ("gpus=2,nodes=1", {"dl": 3, "": 5}, 6),
+        ("gpus=2,nodes=1", {"": 5}, 10),
+        ("gpus=2,nodes=1", {"other": 3}, 2),
+    ],
+)
+def test_cpus_follow_the_gpus(tag: str, defaults: dict[str, int], cpus: int) -> None:
+    row = replace(ROW, admin_comment=f"horae=abc,{tag}")
+    update = scontrol(start_writes(row, Memo("7.abc"), GRANT, defaults=defaults)[0])
+    assert f"NumTasks=1 CpusPerTask={cpus} NumCPUs={cpus} " in update
+    verdict = judge(row, Memo("7.abc"), replace(FACTS, default_cpus=defaults), OPTIONS, NOW)
+    assert verdict.job is not None
+    assert verdict.job.spec is not None
+    assert verdict.job.spec.cpus_per_gpu == cpus / 2

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.port import JobState, PortError, TryLater
+from horae.port import JobState, PortError, TryLater, attend
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.base import ClientAway
 from slurm_plugin.clients.choose import choose
@@ -46,23 +46,23 @@ class Site:
         self.port = SlurmCluster(options, self.slurm, choose(options, self.slurm))
         self.port.claim("me")
         for number, node in (("1", "n1"), ("2", "n2")):
-            self.port.observe()
+            attend(self.port)
             assert not self.port.start_many([(f"{number}.n{number}", {node: 1}, 1)])
             self.slurm.jobs[number] = running(int(number), node)
-        assert [each.state for each in self.port.observe().jobs].count(JobState.RUNNING) == 2
+        assert [each.state for each in attend(self.port).jobs].count(JobState.RUNNING) == 2
 
     def ended(self) -> list[str]:
         """Jobs that a look tells to be over; a look that fails tells nothing."""
         self.port.client._away.until_s = 0.0  # the pause after a slurmctld that was away
         try:
-            return [each.id for each in self.port.observe().jobs if each.state.ended]
+            return [each.id for each in attend(self.port).jobs if each.state.ended]
         except PortError:
             return []
 
     def close(self) -> None:
         self.slurm.spoil = lambda command, answer: answer
         assert self.ended() == []
-        seen = self.port.observe()
+        seen = attend(self.port)
         assert {each.id: each.state for each in seen.jobs}["1.n1"] is JobState.RUNNING
         self.port.close()
 
@@ -84,7 +84,7 @@ def test_an_answer_that_is_cut_anywhere_ends_nobody(site: Site) -> None:
         return answer
 
     site.slurm.spoil = listen
-    site.port.observe()
+    attend(site.port)
     for command in ("squeue", "sinfo"):
         text = whole[command]
         ends = [at for at in range(len(text) + 1) if text[at - 1 : at] == "\n"]
@@ -123,7 +123,7 @@ def replace_rows(site: Site, keep: str) -> Callable[[str, Completed], Completed]
 
 def test_a_job_that_the_read_left_out_and_slurm_has_is_shown_as_last_seen(site: Site) -> None:
     site.slurm.spoil = replace_rows(site, keep="3")
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert {each.id: each.state for each in seen.jobs if each.allocation} == {
         "1.n1": JobState.RUNNING, "2.n2": JobState.RUNNING,
     }  # fmt: skip
@@ -174,13 +174,13 @@ def test_a_job_that_slurm_says_it_has_not_is_over_as_slurmdbd_tells(tmp_path: Pa
     site = Site(tmp_path)
     del site.slurm.jobs["1"], site.slurm.jobs["2"]
     site.slurm.ended = {"1": "1|REQUEUED|0:0|7\n1|COMPLETED|0:0|9\n"}
-    seen = {each.id: each for each in site.port.observe().jobs}
+    seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["1.n1"].state, seen["1.n1"].exit_code) == (JobState.COMPLETED, 0)
     assert "2.n2" not in seen
     site.slurm.ended = {"2": "2|FAILED|7:0|11"}  # cut
-    assert "2.n2" not in {each.id for each in site.port.observe().jobs}
+    assert "2.n2" not in {each.id for each in attend(site.port).jobs}
     site.slurm.ended = {"2": "2|FAILED|7:0|11\n"}
-    seen = {each.id: each for each in site.port.observe().jobs}
+    seen = {each.id: each for each in attend(site.port).jobs}
     assert (seen["2.n2"].state, seen["2.n2"].exit_code) == (JobState.FAILED, 7)
     site.port.close()
 
@@ -189,7 +189,7 @@ def test_a_number_that_was_given_to_another_job_says_that_ours_is_gone(tmp_path:
     site = Site(tmp_path)
     site.slurm.jobs["1"] = job(1, admin_comment="horae=other,gpus=1,nodes=1")
     site.slurm.ended = {"1": "1|CANCELLED by 0|0:15|9\n"}
-    seen = {each.id: each.state for each in site.port.observe().jobs}
+    seen = {each.id: each.state for each in attend(site.port).jobs}
     assert seen["1.n1"] is JobState.CANCELLED
     assert seen["1.other"] is JobState.QUEUED
     site.port.close()

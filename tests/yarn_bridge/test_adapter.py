@@ -527,6 +527,6 @@ def test_a_listing_that_lacks_our_claim_is_not_believed(site: Site) -> None:
     kept = dict(site.hdfs.files)
     site.hdfs.files = {}
     with pytest.raises(TryLater, match="lacks the arbiter's claim"):
-        site.port.observe()
+        attend(site.port)
     site.hdfs.files = kept
     assert site.look().state is JobState.QUEUED

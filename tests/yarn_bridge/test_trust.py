@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from horae.elastic import attributes
 from horae.local import specfile
-from horae.port import FixConfiguration, JobState, Never
+from horae.port import attend, FixConfiguration, JobState, Never
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.fake_hdfs import World
 from tests.yarn_bridge.memory_site import SPEC, Site
@@ -55,7 +55,7 @@ def test_a_planted_folder_is_nobodys_job(site: Site) -> None:
     site.port.submit("good", ALICE)
     for owner in ("bob", "mallory"):
         planted(site, f"as-{owner}", "mallory", owner, phase=Phase.FORMING, granted=1, allocation=(("n1", 4),))
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert [each.id for each in seen.jobs] == ["good"]
     assert sum("was not handed in" in note for note in seen.notes) == 2
     with pytest.raises(Never):
@@ -89,14 +89,14 @@ def test_a_folder_that_became_anothers_is_left_alone_until_it_is_mended(site: Si
     site.port.start("job", {"n1": 1}, 1)
     site.look()
     site.hdfs.owners[f"{FOLDER}/job"] = "mallory"
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert {each.id for each in seen.jobs} == {"job", "other"}, "it is not gone"
     assert any("mallory's folder now, and the job is alice's" in note for note in seen.notes)
     with pytest.raises(FixConfiguration, match="chown alice"):
         site.port.cancel("job")
     site.port.start("other", {"n2": 1}, 1)
     site.hdfs.owners[f"{FOLDER}/job"] = "alice"
-    site.port.observe()
+    attend(site.port)
     site.port.cancel("job")
     assert site.look().state is JobState.CANCELLED
 
@@ -125,7 +125,7 @@ def test_folders_of_the_version_before_are_taken_over_once_and_only_their_owners
     before_the_bridge(site)
     site.port = site.connect()
     planted(site, "late", "alice", "alice")
-    seen = site.port.observe()
+    seen = attend(site.port)
     assert [(each.id, each.state, each.epoch) for each in seen.jobs] == [("old", JobState.STOPPED, 3)]
     assert len(seen.notes) == 4
     assert seen.jobs[0].spec is not None and seen.jobs[0].spec.owner == "alice"
@@ -216,7 +216,7 @@ def test_a_thousand_members_cost_a_few_reads(site: Site) -> None:
     site.hdfs.files |= {f"{FOLDER}/job/members/x{number}": b"{}" for number in range(1000)}
     site.hdfs._touch(f"{FOLDER}/job/x")
     site.calls.clear()
-    site.port.observe()
+    attend(site.port)
     assert site.calls["read"] < 50
 
 
