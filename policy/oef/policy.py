@@ -97,7 +97,10 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
         allocation=allocation,
         shares={j.name: shares.get(j.name, EMPTY) for j in snapshot.jobs},
         reasons=_reasons(jobs, allocation, shares, ideal, deviation, real, placer, context),
-        state={**opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(), **turn.plain(allocation)},
+        state={
+            **opened(snapshot, ideal, deviation, {j.name: j.tenant for j in jobs}).plain(),
+            **turn.plain(allocation),
+        },
         solver=answer.solver,
         notes=answer.notes,
     )
