@@ -1,8 +1,8 @@
 """A round that lasts a quantum: asked again before it is over, with the same jobs and nodes, who runs in it goes on.
 
-Policies over fractions of time give whole GPUs for a round and settle the rest in the rounds after it. What they compute
-from elapsed time differs from second to second; what they decided for the round stands until it ends. An arrival, an
-end, a node or a limit that changes ends the round at once.
+Policies over fractions of time give whole GPUs for a round and settle the rest in the rounds after it. What they
+compute from elapsed time differs from second to second; what they decided for the round stands until it ends. An
+arrival, an end, a node or a limit that changes ends the round at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Dominant resource fairness (NSDI 2011) over GPUs, CPUs and memory, in whole gangs.
 
 Progressive filling: the tenant with the smallest dominant share, by weight, places its next job (earliest submitted
-first) with the gang it requests (or the largest below it that could ever run), until nobody's next job fits. A tenant's dominant share is its largest share of one
-resource. Resources that some node does not state are left out; GPUs always count.
+first) with the gang it requests (or the largest below it that could ever run), until nobody's next job fits. A tenant's
+dominant share is its largest share of one resource. Resources that some node does not state are left out; GPUs always
+count.
 """
 
 from __future__ import annotations

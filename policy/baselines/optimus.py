@@ -56,8 +56,10 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             sated.add(jobs[n].name)
             return
         worth = gain(jobs[n], step)
-        blind = worth is None or worth <= 0
-        heapq.heappush(heap, (blind, -(speeding(pools, jobs[n], step) if blind else worth), jobs[n].order, n, step))
+        if worth is not None and worth > 0:
+            heapq.heappush(heap, (False, -worth, jobs[n].order, n, step))
+        else:
+            heapq.heappush(heap, (True, -speeding(pools, jobs[n], step), jobs[n].order, n, step))
 
     for n, job in enumerate(jobs):
         if pools.count.get(job.name):

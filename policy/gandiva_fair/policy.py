@@ -10,8 +10,8 @@ runs on what others leave idle, and its reason says so.
 
 A turn lasts a quantum: asked again before it is over, who has it keeps it, and only what came free is given away.
 
-State: when the quantum began and who runs in it, homes, passes and parts of jobs, the attained GPU time they were charged up to, the trades in force, the
-lottery's queue. Passes are charged from attained GPU time of the next snapshot.
+State: when the quantum began and who runs in it, homes, passes and parts of jobs, the attained GPU time they were
+charged up to, the trades in force, the lottery's queue. Passes are charged from attained GPU time of the next snapshot.
 """
 
 from __future__ import annotations

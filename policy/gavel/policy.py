@@ -1,11 +1,12 @@
 """Gavel's policies: programs over time fractions (§4), realised by its round-based mechanism (§5).
 
 A job is a gang of the size it requests (or the largest below it that the cluster could hold); one without an upper
-limit is its tenant's divisible demand (a tenant-level instance), and its X are GPUs. Each round gives whole GPUs: (job, type) pairs in the order of priority
-X / received, where received is the fraction of the time since the job was first seen that it has run on that type, as
-the snapshot's attained GPU time shows it; a job runs on one type a round, and a round lasts a quantum (`Turn`). What is left over goes to jobs that got
-nothing, earliest submitted first: rounds are work-conserving. Where the program has no answer in time, who holds GPUs
-keeps them and the rest goes to those that wait, earliest submitted first.
+limit is its tenant's divisible demand (a tenant-level instance), and its X are GPUs. Each round gives whole GPUs:
+(job, type) pairs in the order of priority X / received, where received is the fraction of the time since the job was
+first seen that it has run on that type, as the snapshot's attained GPU time shows it; a job runs on one type a round,
+and a round lasts a quantum (`Turn`). What is left over goes to jobs that got nothing, earliest submitted first: rounds
+are work-conserving. Where the program has no answer in time, who holds GPUs keeps them and the rest goes to those that
+wait, earliest submitted first.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
     how = Solving(context.time_limit_s, context.seed, Backend(context.solver) if context.solver else Backend.HIGHS)
     answer, notes = _solve(snapshot, jobs, model, goal, how)
     first = {j.name: snapshot.state.get("first", {}).get(j.name) or _seen(snapshot, j) for j in jobs}
-    state = {"first": first}
+    state: dict[str, Any] = {"first": first}
     if not answer.found:
         for job in jobs:
             if job.name not in placer.taken and (stay := placer.keep(job)):

@@ -2,9 +2,9 @@
 
 Feasible: each row sums to at most 1; type t serves at most its GPUs, sum over m of X[m, t] * gang[m] <= gpus[t].
 A divisible demand (a tenant-level job without an upper limit) is a gang of one GPU whose row may sum to any number:
-its X are GPUs. Effective throughput of a job: rate[m] . X[m]. Each program here maximises a common level that every job's effective
-throughput reaches in proportion to a need, then, with the level kept, the total, so that no GPU idles that could
-help somebody.
+its X are GPUs. Effective throughput of a job: rate[m] . X[m]. Each program here maximises a common level that every
+job's effective throughput reaches in proportion to a need, then, with the level kept, the total, so that no GPU idles
+that could help somebody.
 """
 
 from __future__ import annotations

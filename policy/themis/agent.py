@@ -81,10 +81,10 @@ class Agent:
         left = {n: g for n, g in nodes.items() if g > 0}
         stay: dict[JobName, dict[NodeName, Gpus]] = {}
         for task in sorted(tasks, key=lambda t: t.job.order):
-            if task.iterations > 0 and self._closed.intersection(task.job.allocation):
-                if mine := self._part(task.job, left):
-                    stay[task.job.name] = mine
-                    left = {n: g - mine.get(n, 0) for n, g in left.items() if g > mine.get(n, 0)}
+            anchored = task.iterations > 0 and self._closed.intersection(task.job.allocation)
+            if anchored and (mine := self._part(task.job, left)):
+                stay[task.job.name] = mine
+                left = {n: g - mine.get(n, 0) for n, g in left.items() if g > mine.get(n, 0)}
         rest = [t for t in tasks if t.job.name not in stay]
         left = {n: g for n, g in left.items() if n not in self._closed}
         shape, names = self.bundle(left)

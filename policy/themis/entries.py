@@ -18,7 +18,7 @@ ENTRIES = (
         guarantees=(
             "the winners maximise the product of 1/rho over the bids (unless the solver was stopped: then it says so)",
             "an app that holds nothing wins over all that hold GPUs under a lease",
-            "work-conserving: what nobody won or paid back goes to apps whose rho it lowers, then to whoever runs faster by it",
+            "work-conserving: what nobody won or paid back goes to apps whose rho it lowers, then to whoever is faster",
             "a GPU won is the app's own for a lease",
         ),
         options=OPTIONS,

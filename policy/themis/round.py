@@ -48,7 +48,7 @@ from policy.themis.leftover import Pool, distribute, exchange, give_up
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 from policy.themis.payment import Payment, least_local, pay
-from policy.themis.rows import Bid, Rows, need
+from policy.themis.rows import Bid, Need, Rows, need
 from policy.themis.valuation import cap, valuations
 
 
