@@ -49,7 +49,7 @@ def main() -> None:
             {
                 "cluster": {"adapter": "fake"},
                 "state_dir": folder,
-                "pools": [{"policy": asked.policy}],
+                "pools": [{"mode": "enforce", "policy": asked.policy}],
                 "rounds": {"decide_s": 60.0},
             }
         )

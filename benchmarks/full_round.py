@@ -51,7 +51,11 @@ def cluster(jobs: int, gpus: int) -> Observation:
 def one(policy: str, observation: Observation, folder: Path) -> dict[str, float]:
     """Seconds of each part, of a second round: everything is known, one job has just ended."""
     config = Config.model_validate(
-        {"cluster": {"adapter": "fake"}, "pools": [{"policy": policy}], "rounds": {"decide_s": 600.0}}
+        {
+            "cluster": {"adapter": "fake"},
+            "pools": [{"mode": "enforce", "policy": policy}],
+            "rounds": {"decide_s": 600.0},
+        }
     )
     journal, eyes = Journal(folder, Clock()), Eyes()
     pools = pools_by_node(config, (n.name for n in observation.nodes))

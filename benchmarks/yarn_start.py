@@ -117,7 +117,7 @@ def main() -> int:
             "cluster": {"adapter": "yarn", "options": {
                 **lab.facts(), "memory_mib": 256, "folder": f"/user/{USER}/arbiter-{bench.number}",
             }},
-            "pools": [{"name": "all", "policy": "max-min"}],
+            "pools": [{"name": "all", "mode": "enforce", "policy": "max-min"}],
             "api": {"socket": str(bench.folder / "api.sock")},
         })  # fmt: skip
         service = Service(config)

@@ -160,7 +160,7 @@ def main() -> int:
             "cluster": {"adapter": "yarn", "options": {
                 **lab.facts(), "memory_mib": 256, "folder": f"/user/{USER}/arbiter-{int(time.time())}",
             }},
-            "pools": [{"name": "all", "policy": options.policy}],
+            "pools": [{"name": "all", "mode": "enforce", "policy": options.policy}],
             # Its patience is compressed like the trace: a restart costs seconds of jobs of half a minute.
             "rounds": {"tick_s": 1.0, "busy_s": 0.5},
             "guards": {"min_run_s": 8.0, "restarts_per_hour": 1000, "horizon_s": 40.0, "restart_cost_s": 5.0},

@@ -62,7 +62,7 @@ class Pool(Form):
     nodes: str | None = None  #: hostlist, e.g. gpu[01-16]; left out: all nodes that no other pool names
     policy: Name = "max-min"
     options: dict[str, Any] = Field(default_factory=dict)
-    mode: Annotated[Mode, Field(strict=False)] = Mode.ENFORCE
+    mode: Annotated[Mode, Field(strict=False)] = Mode.OBSERVE  #: nothing is changed before somebody says so
     seed: int = 0
 
     @field_validator("nodes")

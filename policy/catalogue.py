@@ -1,5 +1,6 @@
 """Name -> policy. A package under `policy/` that has an `entries.py` is in the catalogue: no list to keep by hand.
 
+Other packages bring theirs by an entry point of the group `horae.policies`, which names a module with `ENTRIES`.
 Only the `entries` modules are imported for a listing; a policy's own module is imported when it first decides.
 """
 
@@ -7,9 +8,12 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import policy
@@ -21,14 +25,43 @@ from policy.model import BadInput
 def entries() -> dict[str, Entry]:
     """Every policy by name, sorted."""
     found: dict[str, Entry] = {}
+    for where, some in (*_own(), *_others()):
+        for entry in some:
+            if entry.name in found:
+                raise BadInput(f"two policies are called {entry.name}", where=where, remedy="rename one of them")
+            found[entry.name] = entry
+    return dict(sorted(found.items()))
+
+
+def is_own(entry: Entry) -> bool:
+    """Whether it is one of Horae's, and not another package's."""
+    return entry.call.partition(".")[0] == "policy"
+
+
+def _own() -> Iterator[tuple[str, Iterable[Entry]]]:
     for module in pkgutil.iter_modules(policy.__path__):
         name = f"policy.{module.name}.entries"
         if module.ispkg and find_spec(name) is not None:
-            for entry in import_module(name).ENTRIES:
-                if entry.name in found:
-                    raise RuntimeError(f"two policies are called {entry.name}")
-                found[entry.name] = entry
-    return dict(sorted(found.items()))
+            yield name, import_module(name).ENTRIES
+
+
+def _others() -> Iterator[tuple[str, Iterable[Entry]]]:
+    """Raises BadInput for a package whose policies cannot be listed: to leave them out would be to hide it."""
+    for point in entry_points(group="horae.policies"):
+        where = f"{point.dist.name if point.dist is not None else 'a package'}, entry point {point.name}"
+        try:
+            some = tuple(point.load().ENTRIES)
+        except Exception as error:  # code of any origin
+            raise BadInput(
+                f"its policies cannot be listed: {type(error).__name__}: {error}",
+                where=where,
+                value=point.value,
+                remedy="mend that package, or uninstall it",
+            ) from error
+        wrong = [each for each in some if not isinstance(each, Entry)]
+        if wrong:
+            raise BadInput(f"ENTRIES holds {type(wrong[0]).__name__}, not a policy.contract.Entry", where=where)
+        yield where, some
 
 
 def find(name: str) -> Entry:
@@ -37,6 +70,9 @@ def find(name: str) -> Entry:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
+        for folder in map(Path, policy.__path__):
+            if (folder / name / "entries.py").exists() and not (folder / name / "__init__.py").exists():
+                hint = f"{folder / name} has no __init__.py; "
         raise BadInput(
             f"no policy {name!r}", field="policy.name", value=name, remedy=f"{hint}one of {', '.join(known)}"
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from horae import extras
@@ -16,25 +14,16 @@ from horae.apps.hook import apps
 from horae.arbiter.profiles import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config
+from horae.configured import adapter, check_policies
 from horae.port import ClusterPort
-from policy import catalogue
 from policy.model import BadInput
 
 
 def connect(cluster: ClusterForm) -> ClusterPort:
     """The cluster that the configuration names. Raises BadInput, and what the adapter raises."""
-    adapters = {entry.name: entry for entry in entry_points(group="horae.clusters")}
-    if cluster.adapter not in adapters:
-        near = difflib.get_close_matches(cluster.adapter, adapters, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(
-            f"no adapter {cluster.adapter!r} is installed",
-            field="cluster.adapter",
-            value=cluster.adapter,
-            remedy=f"{hint}installed: {', '.join(sorted(adapters))}",
-        )
+    found = adapter(cluster)
     try:
-        function = adapters[cluster.adapter].load()
+        function = found.load()
         port: ClusterPort = function(cluster.options)
     except ModuleNotFoundError as error:
         raise extras.missing(error, field="cluster.adapter", prefer=cluster.adapter) from error
@@ -46,17 +35,6 @@ def connect(cluster: ClusterForm) -> ClusterPort:
             remedy="install it again, with what it needs",
         ) from error
     return port
-
-
-def check_policies(config: Config, where: str = "") -> None:
-    """Raises BadInput for a pool whose policy nobody knows."""
-    for index, pool in enumerate(config.pools):
-        try:
-            catalogue.find(pool.policy)
-        except BadInput as error:
-            raise BadInput(
-                error.message, where=where, field=f"pools[{index}].policy", value=pool.policy, remedy=error.remedy
-            ) from error
 
 
 def socket_path(config: Config) -> Path:

@@ -41,6 +41,7 @@ from horae.arbiter.round import Means, no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.snapshot import Apps
 from horae.arbiter.status import Status, status_of
+from horae.arbiter.teller import Teller
 from horae.config import Config, Mode
 from horae.explain import Explanation
 from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
@@ -104,6 +105,7 @@ class Arbiter:
         })  # fmt: skip
         self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
         self._core = Core(config, self._journal, means or standard(), apps)
+        self._teller = Teller()
         self._desk, self._agents = Desk(self._core), Agents(self._core)
         self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
         self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
@@ -252,6 +254,7 @@ class Arbiter:
         else:
             if answer is not None:
                 answer.set_result(value)
+        self._teller.look(self._core.ledger.alerts, self._core.stalled)
 
     def _follow(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:

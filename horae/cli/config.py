@@ -26,13 +26,15 @@ File = Annotated[Path, typer.Argument(help="The file.", envvar="HORAE_CONFIG")]
 def check(config: File, as_json: Json = False) -> None:
     """Read a file as the arbiter would; say what is wrong with line, value and remedy.
 
-    Exit code 3 if anything is. The cluster is not touched: that is `horae doctor`.
+    That is every key, the adapter and its options, the policies and theirs. Exit code 3 if anything is wrong. The
+    cluster is not touched: that is `horae doctor`.
     """
-    from horae.api.service import check_policies, socket_path
+    from horae.api.service import socket_path
     from horae.config import load
+    from horae.configured import check as check_named
 
     found = load(config)
-    check_policies(found, str(config))
+    check_named(found, str(config))
     if as_json:
         screen.emit_json({"ok": True, "config": found.model_dump(mode="json")})
         return
@@ -68,7 +70,7 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write an example: mode `observe`, which changes nothing, and every section explained."""
-    text = EXAMPLE.replace("ADAPTER", adapter).replace("OPTIONS", OPTIONS.get(adapter, "{}"))
+    text = EXAMPLE.replace("ADAPTER", adapter).replace(" OPTIONS", OPTIONS.get(adapter, " {}"))
     if as_json:
         from policy.textform import load
 
@@ -92,7 +94,20 @@ def mode(
         print(f"pool {pool}: {visible.neutral(answer['text'])}")
 
 
-OPTIONS = {"local": "{state: /var/lib/horae/local, nodes: auto}"}
+OPTIONS = {
+    "local": " {state: /var/lib/horae/local, nodes: auto}",
+    "slurm": """
+    # partitions: [gpu]            # that Horae manages; left out: all, which only observing allows
+    spool: /var/spool/horae        # a folder that slurmctld's host and the nodes see
+    hold: false                    # true once `horae install slurm` is done: new jobs are then held for Horae
+    # ssh: horae@controller        # where Slurm's commands are, if not here""",
+    "yarn": """
+    resource_manager: ["http://rm1:8088"]      # web addresses, one a server
+    webhdfs: ["http://nn1:9870"]               # of the NameNodes
+    queue: default                             # `horae install yarn` makes one for Horae
+    user: horae                                # its own name
+    auth: simple                               # or kerberos, with principal and keytab""",
+}
 
 EXAMPLE = """\
 # The configuration of one Horae arbiter. `horae config check FILE` reads it as the arbiter would; the reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, PortError):
         say(str(error))
         return NO
+    if (refusal := _of_a_policy(error)) is not None:
+        return refusal
     if (refusal := _from_arbiter(error)) is not None:
         return refusal
     if isinstance(error, OSError) and error.filename is not None:
@@ -61,6 +64,21 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         say(f"{os.fsdecode(error.filename)}: {error.strerror}")
         return NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
     return _bug(error, arguments)
+
+
+def _of_a_policy(error: Exception) -> int | None:
+    """What another package's policy did is not our bug: its author is told where. Looked up only where one ran."""
+    if "policy.decide" not in sys.modules:
+        return None
+    from policy import catalogue
+    from policy.decide import PolicyFailed
+
+    if not isinstance(error, PolicyFailed) or catalogue.is_own(entry := catalogue.find(error.policy)):
+        return None
+    lines = re.findall(r'File "([^"]+)", line (\d+)', error.detail)
+    place = "{}:{}".format(*lines[-1]) if lines else entry.call
+    say(f"{place}: {error}", f"it is not one of Horae's: {entry.call}. {_written(error.detail, 'its traceback is in')}")
+    return NO
 
 
 def _from_arbiter(error: Exception) -> int | None:
@@ -107,7 +125,7 @@ def _bug(error: Exception, arguments: Sequence[str]) -> int:
     return BUG
 
 
-def _written(report: str) -> str:
+def _written(report: str, what: str = "") -> str:
     """Where the report went, in words. A full or read-only disk must not hide the bug itself."""
     name = f"horae-bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
@@ -117,4 +135,4 @@ def _written(report: str) -> str:
             file.write(report)
     except OSError as error:
         return f"the report could not be written ({error.strerror}); it follows\n{report}"
-    return f"please send {path} with the steps that led here"
+    return f"{what} {path}" if what else f"please send {path} with the steps that led here"

@@ -75,7 +75,7 @@ def config(scenario: Scenario, folder: Path, policy: str, nodes: str | None) -> 
     data: Mapping[str, Any] = {
         "state_dir": str(folder / "arbiter"),
         "cluster": {"adapter": "local", "options": options},
-        "pools": [{"name": "demo", "policy": policy, "options": _options(policy)}],
+        "pools": [{"name": "demo", "mode": "enforce", "policy": policy, "options": _options(policy)}],
         "tenants": [{"name": name, "weight": weight} for name, weight in scenario.tenants.items()],
         "gpu_types": dict(scenario.speeds),
         "rounds": {"tick_s": 1.0, "busy_s": 0.2, "debounce_s": 0.1, "quiet_s": 5.0, "decide_s": 10.0},

@@ -36,7 +36,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert (config.state_dir, config.pools[0].mode, config.pools[1].mode) == (
         Path("/srv/horae"),
         Mode.ORDER,
-        Mode.ENFORCE,
+        Mode.OBSERVE,
     )
     assert config.pools[0].names() == {f"gpu{i:02d}" for i in range(1, 17)}
     assert (config.weight("vision"), config.weight("nobody")) == (2.5, 1.0)

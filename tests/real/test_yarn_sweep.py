@@ -58,7 +58,9 @@ def test_a_hyperband_sweep_under_themis(harness: YarnHarness, tmp_path: Path) ->
     config = {
         "state_dir": str(tmp_path / "state"),
         "cluster": {"adapter": "yarn", "options": {**harness.options, "memory_mib": 256}},
-        "pools": [{"name": "main", "policy": "themis", "options": {"lease": 20.0}, "nodes": "n[1-2]"}],
+        "pools": [
+            {"name": "main", "mode": "enforce", "policy": "themis", "options": {"lease": 20.0}, "nodes": "n[1-2]"}
+        ],
         "rounds": {"busy_s": 0.5, "quiet_s": 5.0},
         "guards": {"min_run_s": 5.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
         "api": {"socket": str(socket)},

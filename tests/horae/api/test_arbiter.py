@@ -31,7 +31,7 @@ def config(folder: Path, **changes: Any) -> Config:
     data: dict[str, Any] = {
         "state_dir": str(folder / "state"),
         "cluster": {"adapter": "fake", "options": {"iteration_s": 0.02, "start_s": 0.05, "stop_s": 0.05}},
-        "pools": [{"name": "main", "policy": "fifo"}],
+        "pools": [{"name": "main", "mode": "enforce", "policy": "fifo"}],
         "tenants": TENANTS,
         "operators": ["olga"],
         "rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01},
@@ -165,7 +165,10 @@ def test_a_snapshot_is_an_instance_that_reads_back(build: Build) -> None:
 
 
 def test_with_several_pools_one_must_be_named(build: Build) -> None:
-    pools = [{"name": "a", "nodes": "n[1-2]", "policy": "fifo"}, {"name": "b", "policy": "fifo"}]
+    pools = [
+        {"name": "a", "nodes": "n[1-2]", "mode": "enforce", "policy": "fifo"},
+        {"name": "b", "mode": "enforce", "policy": "fifo"},
+    ]
     client = build(pools=pools)
     assert refused(client.snapshot) is Code.BAD_INPUT
     assert "schema: 1" in client.snapshot("b")
@@ -208,11 +211,11 @@ def test_an_unknown_adapter_or_policy_is_told_with_what_there_is(folder: Path) -
         connect(ClusterForm(adapter="slurmm", options={}))
     assert "local" in adapter.value.remedy
     with pytest.raises(BadInput) as policy:
-        check_policies(config(folder, pools=[{"policy": "fiffo"}]), "c.yaml")
+        check_policies(config(folder, pools=[{"mode": "enforce", "policy": "fiffo"}]), "c.yaml")
     assert policy.value.field == "pools[0].policy"
     assert "fifo" in policy.value.remedy
     with pytest.raises(BadInput):
-        Service(config(folder, pools=[{"policy": "fiffo"}]))
+        Service(config(folder, pools=[{"mode": "enforce", "policy": "fiffo"}]))
 
 
 def test_a_service_that_cannot_serve_leaves_the_journal_to_the_next(folder: Path) -> None:

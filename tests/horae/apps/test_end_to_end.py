@@ -38,7 +38,7 @@ def arbiter(folder: Path, policy: str, options: dict[str, Any], nodes: str) -> I
     config: dict[str, Any] = {
         "state_dir": str(folder / "arbiter"),
         "cluster": {"adapter": "local", "options": {"state": str(folder / "cluster"), "nodes": nodes}},
-        "pools": [{"name": "p", "policy": policy, "options": options}],
+        "pools": [{"name": "p", "mode": "enforce", "policy": policy, "options": options}],
         "rounds": {"tick_s": 0.5, "busy_s": 0.2, "debounce_s": 0.1, "quiet_s": 2.0, "decide_s": 20.0, "bid_s": 20.0},
         "guards": {"min_run_s": 1.0, "restarts_per_hour": 10000, "restart_cost_s": 0.1, "gain": 0.0},
         "api": {"socket": str(folder / "s.sock")},

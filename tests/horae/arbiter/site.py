@@ -52,6 +52,7 @@ class Time:
 
 
 def config(folder: Path, **changes: Any) -> Config:
+    """Pools enforce unless they say otherwise."""
     data: dict[str, Any] = {
         "cluster": {"adapter": "fake"},
         "state_dir": str(folder),
@@ -59,6 +60,7 @@ def config(folder: Path, **changes: Any) -> Config:
         "tenants": [{"name": "ann"}, {"name": "ben"}],
         **changes,
     }
+    data["pools"] = [{"mode": "enforce", **pool} for pool in data.get("pools", [{"name": "main"}])]
     return Config.model_validate(data)
 
 

@@ -187,7 +187,7 @@ def test_only_the_owner_of_all_its_jobs_speaks_for_an_app(tmp_path: Path) -> Non
 
 
 def test_where_no_bids_are_taken_nobody_registers(tmp_path: Path) -> None:
-    site = Site(tmp_path, pools=[{"name": "p", "policy": "max-min"}])
+    site = Site(tmp_path, pools=[{"name": "p", "mode": "enforce", "policy": "max-min"}])
     site.desk.submit([spec("a", app="tune")], ANN)
     with pytest.raises(BadInput, match="takes no bids"):
         Agents(site.core).register("tune", ANN)

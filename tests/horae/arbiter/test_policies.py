@@ -22,7 +22,11 @@ TABLE = {"k80": {1: 2.0, 2: 3.8, 4: 7.0, 8: 12.0}, "v100": {1: 6.0, 2: 11.0, 4: 
 @pytest.mark.parametrize("policy", list(catalogue.entries()))
 def test_every_policy_runs_a_small_site_to_its_end(tmp_path: Path, policy: str) -> None:
     site = Site(
-        tmp_path, policy=decide, pools=[{"policy": policy}], guards={"min_run_s": 5.0}, rounds={"quiet_s": 20.0}
+        tmp_path,
+        policy=decide,
+        pools=[{"mode": "enforce", "policy": policy}],
+        guards={"min_run_s": 5.0},
+        rounds={"quiet_s": 20.0},
     )
     jobs = list(site.desk.submit([spec(f"a{i}", (1, 4), steps=200, throughput=TABLE) for i in range(4)], ANN))
     site.run(20)
@@ -39,7 +43,9 @@ def test_every_policy_runs_a_small_site_to_its_end(tmp_path: Path, policy: str) 
 
 def test_the_daemon_asks_its_policy_in_another_process(tmp_path: Path) -> None:
     world = World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
-    arbiter = Arbiter(config(tmp_path, pools=[{"policy": "fifo"}], **QUICK), FakePort(world), judge=Worker())
+    arbiter = Arbiter(
+        config(tmp_path, pools=[{"mode": "enforce", "policy": "fifo"}], **QUICK), FakePort(world), judge=Worker()
+    )
     arbiter.start()
     try:
         job = arbiter.submit(spec("train", 2, steps=30), ANN)

@@ -58,7 +58,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     data = {
         "state_dir": str(folder / "state"),
         "cluster": {"adapter": "fake", "options": {"iteration_s": 0.05, "start_s": 0.05, "stop_s": 0.05}},
-        "pools": [{"name": "main", "policy": "fifo"}],
+        "pools": [{"name": "main", "mode": "enforce", "policy": "fifo"}],
         "tenants": [{"name": "vision", "weight": 2.0}, {"name": "speech"}],
         "rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01},
         "api": {"socket": str(folder / "a.sock")},

@@ -268,7 +268,7 @@ def test_the_example_configuration_is_valid(horae: Horae, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cluster: {adapter: local}\npools:\n- {policy: fiffo}\n", ("pools[0].policy", "fifo")),
+        ("cluster: {adapter: local, options: {state: s}}\npools:\n- {policy: fiffo}\n", ("pools[0].policy", "fifo")),
         ("cluster: {adapter: local}\nrounds: {tick: 3}\n", (":2", "tick_s")),
         ("cluster:\n", ("cluster",)),
         ("a: [", ("YAML",)),
@@ -285,6 +285,52 @@ def test_a_wrong_configuration_is_told(horae: Horae, tmp_path: Path, text: str, 
             assert word in said.err or command == ("serve",)
 
 
+@pytest.mark.parametrize("adapter", ["local", "slurm", "yarn"])
+def test_the_example_of_each_adapter_is_complete_and_observes(horae: Horae, tmp_path: Path, adapter: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(horae("config", "init", "--adapter", adapter).out)
+    said = horae("config", "check", str(file))
+    assert said.code == 0, said.err
+    shown = yaml.safe_load(horae("config", "show", str(file)).out)
+    assert [pool["mode"] for pool in shown["pools"]] == ["observe"]
+    options = shown["cluster"]["options"]
+    needed = {"local": {"state", "nodes"}, "slurm": {"spool", "hold"}, "yarn": {"resource_manager", "webhdfs"}}
+    assert needed[adapter] <= set(options)
+    assert options.get("hold", False) is False
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cluster: {adapter: slrum}\n", ("cluster.adapter", "did you mean 'slurm'?")),
+        ("cluster: {adapter: slurm, options: {partition: [gpu]}}\n", ("cluster.options.partition", "partitions")),
+        ("cluster: {adapter: yarn, options: {}}\n", ("cluster.options.resource_manager", "http://rm1:8088")),
+        ("cluster: {adapter: local, options: {state: s, nodes: 'v100:2x'}}\n", ("cluster.options.nodes", "v100:2x4")),
+        ("cluster: {adapter: local}\n", ("cluster.options.state",)),
+        (
+            "cluster: {adapter: local, options: {state: s}}\npools: [{policy: max-min, options: {ovr: job}}]\n",
+            ("pools[0].options.ovr", "its options: "),
+        ),
+    ],
+)
+def test_what_cannot_run_is_not_fine(horae: Horae, tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    """What `serve` and `doctor` would refuse, `config check` refuses, and `serve` too before anything is opened."""
+    file = tmp_path / "config.yaml"
+    file.write_text(f"state_dir: {tmp_path}/state\n{text}")
+    said = horae("config", "check", str(file))
+    assert said.code == 3
+    for word in (str(file), *words):
+        assert word in said.err
+    assert horae("serve", str(file)).code == 3
+
+
+def test_a_pool_without_a_mode_observes(horae: Horae, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for pools in ("", "pools: [{name: gpu}]\n"):
+        file.write_text(f"cluster: {{adapter: local, options: {{state: s}}}}\n{pools}")
+        assert "max-min, observe" in horae("config", "check", str(file)).out
+
+
 def test_the_running_configuration_is_shown(site: Client, horae: Horae) -> None:
     assert horae("config", "show", "--json").json["tenants"][0]["name"] == "vision"
     assert horae("config", "mode", "main", "advise").code == 0
@@ -297,7 +343,11 @@ def test_doctor_finds_what_is_wrong_and_names_the_remedy(
 ) -> None:
     monkeypatch.setenv("HORAE_SOCKET", str(tmp_path / "none.sock"))
     file = tmp_path / "config.yaml"
-    good = {"state_dir": str(tmp_path / "state"), "cluster": {"adapter": "fake"}, "pools": [{"policy": "fifo"}]}
+    good = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "fake"},
+        "pools": [{"mode": "enforce", "policy": "fifo"}],
+    }
     file.write_text(yaml.safe_dump(good))
     said = horae("doctor", str(file), "--json")
     assert (said.code, said.json["ok"]) == (0, True)
@@ -308,7 +358,7 @@ def test_doctor_finds_what_is_wrong_and_names_the_remedy(
     said = horae("doctor", str(file))
     assert said.code == 1
     assert "start_s" in said.out
-    file.write_text(yaml.safe_dump({**good, "pools": [{"policy": "fifo", "nodes": "n[1-9]"}]}))
+    file.write_text(yaml.safe_dump({**good, "pools": [{"mode": "enforce", "policy": "fifo", "nodes": "n[1-9]"}]}))
     said = horae("doctor", str(file))
     assert said.code == 0
     assert "n5" in said.out
@@ -328,7 +378,8 @@ def test_serve_until_it_is_told_to_stop(short: Path, horae: Horae, monkeypatch: 
     file, socket = short / "config.yaml", short / "a.sock"
     file.write_text(
         yaml.safe_dump({
-            "state_dir": str(short / "state"), "cluster": {"adapter": "fake"}, "pools": [{"policy": "fifo"}],
+            "state_dir": str(short / "state"), "cluster": {"adapter": "fake"},
+            "pools": [{"mode": "enforce", "policy": "fifo"}],
             "api": {"socket": str(socket)},
         })
     )  # fmt: skip
