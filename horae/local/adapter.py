@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 
 from horae.elastic import protocol
@@ -65,6 +66,8 @@ class LocalCluster:
         with _mending(f"cannot use {self._state}"):
             for folder in (self._state, self._state / "jobs", self._state / "nodes"):
                 folder.mkdir(parents=True, exist_ok=True)
+            for folder in (self._state, self._state / "jobs"):
+                _ours_to_write(folder)
             self._folders = JobFolders(self._state / "jobs")
             self._folders.leftovers()
             self._books = Books(self._state)
@@ -360,6 +363,13 @@ class LocalCluster:
         if record is None or record.released:
             raise Never(f"there is no job {job}")
         return record
+
+
+def _ours_to_write(folder: Path) -> None:
+    """Whatever the umask was: who may write here could put another folder in a job's place. Raises OSError."""
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and found.st_mode & 0o022:
+        folder.chmod(found.st_mode & 0o7755)
 
 
 @contextmanager

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def open_to_all(tmp_path: Path) -> Path:
-    """A folder that every user of this machine can get into; who may write in it is the test's to say."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
+def open_to_all() -> Iterator[Path]:
+    """A folder that every user of this machine can get into; who may write in it is the test's to say.
+
+    Not below pytest's own: another run of pytest closes that again for other users.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="horae-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)

@@ -267,15 +267,11 @@ def test_an_owner_this_arbiter_cannot_become_is_refused(cluster: Cluster) -> Non
 
 
 @pytest.mark.root
-def test_a_job_runs_as_its_owner(tmp_path: Path) -> None:
+def test_a_job_runs_as_its_owner(open_to_all: Path) -> None:
     """The arbiter is root, the job is nobody's: its processes, its folder, its checkpoints."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(open_to_all)
     try:
-        home = tmp_path / "home"
+        home = open_to_all / "home"
         home.mkdir()
         os.chown(home, 65534, 65534)
         source = """

@@ -114,6 +114,22 @@ def test_a_folder_that_is_being_given_away_gives_nothing_else_away(
     assert target.stat().st_uid == 0
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_nobody_else_can_write_beside_the_job_folders_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        cluster = Cluster(tmp_path)
+        cluster.submit("j")
+        cluster.port.cancel("j")
+    finally:
+        os.umask(before)
+    for folder in (cluster.state, cluster.state / "jobs", cluster.state / "jobs" / "j"):
+        assert folder.stat().st_mode & 0o022 == 0
+    books = cluster.state / "books"
+    assert books.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in books.iterdir() if path.stat().st_mode & 0o077] == []
+
+
 # --- odd files --------------------------------------------------------------------------------------------
 
 #: What stands in a job's folder, and what its owner could put there.
