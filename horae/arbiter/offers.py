@@ -131,7 +131,7 @@ def table(rows: Sequence[Mapping[str, Any]], offered: Mapping[NodeName, Gpus]) -
 def _row(i: int, row: Mapping[str, Any], offered: Mapping[NodeName, Gpus]) -> dict[str, Any]:
     nodes, rho = row.get("nodes"), row.get("rho")
     if isinstance(rho, bool) or not isinstance(rho, int | float) or not LEAST_RHO <= rho <= MOST_RHO:
-        words = f"must be a number from {LEAST_RHO:g} to {MOST_RHO:g}"
+        words = f"must be a number above 0 (from {LEAST_RHO:g} to {MOST_RHO:g})"
         raise BadInput(words, field=f"bids[{i}].rho", value=rho, remedy="finish-time fairness")
     if not isinstance(nodes, Mapping):
         raise BadInput("must map nodes to GPUs", field=f"bids[{i}].nodes", value=nodes, remedy="as in the offer")

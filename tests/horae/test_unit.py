@@ -1,4 +1,4 @@
-"""The arbiter's systemd unit: it bounds what the arbiter can take of a host, and takes from it what it does not need."""
+"""The arbiter's systemd unit: it bounds what the arbiter takes of a host, and takes away what it does not need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_the_unit_bounds_files_memory_and_tasks() -> None:
     ("option", "value"),
     [
         ("User", "horae"), ("NoNewPrivileges", "yes"), ("ProtectSystem", "strict"), ("ProtectHome", "read-only"),
-        ("PrivateTmp", "yes"), ("PrivateDevices", "yes"), ("ProtectKernelTunables", "yes"), ("StateDirectoryMode", "0700"),
+        ("PrivateTmp", "yes"), ("PrivateDevices", "yes"), ("ProtectKernelTunables", "yes"),
+        ("StateDirectoryMode", "0700"),
         ("ProtectKernelModules", "yes"), ("ProtectKernelLogs", "yes"), ("ProtectControlGroups", "yes"),
         ("RestrictNamespaces", "yes"), ("RestrictSUIDSGID", "yes"), ("LockPersonality", "yes"), ("RemoveIPC", "yes"),
         ("CapabilityBoundingSet", ""), ("SystemCallFilter", "@system-service"), ("KeyringMode", "private"),

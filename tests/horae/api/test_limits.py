@@ -192,7 +192,7 @@ def arbiter(folder: Path) -> Iterator[Path]:
     """`horae serve` with 1,024 descriptors, as a unit without limits of its own has."""
     (folder / "config.yaml").write_text(
         f"state_dir: {folder}/state\ncluster: {{adapter: fake}}\n"
-        f"rounds: {{tick_s: 0.5}}\napi: {{socket: {folder}/a.sock}}\n"
+        f"rounds: {{tick_s: 0.5, busy_s: 0.2}}\napi: {{socket: {folder}/a.sock}}\n"
     )
     command = [
         "prlimit",

@@ -65,7 +65,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/agents"): Row(OWN, body={"app": "vision/tune"}),
     ("GET", "/v1/agents/offer"): Row(OWN, "/v1/agents/offer?app=vision/tune", reads=True),
     ("GET", "/v1/agents/instance"): Row(OWN, "/v1/agents/instance?app=vision/tune", reads=True),
-    ("POST", "/v1/agents/bid"): Row(ASKED, body={"app": "vision/tune", "offer": 1, "bids": []}),
+    ("POST", "/v1/agents/bid"): Row(ASKED, body={"app": "vision/tune", "offer": 10**6, "bids": []}),
     ("GET", "/v1/agents/win"): Row(OWN, "/v1/agents/win?app=vision/tune&offer=1", reads=True),
     ("POST", "/v1/agents/leave"): Row(OWN, body={"app": "vision/tune"}),
     ("POST", "/v1/jobs/{job}/hold"): Row(OWN, "/v1/jobs/1/hold", {"why": f"{SECRET}-why"}),
