@@ -88,6 +88,7 @@ class YarnCluster:
         self._known_gpus: dict[str, Gpus] = {}
         self._reasons: dict[JobId, str] = {}
         self._silent: dict[JobId, float] = {}  #: when a request for this job was not answered in time
+        self._untidy = ""  #: why what broken submissions left stays
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
@@ -125,7 +126,7 @@ class YarnCluster:
             self._rollcall.check(reports, self._nodes, self._clock(), self.manager.info)
             listed = self.manager.apps(kinds=self._hands.kinds, states=_ALIVE)
             apps = self._hands.look(listed)
-            notes = self._refresh() + unsaved(listed, self._clock())
+            notes = self._refresh() + unsaved(listed, self._clock()) + ([self._untidy] if self._untidy else [])
             ours = self._ours()
             lost = lost_nodes(reports, self._nodes)
             # Those of which a daemon said nothing come last, and one that says nothing again ends the round for them:
@@ -166,6 +167,10 @@ class YarnCluster:
             self.files.prepare()
             self.files.write_claim(token)
             self._token = token
+            try:
+                self.files.tidy(self._clock())
+            except (PortError, Unbelievable) as error:
+                self._untidy = str(error)
 
     def _ours(self) -> bool:
         return self._token is not None and self._claim[1] == self._token

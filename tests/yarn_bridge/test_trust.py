@@ -131,6 +131,17 @@ def test_folders_of_the_version_before_are_taken_over_once_and_only_their_owners
     assert seen.jobs[0].spec is not None and seen.jobs[0].spec.owner == "alice"
 
 
+def test_what_a_broken_submission_left_is_taken_away_by_the_next_arbiter(site: Site) -> None:
+    site.hdfs.files[f"{FOLDER}/.new-1/job/gate"] = b"{}"
+    site.hdfs.files[f"{FOLDER}/.new-2/job/gate"] = b"{}"
+    site.hdfs.owners[f"{FOLDER}/.new-1/job"] = "alice"
+    site.hdfs.times[f"{FOLDER}/.new-2"] = 4900.0
+    site.now_s = 5000.0
+    site.port = site.connect()
+    assert [name for name in site.hdfs.files if ".new-" in name] == [f"{FOLDER}/.new-2/job/gate"]
+    assert site.port.observe().notes == ()
+
+
 def test_a_member_of_one_job_says_nothing_about_anothers(site: Site) -> None:
     """Containers' names are no secret: mallory writes down alice's before her worker does."""
     site.port.submit("evil", replace(SPEC, owner="mallory"))
