@@ -149,6 +149,11 @@ def acl(site: Site) -> None:
     site.conf |= {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn"}
 
 
+def closed(site: Site) -> None:
+    site.conf |= {"yarn.acl.enable": "true"}
+    site.leaf["queueAcls"] = {"queueAcl": [{"accessType": "SUBMIT_APP", "accessControlList": " "}]}
+
+
 def no_gpus(site: Site) -> None:
     site.nodes["nodes"]["node"].clear()
 
@@ -184,6 +189,7 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("lifetime", lambda s: s.leaf.update(maxApplicationLifetime=3600), Verdict.WARN, "after 3600 s",
      "root.themis.maximum-application-lifetime"),
     ("rights", acl, Verdict.WARN, "horae is not named", "acl_administer_queue"),
+    ("who may submit", closed, Verdict.WARN, "nobody is named for root.themis", "acl_submit_applications"),
     ("signals", lambda s: s.faults.update({"/signal/": Reply(404)}), Verdict.WARN, "cannot signal", "3.3.0"),
     ("restart of the ResourceManager",
      lambda s: s.info["clusterInfo"].update(rmStateStoreName="x.NullRMStateStore"), Verdict.WARN, "forgets",

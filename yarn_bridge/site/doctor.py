@@ -272,6 +272,12 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
 def _acl(raw: Mapping[str, Any], user: str, path: str, conf: Settings) -> Iterator[Check]:
     lists = {str(each["accessType"]): str(each["accessControlList"])
              for each in many((raw.get("queueAcls") or {}).get("queueAcl"))}  # fmt: skip
+    if not lists.get("SUBMIT_APP", "*").strip():
+        key = f"yarn.scheduler.capacity.{path}.acl_submit_applications"
+        yield warn(
+            "who may submit", f"nobody is named for {path} itself: a queue above it must let jobs' owners in",
+            remedy("capacity-scheduler.xml", {key: "USERS GROUPS"}),
+        )  # fmt: skip
     said = lists.get("ADMINISTER_QUEUE", "").partition(" ")[0].split(",")
     admins = conf.get("yarn.admin.acl", "*").partition(" ")[0].split(",")
     if {user, "*"} & {*said, *admins}:
