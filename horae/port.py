@@ -139,6 +139,8 @@ class Capabilities:
     limits: Limits = field(default_factory=Limits)
     owns_submission: bool = True  #: `submit` works; False: jobs come from the cluster's own users
     reshape_in_place: bool = False
+    cpus_per_gpu: float | None = None  #: of a worker whose job does not say; None: no constraint
+    memory_per_gpu: int | None = None  #: bytes, likewise
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -39,19 +40,34 @@ from yarn_bridge.http import HttpClient, Unanswered
 from yarn_bridge.jobfiles import JobFiles, Seen, foreign
 from yarn_bridge.memory import SLICES, Phase, Record
 from yarn_bridge.options import Options
+from yarn_bridge.queue_limits import QueueLimits
 from yarn_bridge.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.records import App, NodeReport
 from yarn_bridge.refusals import Exists, Gone
 from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.rollcall import RollCall, unsaved
+from yarn_bridge.room import Lessons, below, given, held_by, only_queue
 from yarn_bridge.runtimes import named_nodes
 from yarn_bridge.services import Services
-from yarn_bridge.steps import RENEW_WHEN_MOVED, Action, Facts, Step, Verb, go_ahead, is_worn, next_step, suspicious
+from yarn_bridge.settings import setting_of
+from yarn_bridge.steps import (
+    RENEW_WHEN_MOVED,
+    Action,
+    Facts,
+    Step,
+    Verb,
+    go_ahead,
+    is_worn,
+    living_instances,
+    next_step,
+    suspicious,
+)
 from yarn_bridge.token_life import TokenLife
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
+_LEAST = "yarn.scheduler.minimum-allocation-mb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +76,7 @@ class _Next:
 
     record: Record
     app: App | None
+    facts: Facts
     step: Step
 
 
@@ -78,9 +95,12 @@ class YarnCluster:
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._nodes: tuple[Node, ...] = ()
         self._rollcall = RollCall()
+        self._lessons, self._limits = Lessons(), QueueLimits(options, lambda: self.manager)
+        self._least_mib = 0  #: YARN gives memory in multiples of this; 0: not known
         self._known_gpus: dict[str, Gpus] = {}
         self._reasons: dict[JobId, str] = {}
         self._silent: dict[JobId, float] = {}  #: when a request for this job was not answered in time
+        self._untidy = ""  #: why what broken submissions left stays
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._token: str | None = None
@@ -99,6 +119,8 @@ class YarnCluster:
         with self._lock:
             self._read_nodes()
             choice = self._hands.chooser.choice(self._named)
+        conf = setting_of(self.manager.http, "the ResourceManager", _LEAST)
+        self._least_mib = 0 if conf.why else conf.number(_LEAST, 1024)
         pinned, notes = choice.pinned, [f"jobs run as {choice.runtime}: {choice.why}"]
         if not pinned:
             notes.append("workers cannot be pinned to nodes here: the cluster chooses where they run")
@@ -106,6 +128,8 @@ class YarnCluster:
             cluster=f"yarn {info.version}",
             limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
             reshape_in_place=True,
+            cpus_per_gpu=float(self._options.cpus),
+            memory_per_gpu=given(self._options.memory_mib, self._least_mib) << 20,
             order_lever=None,
             notes=tuple(notes),
         )
@@ -116,7 +140,7 @@ class YarnCluster:
             self._rollcall.check(reports, self._nodes, self._clock(), self.manager.info)
             listed = self.manager.apps(kinds=self._hands.kinds, states=_ALIVE)
             apps = self._hands.look(listed)
-            notes = self._refresh() + unsaved(listed, self._clock())
+            notes = self._refresh() + unsaved(listed, self._clock()) + ([self._untidy] if self._untidy else [])
             self._lost = lost_nodes(reports, self._nodes)
             self._due, due = {}, []
             if self._ours():
@@ -125,7 +149,7 @@ class YarnCluster:
                 strays = self._hands.strays(self._known_names())
                 due += [Due(app, f"{name} is of no job and is ended", stray=True) for app, name in strays.items()]
             mine = [seen for seen in self._jobs.values() if not seen.record.released]
-            self._nodes = nodes_of(reports, [seen.record for seen in mine], self._known_gpus, self._options)
+            self._nodes = self._usable(reports, [(seen.record, seen.spec) for seen in mine], notes)
             jobs = tuple(observed(seen.record, seen.spec, self._nodes) for seen in mine)
             return Observation(self._clock(), self._nodes, jobs, self._claim[1], tuple(notes), tuple(due))
 
@@ -155,7 +179,7 @@ class YarnCluster:
                 continue
             step = self._next(seen, facts)
             if step.record is not record or step.actions or seen.unwritten:
-                self._due[record.job] = _Next(record, app, step)
+                self._due[record.job] = _Next(record, app, facts, step)
             elif facts.service_read:
                 self._silent.pop(record.job, None)
             if facts.unreadable:
@@ -208,6 +232,10 @@ class YarnCluster:
             self.files.prepare()
             self.files.write_claim(token)
             self._token = token
+            try:
+                self.files.tidy(self._clock())
+            except (PortError, Unbelievable) as error:
+                self._untidy = str(error)
 
     def _ours(self) -> bool:
         return self._token is not None and self._claim[1] == self._token
@@ -330,6 +358,28 @@ class YarnCluster:
         if any(each.gpus and each.state == "RUNNING" for each in reports):
             self._named = named_nodes(reports)
         return reports
+
+    def _usable(
+        self, reports: list[NodeReport], jobs: Sequence[tuple[Record, JobSpec]], notes: list[str]
+    ) -> tuple[Node, ...]:
+        """The nodes, without the free GPUs that we could not have; `notes` grows by why."""
+        now_s = self._clock()
+        held = held_by(jobs, self._options, self._least_mib)
+        nodes = nodes_of(reports, held, self._known_gpus, self._options)
+        nodes = self._lessons.heeded(nodes, held, now_s)
+        notes += self._lessons.notes(now_s)
+        if not only_queue(jobs, self._options):
+            return nodes
+        ours = sum(each.gpus for each in held.values())
+        limit = self._limits.ceiling(ours, now_s)
+        if self._limits.why:
+            notes.append(f"the limits of queue {self._options.queue} are not known: {self._limits.why}")
+        if limit is None:
+            return nodes
+        fewer = below(nodes, held, limit.gpus)
+        if fewer != nodes:
+            notes.append(f"{limit.text}: other free GPUs are not offered")
+        return fewer
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""
@@ -482,22 +532,24 @@ class YarnCluster:
     def _advance(self, seen: Seen, due: _Next) -> None:
         if seen.record is not due.record:
             return  # another request came first: the next look says what it needs now
-        self._take(seen, due.step)
+        self._take(seen, due.step, due.facts)
         if due.record.phase is Phase.LEAVING and seen.record.phase is Phase.FORMING:
-            self._take(seen, self._next(seen, self._facts(seen, due.app, self._lost)))  # its gang may stand already
+            facts = self._facts(seen, due.app, self._lost)
+            self._take(seen, self._next(seen, facts), facts)  # its gang may stand already
 
     def _next(self, seen: Seen, facts: Facts) -> Step:
         spec = seen.spec
         resumable = spec.checkpoint is not None or bool(spec.extra.get("self_checkpointing"))
         return next_step(seen.record, facts, spec.retries, resumable, spec.grace_s, self._options.gang_s)
 
-    def _take(self, seen: Seen, step: Step) -> None:
+    def _take(self, seen: Seen, step: Step, facts: Facts) -> None:
         record, spec = step.record, seen.spec
         if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
             # a node that came later: a new service
             record = replace(record, components=self._components(self._hands.chooser.choice(self._named).pinned))
         if record is not seen.record:
             # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            record = self._taught(seen.record, record, facts)
             killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self.files.newest(record, spec)
@@ -510,6 +562,20 @@ class YarnCluster:
             self._put(seen, record)
         for action in step.actions:
             self._do(seen, action)
+
+    def _taught(self, before: Record, after: Record, facts: Facts) -> Record:
+        """A gang that came only in part says where there is less room than was thought."""
+        in_part = before.phase is Phase.FORMING and after.blocked is not None and after.blocked != before.blocked
+        if not in_part or after.blocked is None or facts.service is None:
+            return after
+        came = Counter(each.node for each in living_instances(facts.service))
+        missing = {node: gpus - came[node] for node, gpus in before.allocation}
+        if shapes.ANYWHERE in dict(before.components):
+            return after  # YARN chose the nodes
+        self._limits.forget()
+        lesson = self._lessons.learn(missing, self._clock())
+        kind, text = after.blocked
+        return replace(after, blocked=(kind, f"{text}; {lesson}")) if lesson else after
 
     def _put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""

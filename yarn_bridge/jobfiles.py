@@ -15,8 +15,12 @@ from yarn_bridge.kept import Kept
 from yarn_bridge.memory import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode
 from yarn_bridge.services import definition_path
 from yarn_bridge.steps import Ack
-from yarn_bridge.user_files import Newest, UserFiles, agrees, gate_record, old_spec
+from yarn_bridge.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, gate_record, old_spec
 
+#: where a job's folder is made
+STAGING = ".new-"
+#: a submission takes seconds
+_ABANDONED_S = 3600.0
 #: of a launch script
 _LONGEST = 4 << 20
 
@@ -55,6 +59,16 @@ class JobFiles:
             self._hdfs.set_permission(self.jobs, "755")
         if not self._kept.there():
             self._kept.adopt(self._before())
+
+    def tidy(self, now_s: float) -> None:
+        """Take away what submissions left that broke off long ago: each folder in it goes in its owner's name."""
+        for name, entry in self.entries().items():
+            if not name.startswith(STAGING) or entry.modified_s > now_s - _ABANDONED_S:
+                continue
+            staging = f"{self.jobs}/{name}"
+            for part in self._hdfs.some(staging, MOST_ENTRIES):
+                self._hdfs.as_user(part.owner).delete(f"{staging}/{part.name}")
+            self._hdfs.delete(staging)
 
     def entries(self) -> dict[str, Status]:
         return {each.name: each for each in self._hdfs.entries(self.jobs)}
@@ -125,7 +139,7 @@ class JobFiles:
         known = self._kept.spec(record.job) if self._kept.record(record.job) is not None else None
         if known is not None and known != spec:
             raise Never(f"there is already another job {record.job}")
-        staging = f"{self.jobs}/.new-{secrets.token_hex(8)}"
+        staging = f"{self.jobs}/{STAGING}{secrets.token_hex(8)}"
         part = f"{staging}/{record.job}"
         self._hdfs.make_folder(staging, "1777")
         try:

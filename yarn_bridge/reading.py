@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
@@ -10,6 +10,7 @@ from policy.model import EMPTY, Allocation, Gpus, Health, Node
 from yarn_bridge.memory import Phase, Record
 from yarn_bridge.options import Options
 from yarn_bridge.records import NodeReport
+from yarn_bridge.room import Held
 
 _HEALTH = {"RUNNING": Health.UP, "DECOMMISSIONING": Health.DRAIN}
 #: a node in one of these has no containers any more; in any other, one that we do not know too, it may have
@@ -23,21 +24,22 @@ _STATE = {
 
 
 def nodes_of(
-    reports: Sequence[NodeReport], ours: Iterable[Record], known_gpus: Mapping[str, Gpus], options: Options
+    reports: Sequence[NodeReport], held: Mapping[str, Held], known_gpus: Mapping[str, Gpus], options: Options
 ) -> tuple[Node, ...]:
-    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once."""
-    held: dict[str, int] = {}
-    for record in ours:
-        if record.phase is not Phase.IDLE:
-            for name, gpus in record.claims.items():
-                held[name] = held.get(name, 0) + gpus
+    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once.
+
+    Cores and memory are what is there for us beside foreign applications.
+    """
     found = []
     for report in one_a_host(reports):
         gpus = report.gpus or known_gpus.get(report.host, 0)
         if gpus == 0:
             continue
         health = _HEALTH.get(report.state, Health.DOWN)
-        foreign = max(0, min(gpus, report.gpus_used) - held.get(report.host, 0))
+        ours = held.get(report.host, Held())
+        foreign = max(0, min(gpus, report.gpus_used) - ours.gpus)
+        cpus = report.cpus - max(0, report.cpus_used - ours.cpus)
+        memory_mib = report.memory_mib - max(0, report.memory_used_mib - ours.memory_mib)
         found.append(
             Node(
                 name=report.host,
@@ -46,6 +48,8 @@ def nodes_of(
                 rack=report.rack.lstrip("/") or None,
                 health=health,
                 foreign=0 if health is Health.DOWN else foreign,
+                cpus=None if health is Health.DOWN else float(max(cpus, 0)),
+                memory=None if health is Health.DOWN else max(memory_mib, 0) << 20,
             )
         )
     return tuple(sorted(found, key=lambda node: node.name))

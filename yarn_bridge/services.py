@@ -33,6 +33,10 @@ PROPERTIES = {
     # Else a worker that ended is run again inside its container for 5 minutes, its GPU held and the service unready.
     "yarn.service.container-failure.retry.max": "0",
     "yarn.service.readiness-check-interval.seconds": "1",
+    # Else two deaths of its application master in the whole life of a job end the service. The ResourceManager allows
+    # no more attempts than `yarn.resourcemanager.am.max-attempts`, and does not count those older than the interval.
+    "yarn.service.am-restart.max-attempts": "20",
+    "yarn.service.am-failure.validity-interval-ms": "600000",
 }
 
 

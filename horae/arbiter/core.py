@@ -209,7 +209,17 @@ class Core:
         observation, now_s = look.observation, self.now_s()
         self.capabilities = look.capabilities or self.capabilities
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
-        view = View(observation, pools, self.capabilities.limits, self.config, now_s, self.fresh)
+        can = self.capabilities
+        view = View(
+            observation,
+            pools,
+            can.limits,
+            self.config,
+            now_s,
+            self.fresh,
+            cpus_per_gpu=can.cpus_per_gpu,
+            memory_per_gpu=can.memory_per_gpu,
+        )
         drafts: list[Draft] = [events.cleared("cluster")] if "cluster" in self.ledger.alerts else []
         if not self._diagnosed:
             why = recovery.diagnose(self.journal, observation)

@@ -23,6 +23,7 @@ from policy.model import (
     EMPTY,
     Allocation,
     App,
+    Bytes,
     Cluster,
     GpuRange,
     Gpus,
@@ -57,6 +58,8 @@ class View:
     now_s: Seconds
     fresh: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)  #: newer than what is on record
     strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
+    cpus_per_gpu: float | None = None  #: of a worker whose job does not say
+    memory_per_gpu: Bytes | None = None
 
 
 def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
@@ -227,8 +230,8 @@ def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuTy
         attained=record.attained_at(now_s),
         allocation=allocation,
         lease_until=_leases(record, allocation),
-        cpus_per_gpu=spec.cpus_per_gpu,
-        memory_per_gpu=spec.memory_per_gpu,
+        cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
+        memory_per_gpu=view.memory_per_gpu if spec.memory_per_gpu is None else spec.memory_per_gpu,
         loss=measured.loss,
         loss_forecast=measured.loss_forecast,
         restart_cost_s=record.whole_restart_cost_s,

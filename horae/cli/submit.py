@@ -42,6 +42,8 @@ def submit(
         str | None, typer.Option("--checkpoint", "-c", help="Folder or URL; without one it is never stopped.")
     ] = None,
     gpu_type: Annotated[list[str] | None, typer.Option(help="A GPU type it may run on; repeat for more.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory a GPU: 16G. Default: the cluster's.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="CPUs a GPU. Default: the cluster's.")] = None,
     grace: Annotated[str | None, typer.Option(help="Time it may take to checkpoint and leave.")] = None,
     time_limit: Annotated[str | None, typer.Option(help="Running time over all its starts.")] = None,
     retries: Annotated[int | None, typer.Option(help="Failures after which it is failed for good.")] = None,
@@ -70,6 +72,8 @@ def submit(
         "iterations": iterations,
         "checkpoint": None if checkpoint is None or "://" in checkpoint else str(Path(checkpoint).absolute()),
         "gpu_types": gpu_type or None,
+        "memory_per_gpu": memory,
+        "cpus_per_gpu": cpus,
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
         "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
         "retries": retries,

@@ -167,9 +167,20 @@ class MemoryYarn:
         self.ha_state, self.app_state = "ACTIVE", "RUNNING"
         self.clock: Callable[[], float] = lambda: 0.0
         self.made_s: dict[str, float] = {}
+        self.http, self.foreign_mib, self.foreign_cpus = Silent(), 0, 0
+        self.room: dict[str, int] = {}  #: node -> containers that it has room for, whatever it says
+        self.most: int | None = None  #: GPUs that the queue may hold
         self.whose: dict[str, str] = {}
 
     # the ResourceManager
+
+    def scheduler(self) -> dict[str, Any]:
+        used = sum(len(instances(each)) for each in self.services.values())
+        gpus = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(self.most or 0)}]}
+        usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
+        most = 100.0 if self.most is None else 50.0
+        leaf = {"queueName": "default", "maxCapacity": most, "capacities": gpus, "resources": usage}
+        return {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [leaf]}}
 
     def quirks(self) -> Any:
         return quirks_of("3.4.2")
@@ -182,8 +193,9 @@ class MemoryYarn:
         self.calls["nodes"] += 1
         used = Counter(each.node for service in self.services.values() for each in instances(service))
         return [
-            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8, 0, 1,
-                       0, attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
+            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8,
+                       self.foreign_cpus, 65536, self.foreign_mib,
+                       attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
             for name in self.hosts
         ]  # fmt: skip
 
@@ -232,15 +244,28 @@ class MemoryYarn:
         for part in service.components.values():
             kept = list(part.instances)[: counts.get(part.name, part.count)]
             while len(kept) < counts.get(part.name, part.count):
+                if sum(each.node == self.where[part.name] for each in kept) >= self.room.get(self.where[part.name], 99):
+                    break
                 self.number += 1
                 kept.append(
                     Instance(f"{part.name}-{self.number}", f"c{self.number}", self.where[part.name], "READY", "", 0.0)
                 )
-            parts[part.name] = replace(part, count=len(kept), instances=tuple(kept))
+            parts[part.name] = replace(part, count=counts.get(part.name, part.count), instances=tuple(kept))
         self.services[name] = replace(service, components=parts)
 
     def destroy(self, name: str, owner: str) -> None:
         self.services.pop(name, None)
+
+
+class Silent:
+    """A ResourceManager that keeps its settings to administrators."""
+
+    def ask(self, *_: object, **__: object) -> Any:
+        raise TryLater("no settings")
+
+
+def gpu_resource(gpus: int) -> dict[str, Any]:
+    return {"resourceInformations": {"resourceInformation": [{"name": "yarn.io/gpu", "value": gpus}]}}
 
 
 def instances(service: Service) -> list[Instance]:

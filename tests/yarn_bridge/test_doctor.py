@@ -21,6 +21,7 @@ HEALTHY = {
     "yarn.webapp.api-service.enable": "true",
     "yarn.resourcemanager.placement-constraints.handler": "scheduler",
     "yarn.cluster.max-application-priority": "10",
+    "yarn.resourcemanager.am.max-attempts": "4",
     "yarn.service.framework.path": "/yarn-services/service-dep.tar.gz",
     "yarn.nodemanager.recovery.enabled": "true",
     "yarn.nodemanager.sleep-delay-before-sigkill.ms": "5s",
@@ -148,6 +149,11 @@ def acl(site: Site) -> None:
     site.conf |= {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn"}
 
 
+def closed(site: Site) -> None:
+    site.conf |= {"yarn.acl.enable": "true"}
+    site.leaf["queueAcls"] = {"queueAcl": [{"accessType": "SUBMIT_APP", "accessControlList": " "}]}
+
+
 def no_gpus(site: Site) -> None:
     site.nodes["nodes"]["node"].clear()
 
@@ -158,6 +164,11 @@ def release(version: str) -> Callable[[Site], object]:
 
 AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("release", release("3.5.0"), Verdict.WARN, "never tried", "advise"),
+    ("known holes", release("3.3.4"), Verdict.WARN, "CVE-2023-26031", "3.4.0 or newer"),
+    ("queue store", lambda s: s.conf.update({"yarn.scheduler.configuration.store.class": "memory"}), Verdict.WARN,
+     "kept in memory", "<value>leveldb</value>"),
+    ("application masters", lambda s: s.conf.update({"yarn.resourcemanager.am.max-attempts": "2"}), Verdict.WARN,
+     "dies 2 times", "<name>yarn.resourcemanager.am.max-attempts</name><value>4</value>"),
     ("Services API", lambda s: s.faults.update({"/app/v1/services/version": Reply(404, "<title>no</title>")}),
      Verdict.WARN, "off: jobs run as slices", "<name>yarn.webapp.api-service.enable</name><value>true</value>"),
     ("Services API", lambda s: s.faults.update({"no-such-service": Reply(500, {"diagnostics": "ConnectionLoss"})}),
@@ -178,6 +189,7 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("lifetime", lambda s: s.leaf.update(maxApplicationLifetime=3600), Verdict.WARN, "after 3600 s",
      "root.themis.maximum-application-lifetime"),
     ("rights", acl, Verdict.WARN, "horae is not named", "acl_administer_queue"),
+    ("who may submit", closed, Verdict.WARN, "nobody is named for root.themis", "acl_submit_applications"),
     ("signals", lambda s: s.faults.update({"/signal/": Reply(404)}), Verdict.WARN, "cannot signal", "3.3.0"),
     ("restart of the ResourceManager",
      lambda s: s.info["clusterInfo"].update(rmStateStoreName="x.NullRMStateStore"), Verdict.WARN, "forgets",
@@ -336,7 +348,7 @@ def test_no_resource_manager_is_one_finding_and_no_traceback() -> None:
 
 
 def test_acting_for_owners_is_proved_at_both_daemons(site: Site) -> None:
-    site.conf |= {"hadoop.proxyuser.horae.hosts": "*", "hadoop.proxyuser.horae.groups": "ml"}
+    site.conf |= {"hadoop.proxyuser.horae.hosts": "horae1", "hadoop.proxyuser.horae.groups": "ml"}
     found = {check.name: check for check in site.examine(doas=True) if "acting" in check.name}
     assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
     assert found["acting for owners: NameNode"].verdict is Verdict.FAIL

@@ -85,6 +85,16 @@ def options(manager: Manager, tmp_path: Path) -> dict[str, str]:
     }
 
 
+def test_who_may_submit_is_said_where_the_site_says_it(manager: Manager, options: dict[str, str]) -> None:
+    key = f"{PREFIX}root.horae.acl_submit_applications"
+    silent, named = options, {**options, "submitters": "alice,bob ml,vision"}
+    shown = ["".join(sites.diff(each) for each in YarnSite().changes(said)[0]) for said in (silent, named)]
+    assert (key in shown[0], f"+{key} = alice,bob ml,vision" in shown[1]) == (False, True)
+    for wrong in ("alice; rm -rf", "a b c", "<x>"):
+        with pytest.raises(BadInput, match="no list of users and groups"):
+            YarnSite().changes({**options, "submitters": wrong})
+
+
 def test_install_shows_changes_and_undoes(manager: Manager, options: dict[str, str], tmp_path: Path) -> None:
     site, record, before = YarnSite(), tmp_path / "record.json", dict(manager.conf)
     changes, commands = site.changes(options)

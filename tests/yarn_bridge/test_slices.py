@@ -174,7 +174,7 @@ def test_the_script_is_a_shell_script_and_an_archive(tmp_path: Path) -> None:
 class Http:
     """Tells no settings."""
 
-    def ask(self, method: str, path: str) -> None:
+    def ask(self, method: str, path: str, query: object = None) -> None:
         raise TryLater("not told")
 
 
@@ -195,6 +195,9 @@ class SliceYarn:
 
     def info(self) -> ClusterInfo:
         return ClusterInfo("3.4.2", 1, "STARTED", "ACTIVE", "")
+
+    def scheduler(self) -> Any:
+        raise TryLater("it does not tell its queues")
 
     def nodes(self) -> list[NodeReport]:
         self.calls["nodes"] += 1

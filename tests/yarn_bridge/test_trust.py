@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from horae.elastic import attributes
 from horae.local import specfile
-from horae.port import attend, FixConfiguration, JobState, Never
+from horae.port import FixConfiguration, JobState, Never, attend
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.fake_hdfs import World
 from tests.yarn_bridge.memory_site import SPEC, Site
@@ -129,6 +129,17 @@ def test_folders_of_the_version_before_are_taken_over_once_and_only_their_owners
     assert [(each.id, each.state, each.epoch) for each in seen.jobs] == [("old", JobState.STOPPED, 3)]
     assert len(seen.notes) == 4
     assert seen.jobs[0].spec is not None and seen.jobs[0].spec.owner == "alice"
+
+
+def test_what_a_broken_submission_left_is_taken_away_by_the_next_arbiter(site: Site) -> None:
+    site.hdfs.files[f"{FOLDER}/.new-1/job/gate"] = b"{}"
+    site.hdfs.files[f"{FOLDER}/.new-2/job/gate"] = b"{}"
+    site.hdfs.owners[f"{FOLDER}/.new-1/job"] = "alice"
+    site.hdfs.times[f"{FOLDER}/.new-2"] = 4900.0
+    site.now_s = 5000.0
+    site.port = site.connect()
+    assert [name for name in site.hdfs.files if ".new-" in name] == [f"{FOLDER}/.new-2/job/gate"]
+    assert attend(site.port).notes == ()
 
 
 def test_a_member_of_one_job_says_nothing_about_anothers(site: Site) -> None:

@@ -29,12 +29,16 @@ from yarn_bridge.runtimes import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.services import Services
 from yarn_bridge.settings import Settings, settings_of
 from yarn_bridge.site import security, storage
+from yarn_bridge.site.holes import holes
 from yarn_bridge.site.xml import remedy
 
 _PROVIDER = "yarn.nodemanager.node-attributes.provider"
 _HOST = "nm.yarn.io/host"
 #: clocks further apart than this break Kerberos and make ages wrong
 _SKEW_S = 30.0
+_STORE = "yarn.scheduler.configuration.store.class"
+#: as many deaths of an application master as the cluster should bear
+_ATTEMPTS = 4
 
 
 def checks(options: Mapping[str, Any]) -> list[Check]:
@@ -103,6 +107,7 @@ def _manager(manager: ResourceManager, options: Options) -> Iterator[Check]:
     yield ok("ResourceManager", f"Hadoop {info.version} at {manager.http.url}, answers in {took * 1000:.0f} ms")
     if not quirks.tried:
         yield warn("release", f"Hadoop {info.version} was never tried", "run in advise mode first")
+    yield from holes(info.version, quirks)
     away = []
     for url in options.resource_manager:
         alone = HttpClient(replace(options.access((url,)), connect_s=3.0, read_s=10.0), "ResourceManager")
@@ -236,6 +241,18 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
         yield ok("queue", text)
     else:
         yield fail("queue", f"{queue.path} is {queue.state}", "set its state to RUNNING")
+    if conf.get(_STORE) == "memory":
+        yield warn(
+            "queue store", "the scheduler's configuration is kept in memory: at the ResourceManager's next start every "
+            "queue that was made by REST is gone, and no job can start",
+            remedy("yarn-site.xml of the ResourceManager", {_STORE: "leveldb"}),
+        )  # fmt: skip
+    attempts = conf.number("yarn.resourcemanager.am.max-attempts", 2)
+    if not conf.why and attempts < _ATTEMPTS:
+        yield warn(
+            "application masters", f"a service ends when its application master dies {attempts} times in ten minutes",
+            remedy("yarn-site.xml of the ResourceManager", {"yarn.resourcemanager.am.max-attempts": str(_ATTEMPTS)}),
+        )  # fmt: skip
     if queue.preemptable:
         yield warn("preemption", "other queues may take this queue's containers", "a lost worker costs a restart")
     if not conf.why and conf.number("yarn.cluster.max-application-priority") < 1:
@@ -255,6 +272,12 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
 def _acl(raw: Mapping[str, Any], user: str, path: str, conf: Settings) -> Iterator[Check]:
     lists = {str(each["accessType"]): str(each["accessControlList"])
              for each in many((raw.get("queueAcls") or {}).get("queueAcl"))}  # fmt: skip
+    if not lists.get("SUBMIT_APP", "*").strip():
+        key = f"yarn.scheduler.capacity.{path}.acl_submit_applications"
+        yield warn(
+            "who may submit", f"nobody is named for {path} itself: a queue above it must let jobs' owners in",
+            remedy("capacity-scheduler.xml", {key: "USERS GROUPS"}),
+        )  # fmt: skip
     said = lists.get("ADMINISTER_QUEUE", "").partition(" ")[0].split(",")
     admins = conf.get("yarn.admin.acl", "*").partition(" ")[0].split(",")
     if {user, "*"} & {*said, *admins}:

@@ -30,6 +30,7 @@ DEFAULTS = {
     "capacity": "",  # per cent of its parent that the new queue is guaranteed; or a weight: 3w
     "from": "",  # the queue beside it that gives up this share
     "user": "horae",  # the service account: administers the queue
+    "submitters": "",  # who may submit to it, as Hadoop writes it: "alice,bob ml,vision", users and groups, or *
     "admin": "",  # who may change the scheduler's configuration; default: `user`
     "etc": "",  # Hadoop's configuration folder on this host, where the scheduler's file is
     "out": "/etc/horae/yarn",  # where the XML to merge goes
@@ -48,6 +49,11 @@ def planned(said: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     if unknown:
         raise BadInput("no such option", where="--set", field=unknown, remedy=f"one of {', '.join(DEFAULTS)}")
     given = {**DEFAULTS, **said}
+    if not re.fullmatch(r"(\*|[\w.$-]*(,[\w.$-]+)*( [\w.$-]+(,[\w.$-]+)*)?)", given["submitters"]):
+        raise BadInput(
+            "is no list of users and groups", where="--set", field="submitters", value=given["submitters"],
+            remedy="users by commas, a blank, groups by commas: --set 'submitters=alice,bob ml,vision'; or *",
+        )  # fmt: skip
     manager = _manager(given)
     try:
         tree = queues(manager.scheduler())
@@ -180,6 +186,7 @@ def _parameters(given: Mapping[str, str], share: Mapping[str, str]) -> dict[str,
         # A suspended job keeps its application master, so most of a queue's masters may wait.
         "maximum-am-resource-percent": "0.5",
         "acl_administer_queue": given["user"],
+        **({"acl_submit_applications": given["submitters"]} if given["submitters"] else {}),
     }
 
 
@@ -187,8 +194,10 @@ def _fair_queue(given: Mapping[str, str], path: str, tree: Queues, out: Path) ->
     """The fair scheduler reads its file again by itself every ten seconds."""
     name = path.rpartition(".")[2]
     weight = given["capacity"].rstrip("w") or "1"
+    submitters = given["submitters"]
     element = f'  <queue name="{name}"><weight>{escape(weight)}</weight>' + (
-        f"<aclAdministerApps>{escape(given['user'])}</aclAdministerApps></queue>\n"
+        (f"<aclSubmitApps>{escape(submitters)}</aclSubmitApps>" if submitters else "")
+        + f"<aclAdministerApps>{escape(given['user'])}</aclAdministerApps></queue>\n"
     )
     file = Path(given["etc"]) / "fair-scheduler.xml" if given["etc"] else None
     if file is None or path.count(".") > 1:

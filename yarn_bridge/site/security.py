@@ -66,7 +66,7 @@ def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Ch
             continue
         prefix = f"hadoop.proxyuser.{options.user}"
         if found.get(f"{prefix}.hosts") and (found.get(f"{prefix}.users") or found.get(f"{prefix}.groups")):
-            yield ok(f"acting for owners: {name}", f"{options.user} may")
+            yield from _limits(options, name, found)
         else:
             yield fail(f"acting for owners: {name}", f"{options.user} may not", remedy(
                 f"core-site.xml of the {name}", {f"{prefix}.hosts": "HOST-OF-HORAE", f"{prefix}.groups": "GROUP"}
@@ -82,6 +82,22 @@ def proxy_user(options: Options, conf: Settings, names: Settings) -> Iterator[Ch
                 "hadoop.http.filter.initializers": PLAIN_FILTER if options.auth == KERBEROS else PROXY_FILTER
             }),
         )  # fmt: skip
+
+
+def _limits(options: Options, name: str, found: Settings) -> Iterator[Check]:
+    """For whom it may act, and from where: with a star for both, whoever has its name has everybody's."""
+    prefix = f"hadoop.proxyuser.{options.user}"
+    anywhere = found.get(f"{prefix}.hosts").strip() == "*"
+    anybody = "*" in {found.get(f"{prefix}.users").strip(), found.get(f"{prefix}.groups").strip()}
+    if not anywhere or (options.auth == KERBEROS and not anybody):
+        yield ok(f"acting for owners: {name}", f"{options.user} may")
+        return
+    says = "whoever says that he is" if options.auth != KERBEROS else "whoever holds the keytab of"
+    yield warn(
+        f"acting for owners: {name}",
+        f"{says} {options.user} may act for {'everybody' if anybody else 'others'}, from any host",
+        remedy(f"core-site.xml of the {name}", {f"{prefix}.hosts": "HOST-OF-HORAE", f"{prefix}.groups": "GROUP"}),
+    )
 
 
 def tokens(options: Options, conf: Settings, names: Settings) -> Iterator[Check]:

@@ -49,6 +49,15 @@ def test_submit_hands_in_what_the_options_say(
     assert job["total"] == 500
 
 
+def test_submit_says_what_each_gpu_brings_along(site: Client, horae: Horae) -> None:
+    assert horae("submit", "-g", "1", "--memory", "16G", "--cpus", "2.5", *ENDLESS).code == 0
+    running(site, "1")
+    (job,) = horae("snapshot", "--json").json["jobs"]
+    assert (job["memory"]["per_gpu"], job["cpus"]["per_gpu"]) == (16 << 30, 2.5)
+    for words in (("--memory", "lots"), ("--cpus", "0")):
+        assert horae("submit", "-g", "1", *words, "--", "true").code == 3
+
+
 def test_submit_goes_to_the_kind_of_cluster_that_was_named(site: Client, horae: Horae) -> None:
     assert horae("submit", "-g", "1", "--cluster", "fake", "--", "true").code == 0
     said = horae("submit", "-g", "1", "--cluster", "yarn", "--", "true")

@@ -1,0 +1,60 @@
+"""Memory, cores and the queue's limit, as a real scheduler tells them, are what is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.driver import Driver
+from tests.real.hadoop import (
+    YarnHarness,
+    hadoop_342,  # noqa: F401 - a fixture
+    wait_for,
+)
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.resource_manager import QueueEdits
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:  # noqa: F811
+    made = YarnHarness(hadoop_342, tmp_path)
+    yield made
+    made.end()
+
+
+def test_what_is_offered_is_what_a_foreign_application_and_the_queue_leave(harness: YarnHarness) -> None:
+    cluster, port = Driver(harness), harness.port
+    assert isinstance(port, YarnCluster)
+    whole = {each.name: each for each in cluster.observe().nodes}
+    reports = {each.host: each for each in port.manager.nodes()}
+    for name, node in whole.items():
+        assert (node.memory, node.cpus) == (reports[name].memory_mib << 20, float(reports[name].cpus))
+
+    hungry = {"name": "w", "number_of_containers": 1, "restart_policy": "ON_FAILURE",
+              "launch_command": "exec sleep 3600", "resource": {"cpus": 3, "memory": "4096"}}  # fmt: skip
+    port.services.create({"name": "spark", "version": "1.0", "queue": "default", "components": [hungry]}, "horae")
+    wait_for("it has memory and no GPU", lambda: any(each.memory_used_mib >= 4096 for each in port.manager.nodes()))
+    after = {each.name: each for each in cluster.observe().nodes}
+    (fuller,) = [name for name in whole if (whole[name].memory or 0) - (after[name].memory or 0) >= 4096 << 20]
+    assert (whole[fuller].cpus or 0) - (after[fuller].cpus or 0) >= 3
+    assert [each.foreign for each in after.values()] == [0, 0, 0]
+    port.services.destroy("spark", "horae")
+
+    before = port.manager.scheduler_conf("horae") or {}
+    names = ("root.horae", "root.default")
+    said = {name: {"capacity": before[f"yarn.scheduler.capacity.{name}.capacity"]} for name in names}
+    said["root.horae"]["maximum-capacity"] = before.get("yarn.scheduler.capacity.root.horae.maximum-capacity", "100")
+    half = {"root.horae": {"capacity": "50", "maximum-capacity": "50"}, "root.default": {"capacity": "50"}}
+    port.manager.edit_scheduler(QueueEdits(update=half), "horae")
+    try:
+        seen = harness.other_arbiter().observe()
+        assert sum(each.gpus - each.foreign for each in seen.nodes) == 6
+        assert any("queue root.horae may hold 6 GPUs at most" in note for note in seen.notes)
+    finally:
+        port.manager.edit_scheduler(QueueEdits(update=said), "horae")
+    assert sum(each.gpus - each.foreign for each in harness.other_arbiter().observe().nodes) == 12
