@@ -66,8 +66,28 @@ def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:
     held = [j for j in jobs if pools.count.get(j.name)]
     sated = stage_two(held, pools, fair, shorter=shorter)
     unmeasured = [j for j in held if not j.throughput]
-    if unmeasured and pools.left:  # nobody else wants what is left
-        sated |= stage_two(unmeasured, pools, shorter=shorter)
+    return sated | even(unmeasured, pools)  # nobody else wants what is left
+
+
+def even(jobs: list[Job], pools: Pools) -> set[str]:
+    """Max-min in GPUs up to the size where a job is fastest."""
+    sated: set[str] = set()
+    heap: list[tuple[int, tuple[float, str], int, Step]] = []
+
+    def push(n: int) -> None:
+        step = pools.next_step(jobs[n])
+        if step is None:
+            sated.add(jobs[n].name)
+        else:
+            heapq.heappush(heap, (pools.count[jobs[n].name], jobs[n].order, n, step))
+
+    for n in range(len(jobs)):
+        push(n)
+    while heap:
+        *_, n, step = heapq.heappop(heap)
+        if pools.fits(jobs[n], step):
+            pools.give(jobs[n], step)
+            push(n)
     return sated
 
 

@@ -18,18 +18,17 @@ to that size.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from typing import Any
 
 from policy import reasons
-from policy.afs.afs_l import stage_two
+from policy.afs.afs_l import even, stage_two
 from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.ordered import active
 from policy.placement import Placer
-from policy.pools import Pools, Step
+from policy.pools import Pools
 from policy.steps import explain
 
 
@@ -67,11 +66,11 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
             crowded = True
     running = [j for j in jobs if pools.count.get(j.name)]
     if simple:
-        sated = _max_min(running, pools)
+        sated = even(running, pools)
     else:  # a job of unknown speed grows to its fair share, and beyond with what nobody else wants (§4.5)
         sated = stage_two(running, pools, fair, blind=True)
         unmeasured = [j for j in running if not j.throughput]
-        sated |= stage_two(unmeasured, pools, blind=True) if unmeasured and pools.left else set()
+        sated |= even(unmeasured, pools)
     placed = assign(snapshot, wants(pools), queue, context)
     taken = placed.placer.taken
     said = _reasons([j for j in jobs if j.name not in stuck], taken, units, crowded, context)
@@ -94,28 +93,6 @@ def _units(snapshot: Snapshot, jobs: list[Job], unit: float) -> dict[JobName, tu
         done = int(max(attained - before["base"], 0.0) / length + 1e-9)
         out[job.name] = (before["units"] + done, before["base"] + done * length)
     return out
-
-
-def _max_min(jobs: list[Job], pools: Pools) -> set[JobName]:
-    """Max-min in GPUs up to the size where a job is fastest."""
-    sated: set[JobName] = set()
-    heap: list[tuple[int, tuple[float, str], int, Step]] = []
-
-    def push(n: int) -> None:
-        step = pools.next_step(jobs[n])
-        if step is None:
-            sated.add(jobs[n].name)
-        else:
-            heapq.heappush(heap, (pools.count[jobs[n].name], jobs[n].order, n, step))
-
-    for n in range(len(jobs)):
-        push(n)
-    while heap:
-        *_, n, step = heapq.heappop(heap)
-        if pools.fits(jobs[n], step):
-            pools.give(jobs[n], step)
-            push(n)
-    return sated
 
 
 def _reasons(

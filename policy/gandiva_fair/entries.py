@@ -29,6 +29,11 @@ ENTRIES = (
         ),
         options=_OPTIONS,
         quantum=True,
+        notes=(
+            "what is traded is time, any fraction of a GPU: the paper trades whole GPUs, which nobody has where "
+            "tenants outnumber fast GPUs",
+            "the second price is among those who still have slow GPUs to pay with (OEF §2.4 plays the same rounds)",
+        ),
     ),
     Entry(
         name="lottery",

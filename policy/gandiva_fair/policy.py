@@ -92,7 +92,7 @@ class _Round:
 
     def _size(self, job: Job) -> Gpus:
         most = max((self.total[t] for t in self.speeds.types(job) if t in self.total), default=0)
-        size = job.gpus.at_most(min(job.gpus.requested, most))
+        size = job.gpus.at_most(min(self.placer.usual(job), most))
         while size and not self.placer.possible(job, size):
             size = job.gpus.at_most(size - 1)
         return size

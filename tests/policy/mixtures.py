@@ -96,10 +96,11 @@ def _jobs(draw: st.DrawFn, name: str, types: tuple[str, ...], nodes: tuple[Node,
         lease = {n: tuple(sorted(draw(st.sampled_from((NOW - 10, NOW + 300))) for _ in range(g))) for n, g in
                  allocation.items()}  # fmt: skip
     total = draw(st.sampled_from((None, 1e4, 1e6)))
+    tenant = draw(st.sampled_from(("t0", "t1", "t2")))
     return Job(
         name,
-        tenant=draw(st.sampled_from(("t0", "t1", "t2"))),
-        app=draw(st.sampled_from((name, name, "sweep"))),
+        tenant=tenant,
+        app=draw(st.sampled_from((name, name, f"sweep-{tenant}"))),
         gpus=gpus,
         submitted_s=draw(st.sampled_from((0.0, 1.0, 3000.0))),
         work=Work(total, 0.0 if total is None else total * draw(st.sampled_from((0.0, 0.5)))),

@@ -49,12 +49,14 @@ def test_jobs_that_can_never_run_and_capped_ones_stop_nobody() -> None:
     assert counts(decide(s, "fifo")) == {"a": 0, "b": 0, "c": 1}
 
 
-def test_who_could_run_smaller_but_never_as_requested_stops_nobody() -> None:
+def test_who_could_run_smaller_but_never_as_requested_is_to_have_what_fits() -> None:
+    """b's request could never be met; 4 of its range could, and nobody overtakes it on the way to them."""
     a, b, c = job("a", 3), job("b", (2, 9)), job("c", 1)
     b = replace(b, gpus=replace(b.gpus, requested=5))
     decision = decide(world(cluster("n v 4"), a, b, c), "fifo")
-    assert counts(decision) == {"a": 3, "b": 0, "c": 1}
-    assert decision.reasons["b"].code is Code.INFEASIBLE
+    assert counts(decision) == {"a": 3, "b": 0, "c": 0}
+    assert decision.reasons["b"].code is Code.WAITS_CAPACITY
+    assert counts(decide(world(cluster("n v 4"), b, c), "fifo")) == {"b": 4, "c": 0}
 
 
 def test_elastic_jobs_get_what_they_requested() -> None:
@@ -73,10 +75,11 @@ def test_fifo_is_the_longest_prefix_of_the_queue(s: Snapshot) -> None:
     expected = {}
     stopped = False
     for j in sorted(jobs, key=lambda j: j.order):
-        runs = j.work.left != 0 and not stopped and j.gpus.requested <= free
-        expected[j.name] = j.gpus.requested if runs else 0
+        size = j.gpus.at_most(min(j.gpus.requested, total))
+        runs = j.work.left != 0 and not stopped and 0 < size <= free
+        expected[j.name] = size if runs else 0
         free -= expected[j.name]
-        stopped |= not runs and j.work.left != 0 and j.gpus.requested <= total
+        stopped |= not runs and j.work.left != 0 and size > 0
     assert counts(decide(s, "fifo")) == expected
 
 
