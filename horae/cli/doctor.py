@@ -36,6 +36,7 @@ def doctor(
 
     found = None if config is None else load(config)
     configured = found.api.socket if found is not None else None
+    where: Path | None
     try:
         where = find_socket(socket or configured)
     except Unreachable:  # where it would be, if we were the service
