@@ -21,6 +21,7 @@ _DURATION = re.compile(r"^(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9
 _GPUS = re.compile(
     r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
 )
+_MOST_NODES = 100_000
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([KMGT]?)")
 _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -195,12 +196,26 @@ def tres(text: str) -> dict[str, str]:
 
 def expand(hostlist: str | None) -> tuple[str, ...]:
     """`n[1-2],x5` -> names, in Slurm's order of lists (sorted)."""
-    if not hostlist:
+    if not hostlist or _too_many(hostlist):
         return ()
     try:
         return tuple(NodeSet(hostlist))
-    except NodeSetParseError:
+    except (NodeSetParseError, ValueError, OverflowError):
         return ()
+
+
+def _too_many(hostlist: str) -> bool:
+    """Whether its ranges stand for more nodes than any cluster has, or its numbers for none."""
+    if re.search(r"[0-9]{16}", hostlist):
+        return True
+    nodes = 1
+    for ranges in re.findall(r"\[([^\]]*)\]", hostlist):
+        sizes = [int(high) - int(low) + 1 for low, high in re.findall(r"([0-9]+)-([0-9]+)", ranges)]
+        if sum(sizes) > _MOST_NODES:
+            return True
+        joined = re.search(re.escape(f"[{ranges}]") + r"[^,\[]*\[", hostlist)  # several dimensions multiply
+        nodes *= max(sum(sizes), 1) if joined else 1
+    return nodes > _MOST_NODES
 
 
 def fold(names: list[str] | tuple[str, ...]) -> str:

@@ -41,6 +41,8 @@ def socket_path(config: Config) -> Path:
     """Where the API listens: as configured, else where `horae.api.client` looks for it."""
     if config.api.socket is not None:
         return config.api.socket
+    if given := os.environ.get("RUNTIME_DIRECTORY"):  # systemd's, of a unit with RuntimeDirectory=horae
+        return Path(given.split(":")[0]) / "api.sock"
     if os.getuid() == 0:
         return Path("/run/horae/api.sock")
     runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -35,10 +35,12 @@ def doctor(
     from horae.doctor import examine
 
     found = None if config is None else load(config)
+    configured = found.api.socket if found is not None else None
+    where: Path | None
     try:
-        where = socket_path(found) if found is not None and socket is None else find_socket(socket)
-    except Unreachable:
-        where = None
+        where = find_socket(socket or configured)
+    except Unreachable:  # where it would be, if we were the service
+        where = socket_path(found) if found is not None else None
     checks = list(examine(found, where))
     if as_json:
         screen.emit_json({

@@ -49,12 +49,17 @@ def job_rows_of(text: str, seal: Seal, known: Mapping[tuple[str, ...], JobRow], 
     `odd` gets a note for each record that is set aside."""
     found: Read = {}
     by_id: dict[str, tuple[str, ...]] = {}
-    for record, fields in named(seal.records(text, JOB_FIELDS, "squeue"), JOB_FIELDS, odd):
-        try:
-            row = known.get(record) or job_row(fields)
-        except BadRecord as error:
-            odd.append(f"squeue: a record was set aside: {error}")
-            continue
+    for record in seal.records(text, JOB_FIELDS, "squeue"):
+        row = known.get(record)
+        if row is None:
+            fields = named(record, JOB_FIELDS, odd)
+            if fields is None:
+                continue
+            try:
+                row = job_row(fields)
+            except BadRecord as error:
+                odd.append(f"squeue: a record was set aside: {error}")
+                continue
         if row.id in by_id:  # one of the two is not Slurm's, and nothing tells which
             odd.append(f"squeue: job {row.id} was told twice and differently: set aside")
             found.pop(by_id[row.id], None)
@@ -89,7 +94,8 @@ def node_rows_of(text: str) -> list[NodeRow]:
     """sinfo's answer as rows, each node once however many partitions it is in. Raises TryLater: among nodes there is
     nothing of users, and a part of them is not the cluster."""
     odd: list[str] = []
-    rows = [node_row(fields) for _, fields in named(PLAIN.records(text, NODE_FIELDS, "sinfo"), NODE_FIELDS, odd)]
+    records = PLAIN.records(text, NODE_FIELDS, "sinfo")
+    rows = [node_row(fields) for record in records if (fields := named(record, NODE_FIELDS, odd)) is not None]
     if odd:
         raise TryLater(f"sinfo: {odd[0]}")
     return list({row.name: row for row in rows}.values())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horae.port import FixConfiguration, TryLater
@@ -60,12 +60,9 @@ class Seal:
 PLAIN = Seal("\x1f", "\x1e")
 
 
-def named(
-    records: Sequence[tuple[str, ...]], names: Sequence[str], odd: list[str]
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, str]]]:
-    """Each record with its fields by name. One with other fields than were asked for is set aside with a note."""
-    for record in records:
-        if len(record) == len(names):
-            yield record, dict(zip(names, record, strict=True))
-        else:
-            odd.append(f"a record of {len(record)} fields where {len(names)} were asked for was set aside")
+def named(record: tuple[str, ...], names: Sequence[str], odd: list[str]) -> Mapping[str, str] | None:
+    """A record's fields by name. One with other fields than were asked for is set aside with a note."""
+    if len(record) == len(names):
+        return dict(zip(names, record, strict=True))
+    odd.append(f"a record of {len(record)} fields where {len(names)} were asked for was set aside")
+    return None

@@ -58,6 +58,8 @@ def test_sizes(text: str, value: int | None) -> None:
 def test_hostlists() -> None:
     assert expand("n[1-3],x5") == ("n1", "n2", "n3", "x5")
     assert expand("n[1-") == ()
+    assert expand("n[1-999999999]") == expand("n[1-9999]x[1-9999]") == expand("n" + "9" * 5000) == ()
+    assert len(expand("n[1-100],x[1-50]-[1-4]")) == 300
 
 
 def test_the_users_word_is_found_anywhere() -> None:

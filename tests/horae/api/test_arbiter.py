@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from horae.api.client import Client
+from horae.api.client import PLACES, Client
 from horae.api.errors import ApiError, Code
 from horae.api.service import Service, check_policies, connect, socket_path, with_operators
 from horae.config import ClusterForm, Config
@@ -230,6 +230,7 @@ def test_a_service_that_cannot_serve_leaves_the_journal_to_the_next(folder: Path
 
 def test_the_socket_is_where_clients_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unsaid = config(folder, api={})
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 0)
     assert socket_path(unsaid) == Path("/run/horae/api.sock")
     monkeypatch.setattr("os.getuid", lambda: 1000)
@@ -237,6 +238,9 @@ def test_the_socket_is_where_clients_look(folder: Path, monkeypatch: pytest.Monk
     assert socket_path(unsaid) == Path("/run/user/1000/horae/api.sock")
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert socket_path(unsaid) == folder / "state" / "api.sock"
+    monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/horae:/run/other")  # the unit's, whatever its account
+    assert socket_path(unsaid) == Path("/run/horae/api.sock")
+    assert "/run/horae/api.sock" in PLACES
 
 
 def test_root_and_whoever_runs_it_operate_it(folder: Path, me: str) -> None:
