@@ -84,3 +84,49 @@ def test_jobs_by_sbatch_are_granted_resized_and_finished_across_a_kill(
         clear_partition(private_slurm, partition)
         tail = (tmp_path / "serve.log").read_text()[-3000:]
         print(tail, os.linesep, time.time())
+
+
+def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
+    """By the whole arbiter, under a policy that hands out GPUs by the count."""
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    options["env"] = dict(options["env"])
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "main", "policy": "themis", "mode": "enforce"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    here, there = private_slurm.shared()
+    asked = {
+        "-N2 --gres=gpu:4 --ntasks-per-node=4 -c2": (2, 8),
+        "-n4 --gpus-per-task=1": (1, 4),
+        "-N3 --gres=gpu:v100:1": (3, 3),
+        "-N2 --gpus-per-node=2 --exclusive": (2, 2),
+    }
+
+    def state(job: str) -> str:
+        found = re.search(r"JobState=(\w+)", private_slurm.run("scontrol", "show", "job", job))
+        return found.group(1) if found else ""
+
+    def heart_beats() -> bool:
+        beat = private_slurm.lab.spool / "heartbeat"
+        return beat.exists() and partition in beat.read_text()
+
+    try:
+        with arbiter(tmp_path):
+            wait_for("the first heartbeat", heart_beats)
+            jobs = {}
+            for number, words in enumerate(asked):
+                out = f"{there}/{partition}-rigid-{number}.out"
+                script = "#!/bin/bash\necho nodes $SLURM_JOB_NUM_NODES\nsrun sh -c 'echo task $SLURM_PROCID'\n"
+                job = private_slurm.submit(script, f"--partition={partition}", f"--output={out}", *words.split())
+                jobs[words] = (job, here / Path(out).name)
+            wait_for("all are done", lambda: {state(job) for job, _ in jobs.values()} == {"COMPLETED"}, 200)
+        for words, (nodes, tasks) in asked.items():
+            text = jobs[words][1].read_text()
+            assert f"nodes {nodes}\n" in text, words
+            assert sorted(re.findall(r"task (\d+)", text)) == [str(task) for task in range(tasks)], words
+    finally:
+        clear_partition(private_slurm, partition)

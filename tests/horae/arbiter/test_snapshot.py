@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from horae.journal import events
 from horae.port import JobState
 from policy import instance
 from policy.decide import decide
-from policy.model import GpuRange, Health, Job, Limits, Provenance, Snapshot, Work
+from policy.model import Code, GpuRange, Health, Job, Limits, Provenance, Shape, Snapshot, TypeChoice, Work
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 
@@ -197,3 +198,16 @@ def test_a_job_past_its_stated_length_is_let_end_by_itself(tmp_path: Path) -> No
     shown = question(site.core.ledger, site.config.pools[0], site.core.view).snapshot
     assert shown.jobs[0].work == Work(2e6 + 1, 2e6)
     assert sum(decide(shown, "srtf").allocation[name].values()) == 2
+
+
+def test_a_rigid_jobs_own_shape_and_types_are_in_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    shape = Shape(nodes=2, gpus_per_node=1, features=("ib",), exclusive=True)
+    (name,) = site.desk.submit([spec("rigid", 2, elastic=False, shape=shape, gpu_types=("a100",))], ANN)
+    site.run(3)
+    seen = job(site, name)
+    assert (seen.shape, seen.gpu_types) == (shape, TypeChoice(require=("a100",)))
+    assert seen.throughput == {}, "no node has the type"
+    waiting = replace(seen, allocation={}, lease_until={}, gpus=GpuRange(2, 2, 2))
+    decision = decide(replace(picture(site), jobs=(waiting,)), "themis")
+    assert (decision.allocation[name], decision.reasons[name].code) == ({}, Code.INFEASIBLE)
