@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Termination
+from policy.model import Allocation, Gpus, GpuType, Health, Job, Node, Share, Snapshot, Termination
 from policy.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
@@ -59,30 +59,53 @@ class Economy:
             self.node_size[i] = max(self.node_size[i], size)
             racks[i, n.rack] = racks.get((i, n.rack), 0) + size
         self.rack_size = [max((s for (j, _), s in racks.items() if j == i), default=0) for i in range(len(self.types))]
-        self._modes: dict[tuple[object, ...], tuple[object, tuple[Mode, ...]]] = {}
+        #: By kind of job; kinds with equal modes have one tuple of them.
+        self._modes: dict[int, tuple[Mode, ...]] = {}
+        self._equal: dict[tuple[Mode, ...], tuple[Mode, ...]] = {}
+        self._sizes: dict[tuple[int, int], list[int]] = {}
+        self._held: dict[tuple[GpuType | None, Gpus], tuple[float, ...]] = {}
+        self._nothing = self.bundle({})
 
-    def kind(self, job: Job) -> tuple[object, ...]:
+    def kind(self, job: Job) -> int:
         """Jobs of one kind have the same modes."""
-        return (id(job.throughput), job.gpus, job.slowdown)
+        return self.speeds.kind(job)
 
     def bundle(self, share: Share) -> tuple[float, ...]:
         return tuple(float(share.get(t, 0.0)) for t in self.types)
 
+    def held(self, allocation: Allocation) -> tuple[float, ...]:
+        """GPUs by type of an allocation."""
+        if len(allocation) > 1:
+            return self.bundle(self.speeds.by_type(allocation))
+        for node, gpus in allocation.items():
+            key = (self.speeds.type_of(node), gpus)
+            found = self._held.get(key)
+            if found is None:
+                found = self._held[key] = self.bundle(self.speeds.by_type(allocation))
+            return found
+        return self._nothing
+
     def modes(self, job: Job) -> tuple[Mode, ...]:
-        key = self.kind(job)
-        found = self._modes.get(key)
+        kind = self.kind(job)
+        found = self._modes.get(kind)
         if found is None:
             made = tuple(self._fluid(job) if self.fluid else self._whole(job))
-            found = self._modes[key] = (job.throughput, made)
-        return found[1]
+            found = self._modes[kind] = self._equal.setdefault(made, made)
+        return found
 
     def groups(self, jobs: Iterable[Job]) -> list[Group]:
-        count: dict[tuple[Mode, ...], int] = {}
+        return [Group(modes, len(members)) for modes, members in self._alike(jobs) if modes]
+
+    def _alike(self, jobs: Iterable[Job]) -> list[tuple[tuple[Mode, ...], list[Job]]]:
+        """Jobs by their modes, both in the order of the jobs; equal modes are one object."""
+        kinds: dict[int, list[Job]] = {}
         for job in jobs:
-            modes = self.modes(job)
-            if modes:
-                count[modes] = count.get(modes, 0) + 1
-        return [Group(modes, n) for modes, n in count.items()]
+            kinds.setdefault(self.kind(job), []).append(job)
+        found: dict[int, tuple[tuple[Mode, ...], list[Job]]] = {}
+        for members in kinds.values():
+            modes = self.modes(members[0])
+            found.setdefault(id(modes), (modes, []))[1].extend(members)
+        return list(found.values())
 
     def at_best(self, job: Job, gpu_type: int, gpus: float) -> float:
         """Normalised throughput of so many GPUs of a type, at the narrowest span that holds them."""
@@ -95,6 +118,13 @@ class Economy:
 
     def sizes(self, job: Job, gpu_type: int) -> list[int]:
         """Gang sizes between which at_best is linear: enough for its concave envelope."""
+        key = (self.kind(job), gpu_type)
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = self._all_sizes(job, gpu_type)
+        return found
+
+    def _all_sizes(self, job: Job, gpu_type: int) -> list[int]:
         most = int(self.capacity[gpu_type])
         curve = self.speeds.curves(job).get(self.types[gpu_type])
         marks = {job.gpus.min, job.gpus.max or most, most, self.node_size[gpu_type], self.rack_size[gpu_type]}
@@ -128,15 +158,13 @@ class Economy:
         Gangs may span types here (where the cluster can carry that out): a gang of slowest type s draws its GPUs from
         any types that are no slower for it. That leaves the span's slowdown out, so it is an upper bound.
         """
-        found: dict[tuple[Mode, ...], list[Job]] = {}
-        for job in jobs:
-            found.setdefault(self.modes(job), []).append(job)
+        found = self._alike(jobs)
         if self.fluid or self.one_type or len(self.types) == 1:
-            together = worth([Group(m, len(js)) for m, js in found.items() if m], self.capacity)
+            together = worth([Group(m, len(js)) for m, js in found if m], self.capacity)
             return None if together is None else together.value
         total = sum(self.capacity)
         program = Columns(self.capacity)
-        for members in found.values():
+        for _, members in found:
             job, types = members[0], self._types(members[0])
             row = program.row(up=float(len(members)))
             for slow in types:

@@ -238,17 +238,18 @@ def _pareto_whole(
     It is enough to look, for each job and type, at the smallest size that keeps its speed and the smallest that
     raises it: if any improvement exists, one exists with these. Only a job that spans types now may do so.
     """
-    count: dict[tuple[_Options, _Options], int] = {}
-    known: dict[object, tuple[_Options, _Options]] = {}
+    alike: dict[tuple[int, tuple[float, ...]], tuple[Job, int]] = {}
     for job in snapshot.jobs:
-        now = allocation.get(job.name) or {}
+        now = allocation.get(job.name)
         if job.work.left == 0 and not now:
             continue
-        has = economy.bundle(economy.speeds.by_type(now))
-        key = (economy.kind(job), has)
-        if key not in known:
-            known[key] = _options(job, has, economy)
-        count[known[key]] = count.get(known[key], 0) + 1
+        key = (economy.kind(job), economy.held(now or {}))
+        known = alike.get(key)
+        alike[key] = (job, 1) if known is None else (known[0], known[1] + 1)
+    count: dict[tuple[_Options, _Options], int] = {}
+    for (_, has), (job, jobs) in alike.items():
+        options = _options(job, has, economy)
+        count[options] = count.get(options, 0) + jobs
     if len(economy.capacity) == 1:
         least = {options: min(sum(n for _, n in stay) for stay in options[0]) for options in count}
         spare = economy.capacity[0] - sum(least[options] * jobs for options, jobs in count.items())
