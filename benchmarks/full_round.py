@@ -35,7 +35,7 @@ from horae.arbiter import round
 from horae.arbiter.judge import Question, Worker
 from horae.arbiter.means import standard
 from horae.arbiter.reconcile import Eyes, notice
-from horae.arbiter.snapshot import View
+from horae.arbiter.snapshot import Album, View
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
 from horae.port import JobState, Observation, ObservedJob
@@ -100,7 +100,7 @@ class Bench:
         self.config = Config.model_validate(
             {"cluster": {"adapter": "fake"}, "pools": [{"policy": policy}], "rounds": {"decide_s": 600.0}}
         )
-        self.policy = policy
+        self.policy, self.album = policy, Album()
         self.journal, self.eyes, self.means = Journal(folder, Clock()), Eyes(), standard()
         self.pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         self.note = folder.parent / "certificate"
@@ -115,11 +115,11 @@ class Bench:
         self.view = View(observation, self.pools, Limits(), self.config, now_s)
 
     def question(self) -> Question:
-        return round.question(self.journal.ledger, self.config.pools[0], self.view)
+        return round.question(self.journal.ledger, self.config.pools[0], self.view, album=self.album)
 
     def warm(self) -> None:
         """The policy's process is up, and has the policy and the solver imported."""
-        asked = self.question()
+        asked = round.question(self.journal.ledger, self.config.pools[0], self.view)
         few = replace(asked.snapshot, jobs=asked.snapshot.jobs[-3:])
         self.worker.ask(replace(asked, snapshot=few))
 

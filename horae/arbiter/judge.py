@@ -111,7 +111,7 @@ class Worker:
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
-            found, why_not = pickle.loads(_read(process.stdout.fileno(), deadline))
+            found, why_not = unpacked(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
             return Answer(
@@ -163,6 +163,12 @@ def packed(value: object) -> bytes:
 
     body = dumps(value)
     return _LENGTH.pack(len(body)) + body
+
+
+def unpacked(body: bytes) -> Any:
+    from horae.arbiter.pickling import loads
+
+    return loads(body)
 
 
 def _write(fd: int, data: bytes, deadline: float) -> None:

@@ -21,7 +21,7 @@ from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture
+from horae.arbiter.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
@@ -43,10 +43,11 @@ class Means:
     find: Callable[[Snapshot], probes.Find] | None = None  #: for probes; None: none are made
 
 
-def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
+def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps, album: Album | None = None) -> Question:
+    """`album`: what of the pool's last question still holds."""
     return Question(
         pool=pool.name,
-        snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name)),
+        snapshot=picture(ledger, pool, view, apps=apps(ledger, pool.name), album=album),
         policy=pool.policy,
         options=options_of(pool),
         seed=pool.seed + ledger.pool(pool.name).decisions,

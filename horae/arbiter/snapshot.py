@@ -8,7 +8,7 @@ picture can be carried out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -123,8 +123,10 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
     return pool.options
 
 
-def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()) -> Snapshot:
-    """The snapshot of one pool. Deterministic: equal inputs give equal snapshots."""
+def picture(
+    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = (), album: Album | None = None
+) -> Snapshot:
+    """The snapshot of one pool. Deterministic: equal inputs give equal snapshots, with or without an `album`."""
     config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
     books = ledger.pool(pool.name)
     records = sorted(
@@ -141,16 +143,20 @@ def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ())
         for node in view.observation.nodes
         if view.pools.get(node.name) == pool.name
     )
-    known = {node.name for node in nodes}
+    known = frozenset(node.name for node in nodes)
     types = tuple(dict.fromkeys(n.gpu_type for n in nodes))
     if config.gpu_types:
         types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
     caps = {t: c.cap for t, c in books.caps.items() if c.until_s > now_s}
     tenants = sorted({r.tenant for r in records})
     choice = PolicyChoice(pool.policy, options_of(pool))
+    album = album if album is not None else Album()
+    album.open(config, types, known)
+    jobs = tuple(album.job(r, view) for r in records)
+    album.close(decided)
     return Snapshot(
         cluster=Cluster(nodes, view.limits, types),
-        jobs=tuple(_job(r, view, known, types) for r in records),
+        jobs=jobs,
         tenants=tuple(Tenant(t, config.weight(t), caps.get(t)) for t in tenants),
         now_s=now_s,
         apps=tuple(apps),
@@ -165,42 +171,114 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
     return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health)
 
 
-def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
-    spec, now_s = record.spec, view.now_s
-    measured = view.fresh.get(record.id) or recorded(record)
-    occupied = occupies(record, now_s, view.config.rounds.settle_s)
-    allocation = {n: g for n, g in occupied.items() if n in nodes}
-    throughput, provenance = _throughput(record, measured, view.config, types)
-    total = spec.iterations if spec.iterations is not None else measured.total
-    done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
-    if total is not None and done >= total:
-        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
-        # the lack of GPUs that a policy would no longer give it.
-        total = done + 1
-    return Job(
-        name=record.id,
-        tenant=record.tenant,
-        app=record.app_key,
-        gpus=_range(record, sum(allocation.values())),
-        submitted_s=record.submitted_s,
-        work=Work(total, done),
-        throughput=throughput,
-        provenance=provenance,
-        model=spec.model,
-        slowdown=measured.slowdown or Slowdown(),
-        attained=record.attained_at(now_s),
-        allocation=allocation,
-        lease_until=_leases(record, allocation),
-        cpus_per_gpu=spec.cpus_per_gpu,
-        memory_per_gpu=spec.memory_per_gpu,
-        loss=measured.loss,
-        loss_forecast=measured.loss_forecast,
-        restart_cost_s=record.whole_restart_cost_s,
-    )
+class Album:
+    """What of the last picture still holds: a job that nothing happened to is the same object again, and equal parts
+    of different jobs (tables, ranges) are one object, so that whoever works on them does it once.
+
+    It changes no value, only who is identical to whom. One album a pool.
+    """
+
+    def __init__(self) -> None:
+        self._about: tuple[Config, tuple[GpuType, ...], frozenset[NodeName]] | None = None
+        self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}
+        self._tables: dict[object, _Tables] = {}
+        self._same: dict[object, Any] = {}
+
+    def open(self, config: Config, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
+        """What every job depends on; where it is another than last time, nothing holds any more."""
+        about = (config, types, nodes)
+        if self._about is None or self._about[0] is not config or self._about[1:] != about[1:]:
+            self._about = about
+            self._jobs, self._tables, self._same = {}, {}, {}
+
+    def close(self, shown: Collection[JobId]) -> None:
+        """Forget the jobs that are not `shown` any more, and tables where they have become too many."""
+        for job in [job for job in self._jobs if job not in shown]:
+            del self._jobs[job]
+        if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
+            self._tables, self._same = {}, {}
+
+    def job(self, record: JobRecord, view: View) -> Job:
+        fresh = view.fresh.get(record.id)
+        if record.grant is not None or record.holding:
+            return self._made(record, view, fresh)  # time alone changes it
+        parts = (
+            record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
+            record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
+            record.warmup_s,
+        )  # fmt: skip
+        known = self._jobs.get(record.id)
+        if known is not None and known[0] == parts:
+            return known[1]
+        made = self._made(record, view, fresh)
+        self._jobs[record.id] = (parts, made)
+        return made
+
+    def _made(self, record: JobRecord, view: View, fresh: Measurement | None) -> Job:
+        assert self._about is not None
+        _, types, nodes = self._about
+        spec, now_s = record.spec, view.now_s
+        measured = fresh or recorded(record)
+        allocation = EMPTY
+        if record.allocation or record.grant is not None:
+            occupied = occupies(record, now_s, view.config.rounds.settle_s)
+            allocation = {n: g for n, g in occupied.items() if n in nodes}
+        tables = self._tables_of(record, measured, view.config, types)
+        total = spec.iterations if spec.iterations is not None else measured.total
+        done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+        if total is not None and done >= total:
+            # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not
+            # for the lack of GPUs that a policy would no longer give it.
+            total = done + 1
+        gpus = _range(record, sum(allocation.values()))
+        slowdown = measured.slowdown or _NO_SLOWDOWN
+        return Job(
+            name=record.id,
+            tenant=record.tenant,
+            app=record.app_key,
+            gpus=self._same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
+            submitted_s=record.submitted_s,
+            work=Work(total, done),
+            throughput=tables[0],
+            provenance=tables[1],
+            model=spec.model,
+            slowdown=self._same.setdefault(slowdown, slowdown),
+            attained=record.attained_at(now_s),
+            allocation=allocation,
+            lease_until=_leases(record, allocation) if record.leases else EMPTY,
+            cpus_per_gpu=spec.cpus_per_gpu,
+            memory_per_gpu=spec.memory_per_gpu,
+            loss=measured.loss,
+            loss_forecast=measured.loss_forecast,
+            restart_cost_s=record.whole_restart_cost_s,
+        )
+
+    def _tables_of(
+        self, record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]
+    ) -> _Tables:
+        spec = record.spec
+        provenance = tuple(measured.provenance.items()) if measured.provenance else ()
+        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.gpu_types)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = _throughput(record, measured, config, types)
+        return found
+
+
+_Table = Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]]
+_Tables = tuple[_Table, Mapping[GpuType, Provenance]]
+_NO_SLOWDOWN = Slowdown()
+
+
+def _content(table: _Table) -> object:
+    return tuple([(t, tuple(points.items())) for t, points in table.items()]) if table else ()
+
+
+_NOTHING_MEASURED = Measurement()
 
 
 def recorded(record: JobRecord) -> Measurement:
-    return restore(Measurement, record.measured) if record.measured else Measurement()
+    return restore(Measurement, record.measured) if record.measured else _NOTHING_MEASURED
 
 
 def _range(record: JobRecord, held: Gpus) -> GpuRange:
@@ -222,9 +300,7 @@ def _leases(record: JobRecord, allocation: Allocation) -> Mapping[NodeName, tupl
     return out
 
 
-def _throughput(
-    record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]
-) -> tuple[Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]], Mapping[GpuType, Provenance]]:
+def _throughput(record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]) -> _Tables:
     """Measured before stated; what is neither follows from the site's ratios between GPU types, and says so."""
     stated = record.spec.throughput
     known: dict[GpuType, Mapping[Gpus, IterationsPerSecond]] = {}

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.policy.plain_certificate.economy import MOST_COLUMNS, Columns, Economy, Group, Worth, worth
 from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
 from policy.throughput import Throughput
+from tests.policy.plain_certificate.economy import MOST_COLUMNS, Columns, Economy, Group, Worth, worth
 
 TOLERANCE = 1e-6
 #: GPUs by type that a job could hold: ((type, GPUs), ...); and several such.
