@@ -100,14 +100,15 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
 def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
     """Whether a policy decides about this job now."""
     return (
-        record.live
+        record.ended is None
+        and not record.released
         and record.shown
         and record.missing_since_s is None
-        and not record.state.ended
         and not record.guessed
         and record.cancel_why is None
         and record.hold_why is None
-        and backoff_until(record, config) <= now_s
+        and not record.state.ended
+        and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
 
 
