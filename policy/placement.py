@@ -49,11 +49,26 @@ class _Node:
     def state(self) -> State:
         return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory)
 
+    def give(self, gpus: Gpus, job: Job) -> None:
+        """Free so many GPUs (negative: take them), and what the job has beside each."""
+        self.free += gpus
+        if self.cpus is not None and job.cpus_per_gpu:
+            self.cpus = round(self.cpus + gpus * job.cpus_per_gpu, 6)
+        if self.memory is not None and job.memory_per_gpu:
+            self.memory += gpus * job.memory_per_gpu
+
 
 class Placer:
     """The ledger of one decision. Not thread-safe; deterministic."""
 
-    def __init__(self, snapshot: Snapshot, speeds: Throughput | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        speeds: Throughput | None = None,
+        *,
+        taken: Mapping[JobName, Allocation] | None = None,
+    ) -> None:
+        """`taken`: what all jobs have taken already, which was found to be possible; who is not in it has nothing."""
         self.speeds = speeds or Throughput(snapshot.cluster)
         self.limits = snapshot.cluster.limits
         self.taken: dict[JobName, Allocation] = {}
@@ -68,7 +83,9 @@ class Placer:
         self._stay: dict[str, int] = {}  #: of what tenants use, what jobs hold as they held it
         self._claims: dict[JobName, dict[int, int]] = {}
         for job in snapshot.jobs:
-            if job.allocation:
+            if taken is not None:
+                self._settle(job, taken.get(job.name, EMPTY))
+            elif job.allocation:
                 self._claim(job)
         self._by_type: dict[GpuType, Classes] = {t: {} for t in self.speeds.present}
         self._by_rack: dict[GpuType, dict[str | None, Classes]] = {t: {} for t in self.speeds.present}
@@ -76,9 +93,12 @@ class Placer:
         self._rack_free: dict[tuple[GpuType, str | None], int] = {}
         for i in range(len(self._nodes)):
             self._enter(i)
+        # Until a node changes: gangs that found no place, and the free GPUs that a kind of job could use.
+        self._nowhere: set[object] = set()
+        self._usable: dict[object, int] = {}
         self._possible: dict[object, bool] = {}
         self._fewest: dict[object, int] = {}
-        self._ranks: dict[tuple[int, Gpus | None, Gpus], tuple[object, tuple[GpuType, ...]]] = {}
+        self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
 
@@ -113,6 +133,17 @@ class Placer:
             if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
                 return stay
         need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus, gpu_type)
+        if alike in self._nowhere and not job.allocation and not at_least:
+            return None
+        place = self._search(job, need, gpus, gpu_type, at_least)
+        if place is None and not job.allocation and not at_least:
+            self._nowhere.add(alike)
+        return place
+
+    def _search(
+        self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None, at_least: Allocation
+    ) -> Allocation | None:
         own = self._own(job, need)
         must = {self._index[n]: g for n, g in at_least.items()}
         for one in self._types(job, gpus, gpu_type):
@@ -151,9 +182,14 @@ class Placer:
         room = self.room(job.tenant)
         if room is not None and gpus > room:
             return Code.WAITS_CAP
-        need, free = need_of(job), 0
-        for t in self._types(job, gpus, None):
-            free += sum(need.usable(s[0], s[2], s[3]) * len(at) for s, at in self._by_type[t].items())
+        need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus)
+        free = self._usable.get(alike)
+        if free is None:
+            free = 0
+            for t in self._types(job, gpus, None):
+                free += sum(need.usable(s[0], s[2], s[3]) * len(at) for s, at in self._by_type[t].items())
+            self._usable[alike] = free
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
     def possible(self, job: Job, gpus: Gpus) -> bool:
@@ -272,6 +308,18 @@ class Placer:
         if self.limits.equal_gpus_per_node and len(set(allocation.values())) > 1:
             raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
 
+    def _settle(self, job: Job, allocation: Allocation) -> None:
+        """A `take` before the nodes are sorted into classes."""
+        if not allocation:
+            return
+        for i, gpus in self._known(allocation).items():
+            self._nodes[i].give(-gpus, job)
+        total = sum(allocation.values())
+        if allocation == job.allocation:
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + total
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + total
+        self.taken[job.name] = dict(allocation)
+
     def _claim(self, job: Job) -> None:
         self._claims[job.name] = self._known(job.allocation)
         for i, g in self._claims[job.name].items():
@@ -284,17 +332,15 @@ class Placer:
     def _change(self, freed: Mapping[int, int], unclaimed: Mapping[int, int], job: Job) -> None:
         """Add `freed` GPUs (negative: take them) and remove `unclaimed` claims, keeping the classes true."""
         touched = set(freed) | set(unclaimed)
+        if touched:
+            self._nowhere.clear()
+            self._usable.clear()
         for i in touched:
             self._leave(i)
         for i, g in unclaimed.items():
             self._nodes[i].claimed -= g
         for i, g in freed.items():
-            node = self._nodes[i]
-            node.free += g
-            if node.cpus is not None and job.cpus_per_gpu:
-                node.cpus = round(node.cpus + g * job.cpus_per_gpu, 6)
-            if node.memory is not None and job.memory_per_gpu:
-                node.memory += g * job.memory_per_gpu
+            self._nodes[i].give(g, job)
         for i in touched:
             self._enter(i)
 
@@ -331,13 +377,13 @@ class Placer:
         if gpu_type is not None:
             fits = gpu_type in self.speeds.types(job) and self.speeds.at(job, gpu_type, gpus) != 0.0
             return (gpu_type,) if fits else ()
-        key = (id(job.throughput), job.gpus.max, gpus)
+        key = (self.speeds.kind(job), gpus)
         known = self._ranks.get(key)
         if known is None:
             rates = [(self.speeds.at(job, t, gpus), i, t) for i, t in enumerate(self.speeds.types(job))]
             ranked = sorted(((-(r or 0.0), -i, t) for r, i, t in rates if r != 0.0), key=lambda x: x[:2])
-            known = self._ranks[key] = (job.throughput, tuple(t for _, _, t in ranked))
-        order = known[1]
+            known = self._ranks[key] = tuple(t for _, _, t in ranked)
+        order = known
         if job.allocation and len(order) > 1:
             held = self.speeds.by_type(job.allocation)
             return tuple(sorted(order, key=lambda t: -held.get(t, 0)))

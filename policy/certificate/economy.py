@@ -42,6 +42,15 @@ class Group:
     jobs: int
 
 
+#: kind of job -> (the first job of the kind, how many there are).
+Crowd = dict[int, tuple[Job, int]]
+
+
+def add(crowd: Crowd, kind: int, job: Job) -> None:
+    known = crowd.get(kind)
+    crowd[kind] = (job, 1) if known is None else (known[0], known[1] + 1)
+
+
 class Economy:
     """Modes of jobs over one cluster, worked out once a kind of job."""
 
@@ -64,7 +73,7 @@ class Economy:
         self._equal: dict[tuple[Mode, ...], tuple[Mode, ...]] = {}
         self._sizes: dict[tuple[int, int], list[int]] = {}
         self._held: dict[tuple[GpuType | None, Gpus], tuple[float, ...]] = {}
-        self._nothing = self.bundle({})
+        self.nothing = self.bundle({})  #: as `held` of nobody
 
     def kind(self, job: Job) -> int:
         """Jobs of one kind have the same modes."""
@@ -83,7 +92,7 @@ class Economy:
             if found is None:
                 found = self._held[key] = self.bundle(self.speeds.by_type(allocation))
             return found
-        return self._nothing
+        return self.nothing
 
     def modes(self, job: Job) -> tuple[Mode, ...]:
         kind = self.kind(job)
@@ -93,18 +102,23 @@ class Economy:
             found = self._modes[kind] = self._equal.setdefault(made, made)
         return found
 
-    def groups(self, jobs: Iterable[Job]) -> list[Group]:
-        return [Group(modes, len(members)) for modes, members in self._alike(jobs) if modes]
-
-    def _alike(self, jobs: Iterable[Job]) -> list[tuple[tuple[Mode, ...], list[Job]]]:
-        """Jobs by their modes, both in the order of the jobs; equal modes are one object."""
-        kinds: dict[int, list[Job]] = {}
+    def crowd(self, jobs: Iterable[Job]) -> Crowd:
+        """Jobs by kind, in the order in which the kinds come first."""
+        found: Crowd = {}
         for job in jobs:
-            kinds.setdefault(self.kind(job), []).append(job)
-        found: dict[int, tuple[tuple[Mode, ...], list[Job]]] = {}
-        for members in kinds.values():
-            modes = self.modes(members[0])
-            found.setdefault(id(modes), (modes, []))[1].extend(members)
+            add(found, self.kind(job), job)
+        return found
+
+    def groups(self, crowd: Crowd) -> list[Group]:
+        return [Group(modes, count) for modes, _, count in self._alike(crowd) if modes]
+
+    def _alike(self, crowd: Crowd) -> list[tuple[tuple[Mode, ...], Job, int]]:
+        """(modes, the first job that has them, how many have); equal modes are one object."""
+        found: dict[int, tuple[tuple[Mode, ...], Job, int]] = {}
+        for job, count in crowd.values():
+            modes = self.modes(job)
+            _, first, before = found.get(id(modes), (modes, job, 0))
+            found[id(modes)] = (modes, first, before + count)
         return list(found.values())
 
     def at_best(self, job: Job, gpu_type: int, gpus: float) -> float:
@@ -152,21 +166,21 @@ class Economy:
     def _types(self, job: Job) -> list[int]:
         return [self._at[t] for t in self.speeds.types(job)]
 
-    def most(self, jobs: Sequence[Job]) -> float | None:
-        """The most that all `jobs` make of all GPUs; None where it is too large a program.
+    def most(self, crowd: Crowd) -> float | None:
+        """The most that all jobs of `crowd` make of all GPUs; None where it is too large a program.
 
         Gangs may span types here (where the cluster can carry that out): a gang of slowest type s draws its GPUs from
         any types that are no slower for it. That leaves the span's slowdown out, so it is an upper bound.
         """
-        found = self._alike(jobs)
+        found = self._alike(crowd)
         if self.fluid or self.one_type or len(self.types) == 1:
-            together = worth([Group(m, len(js)) for m, js in found if m], self.capacity)
+            together = worth([Group(modes, count) for modes, _, count in found if modes], self.capacity)
             return None if together is None else together.value
         total = sum(self.capacity)
         program = Columns(self.capacity)
-        for _, members in found:
-            job, types = members[0], self._types(members[0])
-            row = program.row(up=float(len(members)))
+        for _, job, count in found:
+            types = self._types(job)
+            row = program.row(up=float(count))
             for slow in types:
                 sizes = sorted({*self.sizes(job, slow), *self._beyond(job, slow, types, total)})
                 values = {n: self.at_best(job, slow, n) for n in sizes}

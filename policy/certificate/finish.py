@@ -37,7 +37,7 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        running = [j for j in jobs if j.work.left != 0 and allocation.get(j.name)]
+        running = [j for j in jobs if allocation.get(j.name) and j.work.left != 0]
         if not running:
             out[app] = None
             continue
