@@ -7,16 +7,15 @@ jobs share (a table, a range, an empty mapping) is one object on the other side 
 from __future__ import annotations
 
 import copyreg
-import gc
 import io
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+from horae.quiet import quiet
 from policy.model import (
     Certificate,
     Cluster,
@@ -54,19 +53,6 @@ def dumps(value: object) -> bytes:
 def loads(data: bytes) -> Any:
     with quiet():
         return pickle.loads(data)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No search for garbage meanwhile: what is made here is all in use, and looking at it again and again costs as
-    much as making it."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:

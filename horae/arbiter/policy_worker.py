@@ -13,7 +13,7 @@ import signal
 import sys
 
 from horae.arbiter.judge import READY, Decide, asked, packed, unpacked
-from horae.arbiter.pickling import quiet
+from horae.quiet import quiet
 
 PR_SET_PDEATHSIG = 1
 

@@ -25,6 +25,7 @@ from horae.arbiter.snapshot import Album, Apps, View, backoff_until, decidable, 
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
+from horae.quiet import quiet
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
@@ -43,6 +44,7 @@ class Means:
     find: Callable[[Snapshot], probes.Find] | None = None  #: for probes; None: none are made
 
 
+@quiet()
 def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps, album: Album | None = None) -> Question:
     """`album`: what of the pool's last question still holds."""
     return Question(
@@ -77,6 +79,7 @@ class Ruling:
     drafts: tuple[Draft, ...] = ()
 
 
+@quiet()
 def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, means: Means) -> Ruling:
     """Turn an answer into targets. Without a decision the previous targets stand."""
     words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
@@ -208,6 +211,7 @@ def _capacity(snapshot: Snapshot) -> dict[str, int]:
     return {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in snapshot.cluster.nodes}
 
 
+@quiet()
 def steps(
     ledger: Ledger, pool: str, view: View, *, restart_gap_s: float, reshape_in_place: bool
 ) -> tuple[Board, tuple[Step, ...]]:
