@@ -84,6 +84,7 @@ class _Wish:
     gpus: Gpus
     cpus: float
     memory: float
+    table: int  #: whose speeds: one who would gain nothing does not speak for another
 
 
 def idle_but_wanted(
@@ -122,7 +123,7 @@ def idle_but_wanted(
             types = speeds.types(job)
             if size - has > sum(idle_by_type.get(t, 0) for t in types):
                 break
-            wish = _Wish(types, size, job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0))
+            wish = _Wish(types, size, job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0), id(job.throughput))
             if (has or wish not in refused) and _could_help(job, now, size, types, speeds):
                 room = [*free, *(nodes[n] for n in now if idle[n] <= 0)]
                 if _faster(job, now, size, room, snapshot.cluster.limits, idle, cpus, memory, speeds):
