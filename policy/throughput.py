@@ -226,6 +226,10 @@ class Throughput:
 
     def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:
         """GPUs by type of an allocation, in the cluster's order of types; nodes that have left do not count."""
+        if len(allocation) == 1:
+            ((node, gpus),) = allocation.items()
+            alone = self._type_of.get(node)
+            return {} if alone is None else {alone: gpus}
         out: dict[GpuType, Gpus] = {}
         for node, gpus in allocation.items():
             gpu_type = self._type_of.get(node)
