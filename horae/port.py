@@ -50,15 +50,20 @@ class JobState(StrEnum):
     @property
     def ended(self) -> bool:
         """Never starts again."""
-        return self in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+        return self in _ENDED
 
     @property
     def holds(self) -> bool:
-        return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+        return self in _HOLDS
 
     @property
     def startable(self) -> bool:
-        return self in (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
+        return self in _STARTABLE
+
+
+_ENDED = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+_HOLDS = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+_STARTABLE = (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
 
 
 class BlockKind(StrEnum):

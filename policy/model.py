@@ -134,7 +134,10 @@ class Work:
 
     @property
     def left(self) -> float | None:
-        return None if self.total is None else max(self.total - self.done, 0.0)
+        if self.total is None:
+            return None
+        left = self.total - self.done
+        return 0.0 if left < 0.0 else left
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ Cost: nodes in equal states are one class, so a gang on one node costs O(classes
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from policy.gangs import NOTHING, PLAIN, Classes, Must, Need, Own, State, Traits, brought, divisors, fit, need_of
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Pinning, Snapshot
@@ -58,11 +58,30 @@ class _Node:
             return PLAIN
         return (self.features, self.free == self.whole_at)
 
+    def give(self, gpus: Gpus, job: Job) -> None:
+        """Free so many GPUs (negative: take them), and what the job brings along."""
+        self.free += gpus
+        if self.cpus is None and self.memory is None:
+            return
+        cpus, memory = brought(job, gpus)
+        if self.cpus is not None and cpus:
+            self.cpus = round(self.cpus + cpus, 6)
+        if self.memory is not None and memory:
+            self.memory += memory
+
 
 class Placer:
     """The ledger of one decision. Not thread-safe; deterministic."""
 
-    def __init__(self, snapshot: Snapshot, speeds: Throughput | None = None) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        speeds: Throughput | None = None,
+        *,
+        taken: Mapping[JobName, Allocation] | None = None,
+    ) -> None:
+        """`taken`: what all jobs have taken already, which was found to be possible, but for what the shapes ask for;
+        who is not in it has nothing."""
         self.speeds = speeds or Throughput(snapshot.cluster)
         self.limits = snapshot.cluster.limits
         self.taken: dict[JobName, Allocation] = {}
@@ -82,7 +101,9 @@ class Placer:
         self._used: dict[str, int] = {}
         self._stay: dict[str, int] = {}  #: of what tenants use, what jobs hold as they held it
         self._claims: dict[JobName, dict[int, int]] = {}
-        for job in snapshot.jobs:
+        if taken is not None:
+            self._settle_all(snapshot.jobs, taken)
+        for job in snapshot.jobs if taken is None else ():
             if job.allocation:
                 self._claim(job)
         self._by_type: dict[GpuType, Classes] = {t: {} for t in self.speeds.present}
@@ -91,9 +112,12 @@ class Placer:
         self._rack_free: dict[tuple[GpuType, str | None], int] = {}
         for i in range(len(self._nodes)):
             self._enter(i)
+        # Until a node changes: gangs that found no place, and the free GPUs that a kind of job could use.
+        self._nowhere: set[object] = set()
+        self._usable: dict[object, int] = {}
         self._possible: dict[object, bool] = {}
         self._fewest: dict[object, int] = {}
-        self._ranks: dict[object, tuple[object, tuple[GpuType, ...]]] = {}
+        self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
 
@@ -128,6 +152,17 @@ class Placer:
             if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
                 return stay
         need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus, gpu_type)
+        if alike in self._nowhere and not job.allocation and not at_least:
+            return None
+        place = self._search(job, need, gpus, gpu_type, at_least)
+        if place is None and not job.allocation and not at_least:
+            self._nowhere.add(alike)
+        return place
+
+    def _search(
+        self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None, at_least: Allocation
+    ) -> Allocation | None:
         own = self._own(job, need)
         must = {self._index[n]: g for n, g in at_least.items()}
         for one in self._types(job, gpus, gpu_type):
@@ -166,9 +201,14 @@ class Placer:
         room = self.room(job.tenant)
         if room is not None and gpus > room:
             return Code.WAITS_CAP
-        need, free = need_of(job), 0
-        for t in self._types(job, gpus, None):
-            free += sum(need.usable(s[0], s[2], s[3], s[4]) * len(at) for s, at in self._by_type[t].items())
+        need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus)
+        free = self._usable.get(alike)
+        if free is None:
+            free = 0
+            for t in self._types(job, gpus, None):
+                free += sum(need.usable(s[0], s[2], s[3], s[4]) * len(at) for s, at in self._by_type[t].items())
+            self._usable[alike] = free
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
     def usual(self, job: Job) -> Gpus:
@@ -334,6 +374,36 @@ class Placer:
         if self._equal(job) and len(set(allocation.values())) > 1:
             raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
 
+    def _settle_all(self, jobs: Iterable[Job], taken: Mapping[JobName, Allocation]) -> None:
+        """Where a shape is not kept (told before it is seen to, `policy/shapes.py`), only the count matters."""
+        shaped: list[Job] = []
+        for job in jobs:
+            if not (allocation := taken.get(job.name, EMPTY)):
+                continue
+            if job.shape is None:
+                self._settle(job, allocation)
+            else:
+                shaped.append(job)
+        for job in shaped:
+            allocation = taken[job.name]
+            kept = self.could_take(job, allocation)
+            self._settle(job if kept else replace(job, shape=None), allocation)
+
+    def _settle(self, job: Job, allocation: Allocation) -> None:
+        """A `take` before the nodes are sorted into classes."""
+        known = self._known(allocation)
+        for i, gpus in known.items():
+            self._nodes[i].give(-gpus, job)
+        if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
+            self._closed[job.name] = {i: self._nodes[i].free for i in known}
+            for i in known:
+                self._nodes[i].free = 0
+        total = sum(allocation.values())
+        if allocation == job.allocation:
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + total
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + total
+        self.taken[job.name] = dict(allocation)
+
     def _claim(self, job: Job) -> None:
         self._claims[job.name] = self._known(job.allocation)
         for i, g in self._claims[job.name].items():
@@ -351,13 +421,7 @@ class Placer:
         for i, g in unclaimed.items():
             self._nodes[i].claimed -= g
         for i, g in freed.items():
-            node = self._nodes[i]
-            node.free += g
-            cpus, memory = brought(job, g)
-            if node.cpus is not None and cpus:
-                node.cpus = round(node.cpus + cpus, 6)
-            if node.memory is not None and memory:
-                node.memory += memory
+            self._nodes[i].give(g, job)
         for i in touched:
             self._enter(i)
 
@@ -372,6 +436,8 @@ class Placer:
         self._rack_free[gpu_type, rack] = self._rack_free.get((gpu_type, rack), 0) + node.free
 
     def _leave(self, i: int) -> None:
+        self._nowhere.clear()
+        self._usable.clear()
         node = self._nodes[i]
         if not node.new or node.free <= 0:
             return
@@ -394,16 +460,15 @@ class Placer:
         if gpu_type is not None:
             fits = gpu_type in self.speeds.types(job) and self.speeds.at(job, gpu_type, gpus) != 0.0
             return (gpu_type,) if fits else ()
-        key = (id(job.throughput), job.gpu_types, job.gpus.max, gpus)
-        known = self._ranks.get(key)
-        if known is None:
+        key = (self.speeds.kind(job), gpus)
+        order = self._ranks.get(key)
+        if order is None:
             rates = [(self.speeds.at(job, t, gpus), i, t) for i, t in enumerate(self.speeds.types(job))]
             ranked = sorted(((-(r or 0.0), -i, t) for r, i, t in rates if r != 0.0), key=lambda x: x[:2])
-            types = tuple(t for _, _, t in ranked)
+            order = tuple(t for _, _, t in ranked)
             if job.gpu_types is not None and job.gpu_types.prefer:
-                types = tuple(sorted(types, key=lambda t: t not in job.gpu_types.prefer if job.gpu_types else True))
-            known = self._ranks[key] = (job.throughput, types)
-        order = known[1]
+                order = tuple(sorted(order, key=lambda t: t not in job.gpu_types.prefer if job.gpu_types else True))
+            self._ranks[key] = order
         if job.allocation and len(order) > 1:
             held = self.speeds.by_type(job.allocation)
             return tuple(sorted(order, key=lambda t: -held.get(t, 0)))

@@ -77,11 +77,21 @@ class Pools:
                         own = self._own.setdefault(job.name, {})
                         own[draining[node]] = own.get(draining[node], 0) + gpus
         self._widest = widest
+        # By kind of job, type and size: what a gang makes there, and the next size that helps.
+        self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
+        self._next: dict[tuple[int, GpuType, Gpus], Gpus | None] = {}
 
     def rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
         """iterations/s of a gang; per GPU 1 where no speed is known."""
         if gpus == 0:
             return 0.0
+        key = (self.speeds.kind(job), gpu_type, gpus)
+        found = self._rates.get(key)
+        if found is None:
+            found = self._rates[key] = self._rate(job, gpu_type, gpus)
+        return found
+
+    def _rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
         rate = self.speeds.at(job, gpu_type, gpus) if job.throughput else float(gpus)
         if rate is None:
             return 0.0
@@ -141,6 +151,12 @@ class Pools:
         return None if best is None else best[1]
 
     def _useful(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
+        key = (self.speeds.kind(job), gpu_type, has)
+        if key not in self._next:
+            self._next[key] = self._above(job, gpu_type, has)
+        return self._next[key]
+
+    def _above(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
         now = self.rate(job, gpu_type, has)
         size = job.gpus.above(has)
         curve = self.speeds.curves(job).get(gpu_type)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy.model import Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
 from policy.placement import Placer
 from policy.throughput import Throughput
 
@@ -87,11 +87,18 @@ def fill(
     """A reason for every job, those in `given` first."""
     out: dict[JobName, Reason] = {}
     placer: Placer | None = None
+    alike: dict[object, Reason] = {}  #: of jobs that hold nothing and get nothing, by all that their reason depends on
     for job in snapshot.jobs:
         if job.name in given:
             out[job.name] = given[job.name]
             continue
-        now = allocation.get(job.name, {})
+        now = allocation.get(job.name, EMPTY)
+        key = None
+        if not now and not job.allocation and job.work.left != 0:
+            key = (speeds.kind(job), job.tenant, job.cpus_per_gpu, job.memory_per_gpu)
+            if key in alike:
+                out[job.name] = alike[key]
+                continue
         if not now and job.work.left == 0:
             out[job.name] = FINISHED
             continue
@@ -105,6 +112,8 @@ def fill(
                 cause = Reason(found.code, f"{found.text}: {cause.text}", numbers, cause.change)
             found = cause
         assert found is not None, "a job that holds GPUs has an outcome"
+        if key is not None:
+            alike[key] = found
         out[job.name] = found
     return out
 
@@ -115,15 +124,7 @@ def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], spee
     for job in snapshot.jobs:
         holds[job.tenant] = holds.get(job.tenant, 0) + sum(allocation.get(job.name, {}).values())
     tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
-    placer = Placer(replace(snapshot, tenants=tenants), speeds)
-    for job in snapshot.jobs:
-        now = allocation.get(job.name, {})
-        if (job.shape is not None or job.gpu_types is not None) and not placer.could_take(job, now):
-            # told before the shape is seen to (`policy/shapes.py`): only the count matters here
-            placer.take(replace(job, shape=None, gpu_types=None), now)
-        else:
-            placer.take(job, now)
-    return placer
+    return Placer(replace(snapshot, tenants=tenants), speeds, taken=allocation)
 
 
 def waiting_code(job: Job, placer: Placer) -> Code:

@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
-from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond, Job, Share
+from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond, Job, NodeName, Share
 
 
 class Span(IntEnum):
@@ -72,8 +72,21 @@ class Curve:
         return tuple(self._counts)
 
 
+class _Kin:
+    """What jobs with equal tables, an equal maximum and an equal choice of types have in common."""
+
+    __slots__ = ("curves", "reference", "types")
+
+    def __init__(self, curves: dict[GpuType, Curve], types: tuple[GpuType, ...]) -> None:
+        self.curves, self.types = curves, types
+        self.reference: tuple[float | None] | None = None  #: once it was asked for
+
+
 class Throughput:
-    """The model over one cluster. Keeps what it worked out for each job; make one a decision and share it."""
+    """The model over one cluster. Keeps what it worked out for each kind of job; make one a decision and share it.
+
+    Jobs are alike by the content of their tables, whoever holds them: a thousand jobs of one model are one curve.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._type_of = {n.name: n.gpu_type for n in cluster.nodes}
@@ -82,19 +95,50 @@ class Throughput:
             t for t in cluster.gpu_types if any(n.gpu_type == t for n in cluster.nodes)
         )
         self._present = frozenset(self.present)
-        # Jobs often share one table object (a model's profile): its curves are made once. The tables are kept so
-        # that their ids stay theirs.
-        self._curves: dict[tuple[int, Gpus | None], tuple[object, dict[GpuType, Curve]]] = {}
-        self._references: dict[tuple[int, Gpus | None], tuple[object, float | None]] = {}
+        # By the identity of a job's parts, which is quick to ask; the parts are kept, so that their ids stay theirs.
+        self._kin: dict[tuple[int, Gpus | None, int], tuple[object, _Kin]] = {}
+        self._kinds: dict[tuple[int, int, int, int, int], tuple[object, int]] = {}
+        # By content.
+        self._same: dict[object, _Kin] = {}
+        self._numbers: dict[object, int] = {}
+        self._normalised: dict[tuple[int, GpuType | None, Gpus], float] = {}  #: within one node
+
+    def _kin_of(self, job: Job) -> _Kin:
+        key = (id(job.throughput), job.gpus.max, id(job.gpu_types))
+        found = self._kin.get(key)
+        if found is None:
+            table = tuple((t, tuple(points.items())) for t, points in job.throughput.items())
+            content = (table, job.gpus.max, job.gpu_types)
+            kin = self._same.get(content)
+            if kin is None:
+                made = {t: Curve(points, job.gpus.max) for t, points in job.throughput.items() if points}
+                kin = self._same[content] = _Kin(made, self._types(job))
+            found = self._kin[key] = ((job.throughput, job.gpu_types), kin)
+        return found[1]
+
+    def _types(self, job: Job) -> tuple[GpuType, ...]:
+        speeds, choice = job.throughput or self._present, job.gpu_types
+        return tuple(t for t in self.present if t in speeds and (choice is None or choice.allows(t)))
+
+    def kind(self, job: Job) -> int:
+        """Jobs of one number are alike in what GPUs are worth to them, and in which they ask for: equal curves, ranges
+        and slowdowns, equal choices of types, equal shapes."""
+        key = (id(job.throughput), id(job.gpus), id(job.slowdown), id(job.gpu_types), id(job.shape))
+        found = self._kinds.get(key)
+        if found is None:
+            g, parts = job.gpus, (job.throughput, job.gpus, job.slowdown, job.gpu_types, job.shape)
+            content = (id(self._kin_of(job)), g.min, g.max, g.allowed, job.slowdown, job.shape)
+            number = self._numbers.setdefault(content, len(self._numbers))
+            found = self._kinds[key] = (parts, number)
+        return found[1]
 
     def curves(self, job: Job) -> Mapping[GpuType, Curve]:
         """The job's curves by GPU type; empty for a job without a table."""
-        key = (id(job.throughput), job.gpus.max)
-        found = self._curves.get(key)
-        if found is None:
-            made = {t: Curve(points, job.gpus.max) for t, points in job.throughput.items() if points}
-            found = self._curves[key] = (job.throughput, made)
-        return found[1]
+        return self._kin_of(job).curves
+
+    def type_of(self, node: NodeName) -> GpuType | None:
+        """The GPU type of a node; None for one that has left the cluster."""
+        return self._type_of.get(node)
 
     def known(self, job: Job) -> bool:
         """True if the job's speed is known on a GPU type that the cluster has."""
@@ -102,11 +146,7 @@ class Throughput:
 
     def types(self, job: Job) -> tuple[GpuType, ...]:
         """GPU types of the cluster that the job may run on, in the cluster's order (slowest first)."""
-        choice = job.gpu_types
-        if choice is None:
-            return self.present if not job.throughput else tuple(t for t in self.present if t in job.throughput)
-        speeds = job.throughput or self._present
-        return tuple(t for t in self.present if t in speeds and choice.allows(t))
+        return self._kin_of(job).types
 
     def span(self, nodes: Iterable[str]) -> Span:
         """The span of a set of nodes."""
@@ -124,7 +164,7 @@ class Throughput:
 
     def at(self, job: Job, gpu_type: GpuType, gpus: float) -> IterationsPerSecond | None:
         """iterations/s on `gpus` GPUs of one type at best placement; None when it is not known there."""
-        curve = self.curves(job).get(gpu_type)
+        curve = self._kin_of(job).curves.get(gpu_type)
         return None if curve is None else curve(gpus)
 
     def rate(self, job: Job, allocation: Allocation) -> IterationsPerSecond | None:
@@ -132,7 +172,7 @@ class Throughput:
         left the cluster has no type)."""
         if not allocation:
             return 0.0
-        curves = self.curves(job)
+        curves = self._kin_of(job).curves
         if len(allocation) == 1:
             ((node, gpus),) = allocation.items()
             curve = curves.get(self._type_of.get(node, ""))
@@ -150,15 +190,14 @@ class Throughput:
 
     def reference(self, job: Job) -> IterationsPerSecond | None:
         """The job's rate on one GPU of its slowest type here; None when no speed is known, or all are 0."""
-        key = (id(job.throughput), job.gpus.max)
-        found = self._references.get(key)
-        if found is None:
-            curves = self.curves(job)
-            rates = [r for t in self.types(job) if t in curves and (r := curves[t](1)) > 0]
+        kin = self._kin_of(job)
+        if kin.reference is None:
+            curves = [kin.curves[t] for t in kin.types if t in kin.curves]
+            rates = [r for curve in curves if (r := curve(1)) > 0]
             if not rates:  # a model that no single GPU holds: its smallest gang, a GPU
-                rates = [r for t in self.types(job) if t in curves and (r := _least_per_gpu(curves[t])) > 0]
-            found = self._references[key] = (job.throughput, min(rates, default=None))
-        return found[1]
+                rates = [r for curve in curves if (r := _least_per_gpu(curve)) > 0]
+            kin.reference = (min(rates, default=None),)
+        return kin.reference[0]
 
     def speedup(self, job: Job, gpu_type: GpuType) -> float:
         """Normalised throughput of one GPU of this type: OEF's w. 1 without a table, 0 where it cannot run."""
@@ -175,8 +214,16 @@ class Throughput:
         if not job.throughput:
             slow = self.slowdown(job, self.span(allocation))
             return sum(allocation.values()) / slow
-        reference, rate = self.reference(job), self.rate(job, allocation)
-        return 0.0 if reference is None or rate is None else rate / reference
+        if len(allocation) != 1:
+            reference, rate = self.reference(job), self.rate(job, allocation)
+            return 0.0 if reference is None or rate is None else rate / reference
+        ((node, gpus),) = allocation.items()
+        key = (self.kind(job), self._type_of.get(node), gpus)
+        found = self._normalised.get(key)
+        if found is None:
+            reference, rate = self.reference(job), self.rate(job, allocation)
+            found = self._normalised[key] = 0.0 if reference is None or rate is None else rate / reference
+        return found
 
     def of_share(self, job: Job, share: Share) -> float:
         """Normalised throughput of a fractional share: the sum over types of share x speed-up (OEF §4.1)."""
@@ -184,6 +231,10 @@ class Throughput:
 
     def by_type(self, allocation: Allocation) -> dict[GpuType, Gpus]:
         """GPUs by type of an allocation, in the cluster's order of types; nodes that have left do not count."""
+        if len(allocation) == 1:
+            ((node, gpus),) = allocation.items()
+            alone = self._type_of.get(node)
+            return {} if alone is None else {alone: gpus}
         out: dict[GpuType, Gpus] = {}
         for node, gpus in allocation.items():
             gpu_type = self._type_of.get(node)

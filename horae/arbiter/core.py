@@ -30,7 +30,7 @@ from horae.arbiter.plan import Step
 from horae.arbiter.profiles import Measurement
 from horae.arbiter.reconcile import Eyes, notice
 from horae.arbiter.round import Means
-from horae.arbiter.snapshot import Apps, View, strays
+from horae.arbiter.snapshot import Album, Apps, View, strays
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
@@ -104,6 +104,7 @@ class Core:
         self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest ruling runs out
         self._nodes: dict[str, object] = {}
         self._questions: dict[str, Question] = {}
+        self._albums: dict[str, Album] = {}
         self._look_failed = 0
         self._confirmed = self._diagnosed = False
         self._claimed_s = 0.0
@@ -315,7 +316,8 @@ class Core:
     def _question(self, pool: Pool, view: View) -> Question:
         self._dirty.discard(pool.name)
         self._decided_s[pool.name] = view.now_s
-        question = round.question(self.ledger, pool, view, self.apps)
+        album = self._albums.setdefault(pool.name, Album())
+        question = round.question(self.ledger, pool, view, self.apps, album)
         if question.unfit:
             self.write(aside.drafts(self.ledger, question.unfit, view.now_s))
         return offers.answered(question, self.ledger.pool(pool.name))

@@ -141,7 +141,7 @@ class Worker:
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
-            found, why_not, left_out = pickle.loads(_read(process.stdout.fileno(), deadline))
+            found, why_not, left_out = unpacked(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
             return Answer(
@@ -196,6 +196,12 @@ def packed(value: object) -> bytes:
 
     body = dumps(value)
     return _LENGTH.pack(len(body)) + body
+
+
+def unpacked(body: bytes) -> Any:
+    from horae.arbiter.pickling import loads
+
+    return loads(body)
 
 
 def _write(fd: int, data: bytes, deadline: float) -> None:

@@ -1,32 +1,121 @@
-"""Pickles between the arbiter and its own policy process: nothing else is written or read in this form."""
+"""Pickles between the arbiter and its own policy process: nothing else is written or read in this form.
+
+A question is mostly jobs: they travel as columns, one list a field, and are made again by one call each. What many
+jobs share (a table, a range, an empty mapping) is one object on the other side too, so that it is worked out once.
+"""
 
 from __future__ import annotations
 
 import copyreg
 import io
 import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
+
+from horae.quiet import quiet
+from policy.model import (
+    Certificate,
+    Cluster,
+    Decision,
+    GpuRange,
+    Job,
+    Limits,
+    LossForecast,
+    Node,
+    PolicyChoice,
+    Reason,
+    Shape,
+    Slowdown,
+    Snapshot,
+    SolverSummary,
+    Tenant,
+    TenantShare,
+    TypeChoice,
+    Work,
+    Worst,
+)
+
+#: Sent as the values of their fields, in order.
+_BY_POSITION = (
+    Certificate, Decision, GpuRange, Limits, LossForecast, PolicyChoice, Reason, Shape, Slowdown,
+    SolverSummary, Tenant, TenantShare, TypeChoice, Work, Worst,
+)  # fmt: skip
 
 
 def dumps(value: object) -> bytes:
     out = io.BytesIO()
-    _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    with quiet():
+        _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
     return out.getvalue()
+
+
+def loads(data: bytes) -> Any:
+    with quiet():
+        return pickle.loads(data)
 
 
 def read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(values)
 
 
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+_JOB, _NODE, _SNAPSHOT = _names(Job), _names(Node), _names(Snapshot)
+_WORK_AT, _JOBS_AT = _JOB.index("work"), _SNAPSHOT.index("jobs")
+_OF_SNAPSHOT = attrgetter(*_SNAPSHOT)
+
+
+def columns(values: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
+    return [list(map(attrgetter(name), values)) for name in names]
+
+
+def cluster(nodes: list[list[Any]], limits: Limits, gpu_types: tuple[str, ...]) -> Cluster:
+    return Cluster(tuple(map(Node, *nodes)), limits, gpu_types)
+
+
+def snapshot(jobs: list[list[Any]], total: list[Any], done: list[Any], *others: Any) -> Snapshot:
+    """`jobs`: columns of a job's fields in order, without its work. `others`: a snapshot's, without its jobs."""
+    work = list(map(Work, total, done))
+    made = tuple(map(Job, *jobs[:_WORK_AT], work, *jobs[_WORK_AT:]))
+    values: list[Any] = [*others[:_JOBS_AT], made, *others[_JOBS_AT:]]
+    return Snapshot(*values)
+
+
 class _Pickler(pickle.Pickler):
-    """Knows the model's read-only mappings, which have no pickle of their own."""
+    """Knows the model's read-only mappings, which have no pickle of their own, and its records."""
 
     dispatch_table = copyreg.dispatch_table.copy()
 
 
-def _reduce(value: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
+def _of_mapping(value: MappingProxyType[Any, Any]) -> tuple[Any, ...]:
     return read_only, (dict(value),)
 
 
-_Pickler.dispatch_table[MappingProxyType] = _reduce
+def _of_cluster(value: Cluster) -> tuple[Any, ...]:
+    return cluster, (columns(value.nodes, _NODE), value.limits, value.gpu_types)
+
+
+def _of_snapshot(value: Snapshot) -> tuple[Any, ...]:
+    work = [job.work for job in value.jobs]
+    of_work = columns(work, ("total", "done"))
+    of_jobs = columns(value.jobs, [name for name in _JOB if name != "work"])
+    others = list(_OF_SNAPSHOT(value))
+    del others[_JOBS_AT]
+    return snapshot, (of_jobs, *of_work, *others)
+
+
+def _of_record(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    values = attrgetter(*_names(kind))
+    return lambda value: (kind, values(value))
+
+
+_Pickler.dispatch_table[MappingProxyType] = _of_mapping
+_Pickler.dispatch_table[Cluster] = _of_cluster
+_Pickler.dispatch_table[Snapshot] = _of_snapshot
+for _kind in _BY_POSITION:
+    _Pickler.dispatch_table[_kind] = _of_record(_kind)

@@ -76,7 +76,8 @@ def plan(
     """
     free: Counter[NodeName] = Counter(dict(capacity))
     for position in positions:
-        free.subtract(position.held)
+        for node, gpus in position.held.items():
+            free[node] -= gpus
     holders: dict[NodeName, list[JobId]] = {}
     for position in positions:
         for node in position.held:
@@ -99,7 +100,8 @@ def plan(
         if step is not None:
             gives.append(step)
             if step.ready:
-                free.subtract(_needs(position, target))
+                for node, gpus in _needs(position, target).items():
+                    free[node] -= gpus
     if reshape_in_place:
         releases, gives = _untie(releases, gives, positions)
     return (*releases, *gives)
@@ -117,6 +119,8 @@ def _asks_to_leave(position: Position, target: Allocation) -> bool:
 
 def _needs(position: Position, target: Allocation) -> Allocation:
     """What a step takes beyond what the job holds already (a repeated grant, a reshape in place)."""
+    if not position.held:
+        return target
     return {n: g - position.held.get(n, 0) for n, g in target.items() if g > position.held.get(n, 0)}
 
 

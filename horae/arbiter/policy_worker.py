@@ -6,13 +6,14 @@ It dies with the arbiter, also when the arbiter is killed while a policy compute
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
-import pickle
 import signal
 import sys
 
-from horae.arbiter.judge import READY, Decide, asked, packed
+from horae.arbiter.judge import READY, Decide, asked, packed, unpacked
+from horae.quiet import quiet
 
 PR_SET_PDEATHSIG = 1
 
@@ -33,14 +34,23 @@ def main() -> None:
         out.write(READY)
         out.flush()
         while head := questions.read(8):
-            question = pickle.loads(questions.read(int.from_bytes(head, "big")))
-            reply = asked(decide, question)
-            try:
-                data = packed(reply)
-            except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
-                data = packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
+            body = questions.read(int.from_bytes(head, "big"))
+            with quiet():
+                data = answer(decide, body)
             out.write(data)
             out.flush()
+            # What a policy left behind in cycles goes now; what stays (modules) is not looked at again.
+            gc.collect()
+            gc.freeze()
+
+
+def answer(decide: Decide, body: bytes) -> bytes:
+    question = unpacked(body)
+    reply = asked(decide, question)
+    try:
+        return packed(reply)
+    except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
+        return packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
 
 
 if __name__ == "__main__":

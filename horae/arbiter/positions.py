@@ -23,7 +23,7 @@ class Board:
 
 
 def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> Board:
-    """The pool's jobs and targets; what other jobs hold on its nodes is not ours to give."""
+    """The jobs of the pool that a plan may have to do with, and their targets; what others hold there is not ours."""
     now_s, config = view.now_s, view.config
     nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
     capacity: Counter[NodeName] = Counter(
@@ -33,7 +33,8 @@ def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> B
     mine = []
     for record in ledger.live():
         if record.pool == pool and record.shown:
-            mine.append(record)
+            if not _waits_untouched(record):
+                mine.append(record)
         else:
             capacity.subtract(occupies(record, now_s, config.rounds.settle_s))
     mine.sort(key=lambda r: (r.submitted_s, r.id))
@@ -44,6 +45,18 @@ def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> B
     if ledger.pool(pool).maintenance is not None:
         closed = frozenset(capacity)
     return Board(positions, targets, {n.name: capacity[n.name] for n in nodes}, closed)
+
+
+def _waits_untouched(record: JobRecord) -> bool:
+    """It holds nothing, is to get nothing, and nothing is asked of it: no plan has a step for it, nor waits for it."""
+    return (
+        not record.target
+        and not record.allocation
+        and record.grant is None
+        and record.cancel_why is None
+        and record.stop_asked_s is None
+        and not record.state.holds
+    )
 
 
 def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Phase:

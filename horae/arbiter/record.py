@@ -12,7 +12,7 @@ from typing import Any
 from horae.arbiter.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
-from policy.model import Allocation, Certificate, Decision, JobName, Seconds
+from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
 #: Of a certificate's per-app list, the worst are kept.
@@ -46,8 +46,12 @@ def decided(
         return events.decided(pool, {**data, "took_s": took_s})
     stale = now_s - books.decided_s >= REFRESH_S
     data["reasons"] = _reasons(records, decision, stale)
-    data["leases"] = {r.id: plain(lease) for r in records if (lease := decision.leases.get(r.id, {})) or r.leases}
-    data["leases"] = {j: lease for j, lease in data["leases"].items() if lease != ledger.jobs[j].leases}
+    leases: dict[str, Any] = {}
+    for record in records:
+        given = decision.leases.get(record.id)
+        if (given or record.leases) and (lease := plain(given or {})) != record.leases:
+            leases[record.id] = lease
+    data["leases"] = leases
     state = plain(decision.state)
     new = bool(changed or data["reasons"] or data["leases"] or decision.cancel) or books.decided.get("fallback")
     if not new and books.policy == question["policy"] and books.state == state:
@@ -63,13 +67,27 @@ def decided(
 
 def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:
     out = {}
+    known: dict[int, Any] = {}  # many jobs wait for one reason
     for record in records:
         reason = decision.reasons.get(record.id)
         if reason is None:
             continue
         old = record.reason
-        if old is None or old["code"] != reason.code.value or (stale and old["text"] != reason.text):
-            out[record.id] = plain(reason)
+        if old is None or old["code"] != reason.code or (stale and old["text"] != reason.text):
+            form = known.get(id(reason))
+            if form is None:
+                form = known[id(reason)] = _of_reason(reason)
+            out[record.id] = form
+    return out
+
+
+def _of_reason(reason: Reason) -> dict[str, Any]:
+    """`plain`, written out for what there is one of for each job."""
+    out: dict[str, Any] = {"code": reason.code.value, "text": str(reason.text)}
+    if reason.numbers:
+        out["numbers"] = plain(reason.numbers)
+    if reason.change:
+        out["change"] = str(reason.change)
     return out
 
 

@@ -49,7 +49,8 @@ def refit(
     stepped_back: dict[JobName, tuple[JobName, ...]] = {}
     used: Counter[NodeName] = Counter()
     for target in final.values():
-        used.update(target)
+        for node, gpus in target.items():
+            used[node] += gpus
     for node in sorted(used):
         while used[node] > capacity.get(node, 0):
             job = _who_steps_back(node, order, final, held, vetoed | stepped_back.keys())

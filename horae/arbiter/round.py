@@ -21,10 +21,11 @@ from horae.arbiter.modes import mode_of
 from horae.arbiter.plan import Phase, Step, plan
 from horae.arbiter.positions import Board, board, phase_of
 from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
+from horae.arbiter.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
+from horae.quiet import quiet
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
@@ -43,8 +44,10 @@ class Means:
     find: Callable[[Snapshot], probes.Find] | None = None  #: for probes; None: none are made
 
 
-def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps) -> Question:
-    snapshot, unfit = picture_of_the_fit(ledger, pool, view, apps=apps(ledger, pool.name))
+@quiet()
+def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps, album: Album | None = None) -> Question:
+    """`album`: what of the pool's last question still holds."""
+    snapshot, unfit = picture_of_the_fit(ledger, pool, view, apps=apps(ledger, pool.name), album=album)
     return Question(
         pool=pool.name,
         snapshot=snapshot,
@@ -80,6 +83,7 @@ class Ruling:
     drafts: tuple[Draft, ...] = ()
 
 
+@quiet()
 def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, means: Means) -> Ruling:
     """Turn an answer into targets. Without a decision the previous targets stand."""
     words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
@@ -211,6 +215,7 @@ def _capacity(snapshot: Snapshot) -> dict[str, int]:
     return {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in snapshot.cluster.nodes}
 
 
+@quiet()
 def steps(
     ledger: Ledger, pool: str, view: View, *, restart_gap_s: float, reshape_in_place: bool
 ) -> tuple[Board, tuple[Step, ...]]:

@@ -8,7 +8,7 @@ picture can be carried out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
@@ -110,15 +110,16 @@ def is_aside(record: JobRecord, now_s: Seconds) -> bool:
 def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
     """Whether a policy decides about this job now."""
     return (
-        record.live
+        record.ended is None
+        and not record.released
         and record.shown
         and record.missing_since_s is None
-        and not record.state.ended
         and not record.guessed
         and record.cancel_why is None
         and record.hold_why is None
+        and not record.state.ended
         and not is_aside(record, now_s)
-        and backoff_until(record, config) <= now_s
+        and (record.losses < 2 or backoff_until(record, config) <= now_s)
     )
 
 
@@ -134,13 +135,15 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
     return pool.options
 
 
-def picture(ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()) -> Snapshot:
-    """The snapshot of one pool. Deterministic: equal inputs give equal snapshots."""
-    return picture_of_the_fit(ledger, pool, view, apps=apps)[0]
+def picture(
+    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = (), album: Album | None = None
+) -> Snapshot:
+    """The snapshot of one pool. Deterministic: equal inputs give equal snapshots, with or without an `album`."""
+    return picture_of_the_fit(ledger, pool, view, apps=apps, album=album)[0]
 
 
 def picture_of_the_fit(
-    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = ()
+    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = (), album: Album | None = None
 ) -> tuple[Snapshot, dict[JobId, str]]:
     """The same, and the jobs that are not in it because no policy could take them, with what is wrong."""
     config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
@@ -149,12 +152,15 @@ def picture_of_the_fit(
     types = tuple(dict.fromkeys(n.gpu_type for n in mine))
     if config.gpu_types:
         types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
-    known = {node.name for node in mine}
+    known = frozenset(node.name for node in mine)
     records = sorted(
         (r for r in ledger.live(pool.name) if decidable(r, config, now_s)), key=lambda r: (r.submitted_s, r.id)
     )
-    fit, unfit = _fit(records, view, known, types)
+    album = album if album is not None else Album()
+    album.open(view, types, known)
+    fit, unfit = _fit(records, view, album)
     decided = {job.name for job in fit}
+    album.close(decided)
     taken: Counter[NodeName] = Counter(view.strays)
     for record in ledger.live():
         if record.id not in decided:
@@ -179,15 +185,12 @@ def picture_of_the_fit(
     return snapshot, unfit
 
 
-def _fit(
-    records: Iterable[JobRecord], view: View, nodes: set[NodeName], types: tuple[GpuType, ...]
-) -> tuple[tuple[Job, ...], dict[JobId, str]]:
+def _fit(records: Iterable[JobRecord], view: View, album: Album) -> tuple[tuple[Job, ...], dict[JobId, str]]:
     """The jobs that a policy may be asked about, and why the others cannot be."""
     fit, unfit = [], {}
     for record in records:
         try:
-            job = _job(record, view, nodes, types)
-            wrong = bounds.problem(job)
+            job, wrong = album.job(record, view)
         except (ArithmeticError, ValueError, TypeError, LookupError) as error:
             # Its own numbers, wherever they came from: it is one job's trouble, and is told as that.
             unfit[record.id] = f"no picture can be made of it: {type(error).__name__}: {error}"
@@ -204,44 +207,121 @@ def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
     return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health)
 
 
-def _job(record: JobRecord, view: View, nodes: set[NodeName], types: tuple[GpuType, ...]) -> Job:
-    spec, now_s = record.spec, view.now_s
-    measured = _believable(view.fresh.get(record.id) or recorded(record))
-    occupied = occupies(record, now_s, view.config.rounds.settle_s)
-    allocation = {n: g for n, g in occupied.items() if n in nodes}
-    throughput, provenance = _throughput(record, measured, view.config, types)
-    total = spec.iterations if spec.iterations is not None else measured.total
-    done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
-    if total is not None and done >= total:
-        # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not for
-        # the lack of GPUs that a policy would no longer give it.
-        total = done + 1
-    return Job(
-        name=record.id,
-        tenant=record.tenant,
-        app=record.app_key,
-        gpus=_range(record, sum(allocation.values())),
-        submitted_s=record.submitted_s,
-        work=Work(total, done),
-        throughput=throughput,
-        provenance=provenance,
-        model=spec.model,
-        slowdown=measured.slowdown or Slowdown(),
-        attained=record.attained_at(now_s),
-        allocation=allocation,
-        lease_until=_leases(record, allocation),
-        cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
-        memory_per_gpu=view.memory_per_gpu if spec.memory_per_gpu is None else spec.memory_per_gpu,
-        loss=measured.loss,
-        loss_forecast=measured.loss_forecast,
-        restart_cost_s=record.whole_restart_cost_s,
-        shape=spec.shape,
-        gpu_types=TypeChoice(require=spec.gpu_types) if spec.gpu_types else None,
-    )
+class Album:
+    """What of the last picture still holds: a job that nothing happened to is the same object again, and equal parts
+    of different jobs (tables, ranges, shapes) are one object, so that whoever works on them does it once.
+
+    It changes no value, only who is identical to whom. One album a pool.
+    """
+
+    def __init__(self) -> None:
+        self._about: tuple[object, ...] = ()
+        self._types: tuple[GpuType, ...] = ()
+        self._nodes: frozenset[NodeName] = frozenset()
+        self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}  #: those that a policy can take
+        self._tables: dict[object, _Tables] = {}
+        self._same: dict[object, Any] = {}
+
+    def open(self, view: View, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
+        """What every job depends on; where it is another than last time, nothing holds any more."""
+        about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu)
+        if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
+            self._about, self._types, self._nodes = about, types, nodes
+            self._jobs, self._tables, self._same = {}, {}, {}
+
+    def close(self, shown: Collection[JobId]) -> None:
+        """Forget the jobs that are not `shown` any more, and tables where they have become too many."""
+        for job in [job for job in self._jobs if job not in shown]:
+            del self._jobs[job]
+        if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
+            self._tables, self._same = {}, {}
+
+    def job(self, record: JobRecord, view: View) -> tuple[Job, str | None]:
+        """The job, and what of it no policy could take (None: nothing)."""
+        fresh = view.fresh.get(record.id)
+        if record.grant is not None or record.holding:  # time alone changes it
+            made = self._made(record, view, fresh)
+            return made, bounds.problem(made)
+        parts = (
+            record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
+            record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
+            record.warmup_s,
+        )  # fmt: skip
+        known = self._jobs.get(record.id)
+        if known is not None and known[0] == parts:
+            return known[1], None
+        made = self._made(record, view, fresh)
+        wrong = bounds.problem(made)
+        if wrong is None:
+            self._jobs[record.id] = (parts, made)
+        return made, wrong
+
+    def _made(self, record: JobRecord, view: View, fresh: Measurement | None) -> Job:
+        spec, now_s = record.spec, view.now_s
+        measured = _believable(fresh or recorded(record))
+        allocation = EMPTY
+        if record.allocation or record.grant is not None:
+            occupied = occupies(record, now_s, view.config.rounds.settle_s)
+            allocation = {n: g for n, g in occupied.items() if n in self._nodes}
+        tables = self._tables_of(record, measured, view.config)
+        total = spec.iterations if spec.iterations is not None else measured.total
+        done = max(measured.done, record.checkpoint.step if record.checkpoint is not None else 0.0)
+        if total is not None and done >= total:
+            # It lives, so it has something left to do, whatever it said of its length: it is to end by itself, not
+            # for the lack of GPUs that a policy would no longer give it.
+            total = done + 1
+        gpus = _range(record, sum(allocation.values()))
+        slowdown = measured.slowdown or _NO_SLOWDOWN
+        choice = TypeChoice(require=spec.gpu_types) if spec.gpu_types else None
+        return Job(
+            name=record.id,
+            tenant=record.tenant,
+            app=record.app_key,
+            gpus=self._same.setdefault((gpus.requested, gpus.min, gpus.max, gpus.allowed), gpus),
+            submitted_s=record.submitted_s,
+            work=Work(total, done),
+            throughput=tables[0],
+            provenance=tables[1],
+            model=spec.model,
+            slowdown=self._same.setdefault(slowdown, slowdown),
+            attained=record.attained_at(now_s),
+            allocation=allocation,
+            lease_until=_leases(record, allocation) if record.leases else EMPTY,
+            cpus_per_gpu=view.cpus_per_gpu if spec.cpus_per_gpu is None else spec.cpus_per_gpu,
+            memory_per_gpu=view.memory_per_gpu if spec.memory_per_gpu is None else spec.memory_per_gpu,
+            loss=measured.loss,
+            loss_forecast=measured.loss_forecast,
+            restart_cost_s=record.whole_restart_cost_s,
+            shape=None if spec.shape is None else self._same.setdefault(spec.shape, spec.shape),
+            gpu_types=None if choice is None else self._same.setdefault(choice, choice),
+        )
+
+    def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:
+        spec = record.spec
+        provenance = tuple(measured.provenance.items()) if measured.provenance else ()
+        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.gpu_types)
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = _throughput(record, measured, config, self._types)
+        return found
+
+
+_Table = Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]]
+_Tables = tuple[_Table, Mapping[GpuType, Provenance]]
+_NO_SLOWDOWN = Slowdown()
+
+
+def _content(table: _Table) -> object:
+    return tuple([(t, tuple(points.items())) for t, points in table.items()]) if table else ()
+
+
+_NOTHING_MEASURED = Measurement()
 
 
 def _believable(measured: Measurement) -> Measurement:
     """What was read of a job's own output, less the numbers that nothing can mean: they are not known, no more."""
+    if measured is _NOTHING_MEASURED:
+        return measured
     rates = {
         gpu_type: {n: rate for n, rate in curve.items() if bounds.rate_stands(rate) and n <= bounds.MOST_GPUS}
         for gpu_type, curve in measured.rates.items()
@@ -259,7 +339,7 @@ def _believable(measured: Measurement) -> Measurement:
 
 
 def recorded(record: JobRecord) -> Measurement:
-    return restore(Measurement, record.measured) if record.measured else Measurement()
+    return restore(Measurement, record.measured) if record.measured else _NOTHING_MEASURED
 
 
 def _range(record: JobRecord, held: Gpus) -> GpuRange:
@@ -281,9 +361,7 @@ def _leases(record: JobRecord, allocation: Allocation) -> Mapping[NodeName, tupl
     return out
 
 
-def _throughput(
-    record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]
-) -> tuple[Mapping[GpuType, Mapping[Gpus, IterationsPerSecond]], Mapping[GpuType, Provenance]]:
+def _throughput(record: JobRecord, measured: Measurement, config: Config, types: tuple[GpuType, ...]) -> _Tables:
     """Measured before stated; what is neither follows from the site's ratios between GPU types, and says so."""
     stated = record.spec.throughput
     known: dict[GpuType, Mapping[Gpus, IterationsPerSecond]] = {}

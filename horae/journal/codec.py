@@ -20,8 +20,15 @@ T = TypeVar("T")
 
 def plain(value: Any) -> Any:
     """JSON data (None, bool, int, float, str, list, dict with string keys) of any of our values."""
-    if value is None or type(value) in (str, int, float, bool):
+    kind = type(value)
+    if kind in _LEAVES:
         return value
+    if kind is dict and _TEXT.issuperset(map(type, value)):
+        if _LEAVES.issuperset(map(type, value.values())):
+            return value.copy()
+        return {k: plain(v) for k, v in value.items()}
+    if kind is list and _LEAVES.issuperset(map(type, value)):
+        return value.copy()
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
@@ -42,6 +49,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):  # a numpy scalar, from a policy
         return plain(value.item())
     raise TypeError(f"{type(value).__name__} has no plain form: {value!r}")
+
+
+#: What is its own plain form; nearly everything is made of these.
+_LEAVES = frozenset((str, int, float, bool, type(None)))
+_TEXT = frozenset((str,))
 
 
 def restore(kind: type[T], data: Any) -> T:

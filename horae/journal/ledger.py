@@ -217,7 +217,9 @@ class Ledger:
     stood_down: str | None = None
 
     def live(self, pool: str | None = None) -> Iterator[JobRecord]:
-        return (r for r in self.jobs.values() if r.live and (pool is None or r.pool == pool))
+        return (
+            r for r in self.jobs.values() if r.ended is None and not r.released and (pool is None or r.pool == pool)
+        )
 
     def pool(self, name: str) -> PoolRecord:
         """The pool's record, an empty one for a pool that no event has named yet."""

@@ -25,6 +25,7 @@ from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
 from horae.port import FixConfiguration, JobId
+from horae.quiet import quiet
 from policy.model import BadInput, Seconds
 
 FILE = "journal.db"
@@ -100,6 +101,7 @@ class Journal:
         self._db.execute("PRAGMA synchronous = FULL")
         self.path.chmod(0o600)
 
+    @quiet()
     def _catch_up(self) -> None:
         """Fold what is in the file and not in the ledger yet, from the newest checkpoint on."""
         after = max(self._seq, (_newest_checkpoint(self._db) or 1) - 1)
@@ -121,6 +123,7 @@ class Journal:
 
     # --- writing ------------------------------------------------------------------------------------------
 
+    @quiet()
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
         """Write these events, all or none, and fold them. Raises JournalStopped, with nothing changed."""
         wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)

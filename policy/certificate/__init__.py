@@ -3,6 +3,9 @@
 What is measured, and how exactly, stands in `feasible.py` (capacity, gangs, work conservation), `finish.py` (rho) and
 `fairness.py` (sharing incentive, envy, Pareto, the optimum). Nothing is clipped or taken from a theorem: where a
 property fails on an instance, the number says so; what was too much work is named in `notes`.
+
+Jobs whose curves, ranges and slowdowns are equal are one kind (`Throughput.kind`), and what holds for a kind is worked
+out once; the values are those that each job by itself would give.
 """
 
 from __future__ import annotations

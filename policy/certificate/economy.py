@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
-from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Termination
+from policy.model import Allocation, Gpus, GpuType, Health, Job, Node, Share, Snapshot, Termination
 from policy.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
@@ -42,6 +42,15 @@ class Group:
     jobs: int
 
 
+#: kind of job -> (the first job of the kind, how many there are).
+Crowd = dict[int, tuple[Job, int]]
+
+
+def add(crowd: Crowd, kind: int, job: Job) -> None:
+    known = crowd.get(kind)
+    crowd[kind] = (job, 1) if known is None else (known[0], known[1] + 1)
+
+
 class Economy:
     """Modes of jobs over one cluster, worked out once a kind of job."""
 
@@ -59,30 +68,58 @@ class Economy:
             self.node_size[i] = max(self.node_size[i], size)
             racks[i, n.rack] = racks.get((i, n.rack), 0) + size
         self.rack_size = [max((s for (j, _), s in racks.items() if j == i), default=0) for i in range(len(self.types))]
-        self._modes: dict[tuple[object, ...], tuple[object, tuple[Mode, ...]]] = {}
+        #: By kind of job; kinds with equal modes have one tuple of them.
+        self._modes: dict[int, tuple[Mode, ...]] = {}
+        self._equal: dict[tuple[Mode, ...], tuple[Mode, ...]] = {}
+        self._sizes: dict[tuple[int, int], list[int]] = {}
+        self._held: dict[tuple[GpuType | None, Gpus], tuple[float, ...]] = {}
+        self.nothing = self.bundle({})  #: as `held` of nobody
 
-    def kind(self, job: Job) -> tuple[object, ...]:
+    def kind(self, job: Job) -> int:
         """Jobs of one kind have the same modes."""
-        return (id(job.throughput), job.gpus, job.slowdown)
+        return self.speeds.kind(job)
 
     def bundle(self, share: Share) -> tuple[float, ...]:
         return tuple(float(share.get(t, 0.0)) for t in self.types)
 
+    def held(self, allocation: Allocation) -> tuple[float, ...]:
+        """GPUs by type of an allocation."""
+        if len(allocation) > 1:
+            return self.bundle(self.speeds.by_type(allocation))
+        for node, gpus in allocation.items():
+            key = (self.speeds.type_of(node), gpus)
+            found = self._held.get(key)
+            if found is None:
+                found = self._held[key] = self.bundle(self.speeds.by_type(allocation))
+            return found
+        return self.nothing
+
     def modes(self, job: Job) -> tuple[Mode, ...]:
-        key = self.kind(job)
-        found = self._modes.get(key)
+        kind = self.kind(job)
+        found = self._modes.get(kind)
         if found is None:
             made = tuple(self._fluid(job) if self.fluid else self._whole(job))
-            found = self._modes[key] = (job.throughput, made)
-        return found[1]
+            found = self._modes[kind] = self._equal.setdefault(made, made)
+        return found
 
-    def groups(self, jobs: Iterable[Job]) -> list[Group]:
-        count: dict[tuple[Mode, ...], int] = {}
+    def crowd(self, jobs: Iterable[Job]) -> Crowd:
+        """Jobs by kind, in the order in which the kinds come first."""
+        found: Crowd = {}
         for job in jobs:
+            add(found, self.kind(job), job)
+        return found
+
+    def groups(self, crowd: Crowd) -> list[Group]:
+        return [Group(modes, count) for modes, _, count in self._alike(crowd) if modes]
+
+    def _alike(self, crowd: Crowd) -> list[tuple[tuple[Mode, ...], Job, int]]:
+        """(modes, the first job that has them, how many have); equal modes are one object."""
+        found: dict[int, tuple[tuple[Mode, ...], Job, int]] = {}
+        for job, count in crowd.values():
             modes = self.modes(job)
-            if modes:
-                count[modes] = count.get(modes, 0) + 1
-        return [Group(modes, n) for modes, n in count.items()]
+            _, first, before = found.get(id(modes), (modes, job, 0))
+            found[id(modes)] = (modes, first, before + count)
+        return list(found.values())
 
     def at_best(self, job: Job, gpu_type: int, gpus: float) -> float:
         """Normalised throughput of so many GPUs of a type, at the narrowest span that holds them."""
@@ -95,6 +132,13 @@ class Economy:
 
     def sizes(self, job: Job, gpu_type: int) -> list[int]:
         """Gang sizes between which at_best is linear: enough for its concave envelope."""
+        key = (self.kind(job), gpu_type)
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = self._all_sizes(job, gpu_type)
+        return found
+
+    def _all_sizes(self, job: Job, gpu_type: int) -> list[int]:
         most = int(self.capacity[gpu_type])
         curve = self.speeds.curves(job).get(self.types[gpu_type])
         marks = {job.gpus.min, job.gpus.max or most, most, self.node_size[gpu_type], self.rack_size[gpu_type]}
@@ -122,23 +166,21 @@ class Economy:
     def _types(self, job: Job) -> list[int]:
         return [self._at[t] for t in self.speeds.types(job)]
 
-    def most(self, jobs: Sequence[Job]) -> float | None:
-        """The most that all `jobs` make of all GPUs; None where it is too large a program.
+    def most(self, crowd: Crowd) -> float | None:
+        """The most that all jobs of `crowd` make of all GPUs; None where it is too large a program.
 
         Gangs may span types here (where the cluster can carry that out): a gang of slowest type s draws its GPUs from
         any types that are no slower for it. That leaves the span's slowdown out, so it is an upper bound.
         """
-        found: dict[tuple[Mode, ...], list[Job]] = {}
-        for job in jobs:
-            found.setdefault(self.modes(job), []).append(job)
+        found = self._alike(crowd)
         if self.fluid or self.one_type or len(self.types) == 1:
-            together = worth([Group(m, len(js)) for m, js in found.items() if m], self.capacity)
+            together = worth([Group(modes, count) for modes, _, count in found if modes], self.capacity)
             return None if together is None else together.value
         total = sum(self.capacity)
         program = Columns(self.capacity)
-        for members in found.values():
-            job, types = members[0], self._types(members[0])
-            row = program.row(up=float(len(members)))
+        for _, job, count in found:
+            types = self._types(job)
+            row = program.row(up=float(count))
             for slow in types:
                 sizes = sorted({*self.sizes(job, slow), *self._beyond(job, slow, types, total)})
                 values = {n: self.at_best(job, slow, n) for n in sizes}

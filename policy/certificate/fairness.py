@@ -17,10 +17,10 @@ Differences below TOLERANCE of the total throughput are the solvers', not the po
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policy.certificate.economy import MOST_COLUMNS, Columns, Economy, Group, Worth, worth
+from policy.certificate.economy import MOST_COLUMNS, Columns, Crowd, Economy, Group, Worth, add, worth
 from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
 from policy.throughput import Throughput
 
@@ -68,13 +68,14 @@ def measure(
         for node, gpus in now.items():
             held[node] = held.get(node, 0) + gpus
     economy = Economy(snapshot, speeds, held, fluid=shares is not None)
-    tenants = _tenants(snapshot, allocation, shares, economy)
+    kinds = [economy.kind(j) for j in snapshot.jobs]
+    tenants, crowd = _tenants(snapshot, kinds, allocation, shares, economy)
     total = sum(t.value for t in tenants)
     notes: list[str] = []
     entitled = _entitled(tenants, economy)
-    optimum = economy.most([j for j in snapshot.jobs if j.work.left != 0])
+    optimum = economy.most(crowd)
     if shares is None:
-        pareto = _pareto_whole(snapshot, allocation, economy, time_limit_s)
+        pareto = _pareto_whole(snapshot, kinds, allocation, economy, time_limit_s)
     else:
         pareto = _pareto_shares(tenants, economy, total, time_limit_s)
     if pareto is None:
@@ -98,39 +99,49 @@ def measure(
 
 def _tenants(
     snapshot: Snapshot,
+    kinds: Sequence[int],
     allocation: Mapping[JobName, Allocation],
     shares: Mapping[JobName, Share] | None,
     economy: Economy,
-) -> list[_Tenant]:
-    """The tenants that have work, or hold something."""
-    jobs: dict[str, list[Job]] = {}
-    for job in snapshot.jobs:
-        if job.work.left != 0 or allocation.get(job.name):
-            jobs.setdefault(job.tenant, []).append(job)
+) -> tuple[list[_Tenant], Crowd]:
+    """The tenants that have work, or hold something; and all jobs that have work, by kind."""
+    speeds = economy.speeds
+    everybody: Crowd = {}
+    crowds: dict[str, Crowd] = {}
+    values: dict[str, float] = {}
+    bundles: dict[str, dict[GpuType, float]] = {}
+    for job, kind in zip(snapshot.jobs, kinds, strict=True):
+        now, tenant = allocation.get(job.name), job.tenant
+        if job.work.left != 0:
+            add(everybody, kind, job)
+            add(crowds.setdefault(tenant, {}), kind, job)
+        elif now:
+            crowds.setdefault(tenant, {})
+        else:
+            continue
+        share: Mapping[GpuType, float]
+        if shares is not None:
+            share = shares.get(job.name) or {}
+            value = speeds.of_share(job, share)
+        elif now:
+            share, value = speeds.by_type(now), speeds.normalised(job, now)
+        else:
+            continue
+        values[tenant] = values.get(tenant, 0.0) + value
+        bundle = bundles.setdefault(tenant, {})
+        for t, x in share.items():
+            bundle[t] = bundle.get(t, 0.0) + x
     alike: dict[object, int] = {}
     out = []
-    for tenant in snapshot.tenants:
-        if tenant.name not in jobs:
+    for who in snapshot.tenants:
+        if who.name not in crowds:
             continue
-        bundle: dict[GpuType, float] = {}
-        value = 0.0
-        for job in jobs[tenant.name]:
-            if shares is None:
-                now = allocation.get(job.name) or {}
-                if not now:
-                    continue
-                share: Mapping[GpuType, float] = economy.speeds.by_type(now)
-                value += economy.speeds.normalised(job, now)
-            else:
-                share = shares.get(job.name) or {}
-                value += economy.speeds.of_share(job, share)
-            for t, x in share.items():
-                bundle[t] = bundle.get(t, 0.0) + x
-        groups = tuple(economy.groups(j for j in jobs[tenant.name] if j.work.left != 0))
-        key = (tuple(sorted((id(g.modes), g.jobs) for g in groups)), tenant.weight)
+        groups = tuple(economy.groups(crowds[who.name]))
+        key = (tuple(sorted((id(g.modes), g.jobs) for g in groups)), who.weight)
         number = alike.setdefault(key, len(alike))
-        out.append(_Tenant(tenant.name, tenant.weight, value, economy.bundle(bundle), groups, number))
-    return out
+        had = economy.bundle(bundles.get(who.name, {}))
+        out.append(_Tenant(who.name, who.weight, values.get(who.name, 0.0), had, groups, number))
+    return out, everybody
 
 
 # --- sharing incentive and envy ----------------------------------------------------------------------------
@@ -231,24 +242,29 @@ def _pareto_shares(tenants: list[_Tenant], economy: Economy, total: float, time_
 
 
 def _pareto_whole(
-    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], economy: Economy, time_limit_s: Seconds | None
+    snapshot: Snapshot,
+    kinds: Sequence[int],
+    allocation: Mapping[JobName, Allocation],
+    economy: Economy,
+    time_limit_s: Seconds | None,
 ) -> bool | None:
     """False if other counts make one job faster and none slower.
 
     It is enough to look, for each job and type, at the smallest size that keeps its speed and the smallest that
     raises it: if any improvement exists, one exists with these. Only a job that spans types now may do so.
     """
-    count: dict[tuple[_Options, _Options], int] = {}
-    known: dict[object, tuple[_Options, _Options]] = {}
-    for job in snapshot.jobs:
-        now = allocation.get(job.name) or {}
-        if job.work.left == 0 and not now:
+    alike: dict[tuple[int, tuple[float, ...]], tuple[Job, int]] = {}
+    for job, kind in zip(snapshot.jobs, kinds, strict=True):
+        now = allocation.get(job.name)
+        if not now and job.work.left == 0:
             continue
-        has = economy.bundle(economy.speeds.by_type(now))
-        key = (economy.kind(job), has)
-        if key not in known:
-            known[key] = _options(job, has, economy)
-        count[known[key]] = count.get(known[key], 0) + 1
+        key = (kind, economy.held(now) if now else economy.nothing)
+        known = alike.get(key)
+        alike[key] = (job, 1) if known is None else (known[0], known[1] + 1)
+    count: dict[tuple[_Options, _Options], int] = {}
+    for (_, has), (job, jobs) in alike.items():
+        options = _options(job, has, economy)
+        count[options] = count.get(options, 0) + jobs
     if len(economy.capacity) == 1:
         least = {options: min(sum(n for _, n in stay) for stay in options[0]) for options in count}
         spare = economy.capacity[0] - sum(least[options] * jobs for options, jobs in count.items())

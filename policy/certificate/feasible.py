@@ -6,9 +6,9 @@ Written apart from `policy/placement.py` on purpose: the planner's mistakes must
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from math import inf
 
-from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Limits, Node, NodeName, Shape, Snapshot
+from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Shape, Snapshot
 from policy.throughput import Throughput
 
 MOST_STEPS = 16
@@ -71,7 +71,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
     for tenant in snapshot.tenants:
         has = holds.get(tenant.name, 0)
-        if tenant.cap is not None and has > max(tenant.cap, _kept(snapshot, allocation, tenant.name)):
+        above = tenant.cap is not None and has > tenant.cap
+        if above and has > _kept(snapshot, allocation, tenant.name):
             yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
 
 
@@ -114,17 +115,6 @@ def _kept(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], tenant: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """What one more step would take: jobs with the same wish need asking once."""
-
-    types: tuple[GpuType, ...]
-    gpus: Gpus
-    cpus: float
-    memory: float
-    shape: Shape | None = None
-
-
 def idle_but_wanted(
     snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput
 ) -> tuple[JobName, Gpus] | None:
@@ -132,46 +122,158 @@ def idle_but_wanted(
 
     A job's next size may use the idle GPUs and the job's own; others' stay. Sizes that would not make it faster,
     that no set of idle GPUs holds under the limits, or that its tenant's cap forbids are no wish. Looks at sizes up
-    to MOST_STEPS GPUs above what the job has (a curve may fall and rise again).
+    to MOST_STEPS GPUs above what the job has (a curve may fall and rise again). Waiting jobs of one kind have the
+    same wishes, so they are asked once.
     """
-    idle, cpus, memory = _idle(snapshot, allocation)
-    if not any(idle.values()):
+    idle = _Idle(snapshot, allocation)
+    if not idle.by_type:
         return None
     caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
     holds: dict[str, int] = {}
     for job in snapshot.jobs:
         now = allocation.get(job.name)
-        if now:
+        if now and job.tenant in caps:
             holds[job.tenant] = holds.get(job.tenant, 0) + sum(now.values())
-    free = [n for n in snapshot.cluster.nodes if idle[n.name] > 0]
-    idle_by_type: dict[GpuType, int] = {}
-    for n in free:
-        idle_by_type[n.gpu_type] = idle_by_type.get(n.gpu_type, 0) + idle[n.name]
-    nodes = {n.name: n for n in snapshot.cluster.nodes}
-    refused: set[_Wish] = set()
+    asked: set[object] = set()
     for job in snapshot.jobs:
-        now = allocation.get(job.name) or {}
         if job.work.left == 0:
             continue
-        has = sum(now.values())
-        size = job.gpus.above(has)
-        while size is not None:
-            if job.tenant in caps and holds.get(job.tenant, 0) - has + size > caps[job.tenant]:
-                break
-            types = speeds.types(job)
-            if size - has > sum(idle_by_type.get(t, 0) for t in types):
-                break
-            wish = _Wish(types, size, job.cpus_per_gpu or 0.0, float(job.memory_per_gpu or 0), job.shape)
-            if (has or wish not in refused) and _could_help(job, now, size, types, speeds):
-                room = [*free, *(nodes[n] for n in now if idle[n] <= 0)]
-                if _faster(job, now, size, room, snapshot.cluster.limits, idle, cpus, memory, speeds):
-                    return job.name, size
-            if not has:
-                refused.add(wish)
-            if not job.throughput or size - has >= MOST_STEPS:
-                break
-            size = job.gpus.above(size)
+        now = allocation.get(job.name) or {}
+        room = None if job.tenant not in caps else caps[job.tenant] - holds.get(job.tenant, 0)
+        if not now:
+            alike = (speeds.kind(job), room, job.cpus_per_gpu, job.memory_per_gpu)
+            if alike in asked:
+                continue
+            asked.add(alike)
+        size = _wanted(job, now, room, idle, speeds)
+        if size is not None:
+            return job.name, size
     return None
+
+
+def _wanted(job: Job, now: Allocation, room: Gpus | None, idle: _Idle, speeds: Throughput) -> Gpus | None:
+    """The next size that the job could have now and would be faster with. `room`: within its tenant's cap."""
+    has = sum(now.values())
+    types = speeds.types(job)
+    there = sum(idle.by_type.get(t, 0) for t in types)
+    size = job.gpus.above(has)
+    while size is not None and size - has <= there and (room is None or size - has <= room):
+        if _could_help(job, now, size, types, speeds) and idle.faster(job, now, size, speeds):
+            return size
+        if not job.throughput or size - has >= MOST_STEPS:
+            return None
+        size = job.gpus.above(size)
+    return None
+
+
+#: GPUs offered (negative: the largest sort first), the node's place among all that offer, its name.
+_Offer = tuple[int, float, NodeName]
+
+
+class _Idle:
+    """What is idle, by node and by how much of it a job could use, the largest offers first."""
+
+    def __init__(self, snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> None:
+        self.gpus, self.cpus, self.memory = _idle(snapshot, allocation)
+        self._limits = snapshot.cluster.limits
+        self._nodes = {n.name: n for n in snapshot.cluster.nodes}
+        self._free = [n for n in snapshot.cluster.nodes if self.gpus[n.name] > 0]
+        self.by_type: dict[GpuType, int] = {}
+        for n in self._free:
+            self.by_type[n.gpu_type] = self.by_type.get(n.gpu_type, 0) + self.gpus[n.name]
+        self._place = {n.name: place for place, n in enumerate(self._free)}
+        self._offers: dict[object, tuple[dict[GpuType, float], dict[GpuType, list[_Offer]]]] = {}
+
+    def faster(self, job: Job, now: Allocation, size: Gpus, speeds: Throughput) -> bool:
+        """True if `size` GPUs, out of the idle ones and the job's own, hold the gang and make it faster."""
+        by_type = self._within(job, now, size, speeds.types(job))
+        groups = list(by_type.values())
+        if not self._limits.one_type_per_job and len(groups) > 1:
+            groups.append([offer for group in groups for offer in group])
+        was = speeds.rate(job, now)
+        for group in groups:
+            found = _spread(group, size, self._limits.equal_gpus_per_node and job.shape is None)
+            if found is None:
+                continue
+            rate = speeds.rate(job, found)
+            if rate is None or was is None:
+                return not job.throughput
+            if rate > was * (1 + 1e-9):
+                return True
+        return False
+
+    def _within(self, job: Job, now: Allocation, most: Gpus, types: tuple[GpuType, ...]) -> dict[GpuType, list[_Offer]]:
+        """By type the largest offers to the job, sorted: as many as a gang of `most` could use. The type of the node
+        that comes first is first."""
+        mine: dict[GpuType, list[_Offer]] = {}
+        for number, name in enumerate(now):
+            node = self._nodes[name]
+            offer = self._offer(node, job, now[name])
+            if offer > 0:
+                place = self._place.get(name, len(self._free) + number)
+                mine.setdefault(node.gpu_type, []).append((-offer, place, name))
+        first, others = self._others(job)
+        first = dict(first)
+        for gpu_type, offers in mine.items():
+            first[gpu_type] = min(first.get(gpu_type, inf), *(place for _, place, _ in offers))
+        out: dict[GpuType, list[_Offer]] = {}
+        for gpu_type in sorted(first, key=first.__getitem__):
+            if gpu_type not in types:
+                continue
+            largest = [o for o in others.get(gpu_type, ())[: most + len(now)] if o[2] not in now]
+            out[gpu_type] = sorted([*largest, *mine.get(gpu_type, ())])
+        return {gpu_type: offers for gpu_type, offers in out.items() if offers}
+
+    def _others(self, job: Job) -> tuple[dict[GpuType, float], dict[GpuType, list[_Offer]]]:
+        """Of the idle nodes, what each offers to a job that holds nothing there: the first place by type, and all."""
+        key = (job.cpus_per_gpu, job.memory_per_gpu, job.shape, job.shape and _each(job, job.shape))
+        found = self._offers.get(key)
+        if found is None:
+            first: dict[GpuType, float] = {}
+            offers: dict[GpuType, list[_Offer]] = {}
+            for place, node in enumerate(self._free):
+                offer = self._offer(node, job, 0)
+                if offer > 0:
+                    first.setdefault(node.gpu_type, place)
+                    offers.setdefault(node.gpu_type, []).append((-offer, place, node.name))
+            for of_type in offers.values():
+                of_type.sort()
+            found = self._offers[key] = (first, offers)
+        return found
+
+    def _offer(self, node: Node, job: Job, own: Gpus) -> Gpus:
+        """GPUs of the node that the job could have, of which it has `own` already."""
+        offer = self.gpus[node.name] + own
+        cpus, memory = self.cpus[node.name], self.memory[node.name]
+        if job.shape is not None:
+            return _offered(job, job.shape, node, offer, cpus, memory) if offer > 0 else 0
+        if cpus is not None and job.cpus_per_gpu:
+            offer = min(offer, own + int(cpus / job.cpus_per_gpu + 1e-9))
+        if memory is not None and job.memory_per_gpu:
+            offer = min(offer, own + int(memory // job.memory_per_gpu))
+        return offer
+
+
+def _offered(job: Job, shape: Shape, node: Node, idle: Gpus, cpus: float | None, memory: float | None) -> Gpus:
+    """What an idle node is to a job with a shape: GPUs for it, or nothing."""
+    each = _each(job, shape)
+    gpus = min(idle, each) if each else idle
+    if (each and idle < each) or (shape.exclusive and idle < node.gpus):
+        return 0
+    if not set(shape.features) <= set(node.features):
+        return 0
+    if cpus is not None and _cpus(job, gpus) > cpus * (1 + 1e-9):
+        return 0
+    if memory is not None and _memory(job, gpus) > memory:
+        return 0
+    return gpus
+
+
+def _each(job: Job, shape: Shape) -> Gpus | None:
+    """GPUs that it asks for on each of its nodes; None: any number."""
+    if shape.gpus_per_node is None and shape.nodes and job.gpus.rigid and job.gpus.min % shape.nodes == 0:
+        return job.gpus.min // shape.nodes
+    return shape.gpus_per_node
 
 
 def _idle(
@@ -205,87 +307,19 @@ def _could_help(job: Job, now: Allocation, size: Gpus, types: tuple[GpuType, ...
     return any((speeds.at(job, t, size) or 0.0) / job.slowdown.node > was * (1 + 1e-9) for t in types)
 
 
-def _faster(
-    job: Job,
-    now: Allocation,
-    size: Gpus,
-    room: list[Node],
-    limits: Limits,
-    idle: Mapping[NodeName, int],
-    cpus: Mapping[NodeName, float | None],
-    memory: Mapping[NodeName, float | None],
-    speeds: Throughput,
-) -> bool:
-    """True if `size` GPUs, out of the idle ones and the job's own, hold the gang and make it faster."""
-    offers: dict[NodeName, int] = {}
-    allowed = speeds.types(job)
-    for n in room:
-        own = now.get(n.name, 0)
-        offer = idle[n.name] + own
-        if offer <= 0 or n.gpu_type not in allowed:
-            continue
-        c, m = cpus[n.name], memory[n.name]
-        if job.shape is not None:
-            offers |= _offered(job, job.shape, n, offer, c, m)
-            continue
-        if c is not None and job.cpus_per_gpu:
-            offer = min(offer, own + int(c / job.cpus_per_gpu + 1e-9))
-        if m is not None and job.memory_per_gpu:
-            offer = min(offer, own + int(m // job.memory_per_gpu))
-        if offer > 0:
-            offers[n.name] = offer
-    by_type: dict[GpuType, list[NodeName]] = {}
-    for n in room:
-        if n.name in offers:
-            by_type.setdefault(n.gpu_type, []).append(n.name)
-    groups = list(by_type.values())
-    if not limits.one_type_per_job and len(groups) > 1:
-        groups.append(list(offers))
-    was = speeds.rate(job, now)
-    for group in groups:
-        found = _spread(group, offers, size, limits.equal_gpus_per_node and job.shape is None)
-        if found is None:
-            continue
-        rate = speeds.rate(job, found)
-        if rate is None or was is None:
-            return not job.throughput
-        if rate > was * (1 + 1e-9):
-            return True
-    return False
-
-
-def _offered(
-    job: Job, shape: Shape, node: Node, idle: Gpus, cpus: float | None, memory: float | None
-) -> dict[NodeName, Gpus]:
-    """What an idle node is to a job with a shape: GPUs for it, or nothing."""
-    each = shape.gpus_per_node
-    if each is None and shape.nodes and job.gpus.rigid and job.gpus.min % shape.nodes == 0:
-        each = job.gpus.min // shape.nodes
-    gpus = min(idle, each) if each else idle
-    if (each and idle < each) or (shape.exclusive and idle < node.gpus):
-        return {}
-    if not set(shape.features) <= set(node.features):
-        return {}
-    if cpus is not None and _cpus(job, gpus) > cpus * (1 + 1e-9):
-        return {}
-    if memory is not None and _memory(job, gpus) > memory:
-        return {}
-    return {node.name: gpus}
-
-
-def _spread(group: list[NodeName], offers: Mapping[NodeName, int], size: Gpus, equal: bool) -> Allocation | None:
+def _spread(group: list[_Offer], size: Gpus, equal: bool) -> Allocation | None:
     """`size` GPUs on the fewest nodes of `group`, largest offers first."""
-    order = sorted(group, key=lambda n: -offers[n])
+    order = sorted(group)
     if equal:
         for k in range(1, min(size, len(order)) + 1):
-            if size % k == 0 and offers[order[k - 1]] >= size // k:
-                return dict.fromkeys(order[:k], size // k)
+            if size % k == 0 and -order[k - 1][0] >= size // k:
+                return {name: size // k for _, _, name in order[:k]}
         return None
     out: dict[NodeName, int] = {}
     left = size
-    for n in order:
+    for negative, _, name in order:
         if left == 0:
             break
-        out[n] = min(offers[n], left)
-        left -= out[n]
+        out[name] = min(-negative, left)
+        left -= out[name]
     return None if left else out

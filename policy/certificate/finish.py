@@ -12,6 +12,7 @@ apps in the snapshot. An app that holds nothing, or whose length nobody knows, h
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 
 from policy.model import Allocation, Health, Job, JobName, Seconds, Snapshot
@@ -30,22 +31,23 @@ def rho_by_app(
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
             capacity[n.gpu_type] = capacity.get(n.gpu_type, 0) + n.gpus - n.foreign
+    alone_at = _AtBest(capacity, speeds)
+    mean = MeanActive(snapshot, active)
     out: dict[str, float | None] = {}
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        running = [j for j in jobs if j.work.left != 0]
-        if not any(allocation.get(j.name) for j in running):
+        running = [j for j in jobs if allocation.get(j.name) and j.work.left != 0]
+        if not running:
             out[app] = None
             continue
-        shared = _shared(snapshot, running, allocation, speeds)
-        alone = _alone(jobs, capacity, speeds)
-        start = min(j.submitted_s for j in jobs)
+        shared = _shared(snapshot, jobs, running, allocation, speeds)
+        alone = _alone(jobs, alone_at)
         if shared is None or alone is None or alone <= 0:
             out[app] = None
             unknown += 1
             continue
-        out[app] = shared / (alone * mean_active(snapshot, start, active))
+        out[app] = shared / (alone * mean.since(min(j.submitted_s for j in jobs)))
     notes = []
     if unknown:
         notes.append(f"rho: left out for {unknown} running apps whose length or speed nobody knows")
@@ -57,53 +59,92 @@ def rho_by_app(
 
 
 def mean_active(snapshot: Snapshot, since: Seconds, now_active: int) -> float:
-    """N_avg: the time-weighted mean number of active apps from `since` to now; at least 1."""
-    history = snapshot.active_apps
-    if not history:
-        return float(max(now_active, 1))
-    now = snapshot.now_s
-    if since >= now:
-        return float(max([n for t, n in history if t <= now][-1:] or [history[0][1]])) or 1.0
-    total = 0.0
-    for i, (start, n) in enumerate(history):
-        begin = since if i == 0 else max(start, since)
-        end = min(history[i + 1][0] if i + 1 < len(history) else now, now)
-        if end > begin:
-            total += n * (end - begin)
-    return max(total / (now - since), 1.0)
+    """N_avg from `since` to now."""
+    return MeanActive(snapshot, now_active).since(since)
+
+
+class MeanActive:
+    """N_avg: the time-weighted mean number of active apps from a time to now; at least 1."""
+
+    def __init__(self, snapshot: Snapshot, now_active: int) -> None:
+        self._history, self._now, self._active = snapshot.active_apps, snapshot.now_s, now_active
+        self._starts = [t for t, _ in self._history]
+        self._known: dict[Seconds, float] = {}
+        ends = [min(t, self._now) for t in [*self._starts[1:], self._now]]
+        #: Apps x seconds of each entry, from its time to the next's.
+        self._areas = [n * max(end - t, 0.0) for (t, n), end in zip(self._history, ends, strict=False)]
+
+    def since(self, time_s: Seconds) -> float:
+        found = self._known.get(time_s)
+        if found is None:
+            found = self._known[time_s] = self._mean(time_s)
+        return found
+
+    def _mean(self, since: Seconds) -> float:
+        history, now = self._history, self._now
+        if not history:
+            return float(max(self._active, 1))
+        if since >= now:
+            return float(max([n for t, n in history if t <= now][-1:] or [history[0][1]])) or 1.0
+        first = max(bisect_right(self._starts, since) - 1, 0)
+        end = min(self._starts[first + 1] if first + 1 < len(history) else now, now)
+        total = history[first][1] * (end - since) if end > since else 0.0
+        total = sum(self._areas[first + 1 :], total)
+        return max(total / (now - since), 1.0)
 
 
 def _shared(
-    snapshot: Snapshot, running: list[Job], allocation: Mapping[JobName, Allocation], speeds: Throughput
+    snapshot: Snapshot,
+    jobs: list[Job],
+    running: list[Job],
+    allocation: Mapping[JobName, Allocation],
+    speeds: Throughput,
 ) -> Seconds | None:
     """T_sh: the jobs that hold GPUs, to the end of the longest."""
     longest: Seconds = 0.0
-    start = min(j.submitted_s for j in running)
+    start = min(j.submitted_s for j in jobs if j.work.left != 0)
     for job in running:
-        now = allocation.get(job.name)
-        if not now:
-            continue
-        rate, left = speeds.rate(job, now), job.work.left
+        rate, left = speeds.rate(job, allocation[job.name]), job.work.left
         if rate is None or rate <= 0 or left is None:
             return None
         longest = max(longest, left / rate)
     return snapshot.now_s - start + longest
 
 
-def _alone(jobs: list[Job], capacity: Mapping[str, int], speeds: Throughput) -> Seconds | None:
-    """T_cluster: the whole app on the whole cluster, or on as much as it can use."""
-    gpu_seconds, longest, demand, most = 0.0, 0.0, 0, 0
-    for job in jobs:
-        if job.work.total is None:
-            return None
+class _AtBest:
+    """(GPUs of the types that it can run on, its largest demand, its rate there) by kind of job; None: not known."""
+
+    def __init__(self, capacity: Mapping[str, int], speeds: Throughput) -> None:
+        self._capacity, self._speeds = capacity, speeds
+        self._known: dict[int, tuple[int, int, float] | None] = {}
+
+    def of(self, job: Job) -> tuple[int, int, float] | None:
+        kind = self._speeds.kind(job)
+        if kind not in self._known:
+            self._known[kind] = self._found(job)
+        return self._known[kind]
+
+    def _found(self, job: Job) -> tuple[int, int, float] | None:
+        speeds, capacity = self._speeds, self._capacity
         types = [t for t in speeds.types(job) if t in speeds.curves(job) and capacity.get(t)]
         if not types:
             return None
         room = sum(capacity[t] for t in types)
         size = job.gpus.at_most(room) or job.gpus.min
         rate = min(_peak(speeds, job, t, size) for t in types)
-        if rate <= 0:
+        return None if rate <= 0 else (room, size, rate)
+
+
+def _alone(jobs: list[Job], at_best: _AtBest) -> Seconds | None:
+    """T_cluster: the whole app on the whole cluster, or on as much as it can use."""
+    gpu_seconds, longest, demand, most = 0.0, 0.0, 0, 0
+    for job in jobs:
+        if job.work.total is None:
             return None
+        found = at_best.of(job)
+        if found is None:
+            return None
+        room, size, rate = found
         seconds = job.work.total / rate
         gpu_seconds += seconds * size
         longest, demand, most = max(longest, seconds), demand + size, max(most, room)

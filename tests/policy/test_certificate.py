@@ -262,7 +262,7 @@ def test_envy_is_the_worst_of_all_pairs(s: Snapshot, policy: str) -> None:
     for i, jobs in mine.items():
         for k in mine:
             if any(b > o for b, o in zip(bundles[k], bundles[i], strict=True)):
-                found = worth(economy.groups(jobs), bundles[k])
+                found = worth(economy.groups(economy.crowd(jobs)), bundles[k])
                 assert found is not None
                 worst = max(worst, found.value - values[i])
     if worst > 1e-5 * max(c.throughput, 1.0):
@@ -351,3 +351,11 @@ def test_a_gang_that_spans_types_may_be_faster_than_the_best_of_one_type_each() 
     assert c.throughput == pytest.approx(2.0**0.5 / 1.1)
     assert c.optimal_throughput == c.throughput
     assert any("spans GPU types" in note for note in c.notes)
+
+
+def test_one_who_would_gain_nothing_does_not_speak_for_another() -> None:
+    """Two jobs of one size on one type: the first cannot run there at all, the second can."""
+    stuck = job("stuck", 2, throughput={"v": {2: 0.0}})
+    able = job("able", 2, throughput={"v": {2: 3.0}})
+    s = world(cluster("a v 4"), stuck, able)
+    assert idle_but_wanted(s, {}, Throughput(s.cluster)) == ("able", 2)

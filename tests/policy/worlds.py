@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 from hypothesis import strategies as st
 
 from policy.model import (
@@ -17,9 +20,11 @@ from policy.model import (
     Pinning,
     PolicyChoice,
     Provenance,
+    Shape,
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 
@@ -55,6 +60,35 @@ def world(where: Cluster, *jobs: Job, tenants: tuple[Tenant, ...] | None = None,
 def sublinear(speed: float, exponent: float, most: int) -> dict[int, float]:
     """A concave curve, speed * n ** exponent."""
     return {n: speed * n**exponent for n in range(1, most + 1)}
+
+
+def choosy(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same with jobs that ask for shapes and types, some of them alike and some not, and nodes with features."""
+    rng = Random(seed)
+    named = tuple(replace(n, features=rng.choice(((), ("ib",), ("ib", "nvme")))) for n in snapshot.cluster.nodes)
+    jobs = []
+    for job in snapshot.jobs:
+        even = [n for n in (1, 2, 3, 4) if job.gpus.rigid and job.gpus.min % n == 0]
+        nodes_or_none = rng.choice((None, *even))
+        shape = Shape(
+            nodes=nodes_or_none,
+            gpus_per_node=rng.choice((None, job.gpus.min // nodes_or_none)) if nodes_or_none else None,
+            cpus_per_node=rng.choice((None, 4.0)),
+            memory_per_node=rng.choice((None, 2**30)),
+            features=rng.choice(((), (), ("ib",))),
+            exclusive=rng.random() < 0.2,
+        )
+        choice = rng.choice(
+            (
+                TypeChoice(require=TYPES[:1]),
+                TypeChoice(prefer=TYPES[1:]),
+                TypeChoice(forbid=TYPES[:1]),
+                TypeChoice(require=("a100",)),
+            )
+        )
+        shape_or_none, choice_or_none = rng.choice(((shape, None), (None, choice), (shape, choice), (None, None)))
+        jobs.append(replace(job, shape=shape_or_none, gpu_types=choice_or_none))
+    return replace(snapshot, cluster=replace(snapshot.cluster, nodes=named), jobs=tuple(jobs))
 
 
 @st.composite

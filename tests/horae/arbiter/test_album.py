@@ -1,0 +1,183 @@
+"""What a round takes over from the last one: the same questions and plans as those made from scratch, whatever happens.
+
+Random histories of a small site; every question that its arbiter asks is made a second time from nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from horae.arbiter import positions, round
+from horae.arbiter.judge import Question
+from horae.arbiter.pickling import dumps, loads
+from horae.arbiter.profiles import Measurement
+from horae.arbiter.snapshot import Album, picture, picture_of_the_fit
+from horae.port import JobState
+from horae.quiet import quiet
+from policy import instance
+from policy.decide import decide
+from policy.model import Decision, Shape, Slowdown, Snapshot
+from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
+from tests.policy.worlds import choosy, snapshots
+
+TABLES = ({}, {"k80": {1: 1.0, 4: 3.0}}, {"k80": {1: 1.0, 2: 1.5}, "v100": {1: 3.0, 4: 9.0}})
+SHAPES = (None, Shape(cpus_per_node=4.0), None, Shape(gpus_per_node=1))
+
+
+class Twice:
+    """A policy that looks at what it is asked, and at the same asked from scratch."""
+
+    def __init__(self) -> None:
+        self.site: Site | None = None
+        self.asked: list[Snapshot] = []
+        self.kept = 0
+
+    def __call__(self, snapshot: Snapshot, *_: Any) -> Decision:
+        assert self.site is not None and self.site.core.view is not None
+        scratch = round.question(self.site.core.ledger, self.site.config.pools[0], self.site.core.view).snapshot
+        assert snapshot == scratch
+        assert instance.to_text(snapshot) == instance.to_text(scratch)
+        before = {id(j) for j in self.asked[-1].jobs} if self.asked else set()
+        self.kept += sum(id(j) in before for j in snapshot.jobs)
+        self.asked.append(snapshot)
+        return decide(snapshot, "max-min")
+
+
+def something_happens(site: Site, rng: Random) -> None:
+    live = [r for r in site.core.ledger.live() if r.shown]
+    what = rng.choice(("submit", "submit", "submit", "cancel", "hold", "unhold", "maintenance", "time", "time"))
+    if what == "submit":
+        size = rng.choice((1, 2, (1, 4), (2, 8)))
+        more = {
+            "throughput": rng.choice(TABLES),
+            "steps": rng.choice((20, 200, 10**5)),
+            "shape": SHAPES[len(live) % len(SHAPES)],
+            "gpu_types": ("k80",) if len(live) % 3 == 2 else (),
+        }
+        site.desk.submit([spec(f"job{rng.randrange(3)}", size, **more)], rng.choice((ANN, BEN)))
+    elif what == "maintenance":
+        site.desk.maintenance("main", rng.random() < 0.3, ROOT, "a test")
+    elif what != "time" and live:
+        job = rng.choice(live)
+        if what == "cancel":
+            site.desk.cancel(job.id, ROOT)
+        elif what == "hold" and job.hold_why is None:
+            site.desk.hold(job.id, ROOT, "a test")
+        elif what == "unhold" and job.hold_why is not None:
+            site.desk.unhold(job.id, ROOT)
+    site.run(rng.choice((0.25, 1.0, 5.0)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_question_is_what_it_would_be_from_scratch(tmp_path: Path, seed: int) -> None:
+    policy, rng = Twice(), Random(seed)
+    site = Site(tmp_path, policy=policy)
+    policy.site = site
+    for _ in range(50):
+        something_happens(site, rng)
+    assert len(policy.asked) > 10
+    assert policy.kept > 0, "jobs that nothing happened to are the very same"
+
+
+def test_what_ended_is_forgotten(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (short,) = site.desk.submit([spec("a", 1, steps=10)], ANN)
+    site.desk.submit([spec("b", 40)], ANN)
+    site.until(short, JobState.COMPLETED)
+    site.run(5)
+    album = site.core._albums["main"]
+    assert short not in album._jobs
+    album.close(())
+    assert album._jobs == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_is_what_it_would_be_with_all_jobs(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(seed)
+    site = Site(tmp_path)
+    left_out = positions._waits_untouched
+    skipped = 0
+    for _ in range(40):
+        something_happens(site, rng)
+        view, ledger = site.core.view, site.core.ledger
+        if view is None:
+            continue
+        _, few = round.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
+        monkeypatch.setattr(positions, "_waits_untouched", lambda _record: False)
+        board, whole = round.steps(ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
+        monkeypatch.setattr(positions, "_waits_untouched", left_out)
+        assert few == whole
+        skipped += sum(left_out(ledger.jobs[p.job]) for p in board.positions)
+    assert skipped > 0
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(snapshots(), st.integers(0, 1_000))
+def test_what_travels_arrives_as_it_was(plain: Snapshot, seed: int) -> None:
+    snapshot = choosy(plain, seed)
+    question = Question("main", snapshot, "fifo", {"a": 1}, 7, 1.0, {"j9": "its work is 1e+99"})
+    there = loads(dumps(question))
+    assert there == question
+    assert instance.to_text(there.snapshot) == instance.to_text(snapshot)
+    decision = decide(snapshot, "max-min")
+    reply = (decision, "", {"j9": "ValueError: no"})
+    assert loads(dumps(reply)) == reply
+
+
+def test_equal_tables_are_one_object_on_both_sides(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    more = {"throughput": {"k80": {1: 1.5}}, "gpu_types": ("k80",)}
+    site.desk.submit([spec(f"j{i}", 40, **more, shape=Shape(nodes=10)) for i in range(3)], ANN)
+    site.run(2)
+    assert site.core.view is not None
+    asked = round.question(site.core.ledger, site.config.pools[0], site.core.view, album=Album())
+    for snapshot in (asked.snapshot, loads(dumps(asked)).snapshot):
+        assert len(snapshot.jobs) == 3
+        assert len({id(j.throughput) for j in snapshot.jobs}) == 1
+        assert len({id(j.gpus) for j in snapshot.jobs}) == 1
+        assert {j.shape for j in snapshot.jobs} == {Shape(nodes=10)}
+        assert len({id(j.shape) for j in snapshot.jobs}) == 1
+        assert len({id(j.gpu_types) for j in snapshot.jobs}) == 1
+
+
+def test_a_job_is_another_where_its_cluster_says_otherwise_of_workers(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.desk.submit([spec("j", 40)], ANN)
+    site.run(2)
+    view, album = site.core.view, Album()
+    assert view is not None
+    for cpus in (None, 4.0, 8.0):
+        (job,) = picture(site.core.ledger, site.config.pools[0], replace(view, cpus_per_gpu=cpus), album=album).jobs
+        assert job.cpus_per_gpu == cpus
+
+
+def test_who_cannot_be_taken_is_not_kept(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    good, bad = site.desk.submit([spec("good", 40), spec("bad", 40)], ANN)
+    site.run(2)
+    view, album, pool = site.core.view, Album(), site.config.pools[0]
+    assert view is not None
+    for _ in range(2):
+        wild = replace(view, fresh={bad: Measurement(slowdown=Slowdown(1.0, 1.0, 1e99))})
+        shown, unfit = picture_of_the_fit(site.core.ledger, pool, wild, album=album)
+        assert [j.name for j in shown.jobs] == [good]
+        assert "slowdown" in unfit[bad]
+    shown, unfit = picture_of_the_fit(site.core.ledger, pool, view, album=album)
+    assert {j.name for j in shown.jobs} == {good, bad}
+    assert not unfit
+
+
+def test_the_search_for_garbage_goes_on_afterwards() -> None:
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="x"), quiet():
+        assert not gc.isenabled()
+        raise ValueError("x")
+    assert gc.isenabled()
