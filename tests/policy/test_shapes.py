@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from policy import certificate
 from policy.decide import decide
@@ -13,6 +15,7 @@ from policy.instance import parse, to_text
 from policy.model import BadInput, Code, Snapshot
 from policy.placement import Placer
 from policy.throughput import Throughput
+from tests.policy.worlds import choosy, snapshots
 
 NODES = """
 schema: 1
@@ -160,3 +163,26 @@ def test_a_shape_that_contradicts_itself_is_refused(job: str, words: str) -> Non
 def test_unshaped_jobs_are_placed_as_before() -> None:
     found: Any = place("{name: j, gpus: 8}")
     assert found == {"a1": 4, "a2": 4}
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(snapshots(), st.integers(0, 1_000), st.booleans())
+def test_a_ledger_told_at_once_is_one_told_job_by_job(plain: Snapshot, seed: int, unshaped: bool) -> None:
+    """`unshaped`: places that were found before anybody looked at shapes, some of which do not keep them."""
+    snapshot = choosy(plain, seed)
+    told, allocation = Placer(snapshot), Placer(plain if unshaped else snapshot)
+    for job in (plain if unshaped else snapshot).jobs:
+        allocation.take(job, allocation.best(job, job.gpus.min) or {})
+    for job in sorted(snapshot.jobs, key=lambda j: j.shape is not None):
+        now = allocation.taken.get(job.name, {})
+        count = job if told.could_take(job, now) else replace(job, shape=None, gpu_types=None)
+        assume(told.could_take(count, now))  # else it is told where somebody shares no node
+        told.take(count, now)
+    at_once = Placer(snapshot, taken=allocation.taken)
+    assert at_once.taken == told.taken
+    for job in snapshot.jobs:
+        for node in snapshot.cluster.nodes:
+            assert at_once.free_on(node.name) == told.free_on(node.name)
+        if not allocation.taken.get(job.name):
+            assert at_once.best(job, job.gpus.min) == told.best(job, job.gpus.min)
+            assert at_once.why_not(job, job.gpus.min) == told.why_not(job, job.gpus.min)
