@@ -18,10 +18,10 @@ from typing import Any
 from _record import record
 
 from horae.arbiter import round
-from horae.arbiter.judge import Inline
-from horae.arbiter.means import standard
-from horae.arbiter.reconcile import Eyes, notice
-from horae.arbiter.snapshot import View
+from horae.arbiter.admit.models import standard
+from horae.arbiter.decide.policy_runner import Inline
+from horae.arbiter.decide.snapshot import View
+from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
 from horae.port import JobState, Observation, ObservedJob
@@ -57,10 +57,10 @@ def one(policy: str, observation: Observation, folder: Path) -> dict[str, float]
             "rounds": {"decide_s": 600.0},
         }
     )
-    journal, eyes = Journal(folder, Clock()), Eyes()
+    journal, last = Journal(folder, Clock()), LastSeen()
     pools = pools_by_node(config, (n.name for n in observation.nodes))
     now_s = journal.clock.now_s()
-    first = notice(journal.ledger, observation, eyes, config=config, pools=pools, now_s=now_s)
+    first = notice(journal.ledger, observation, last, config=config, pools=pools, now_s=now_s)
     journal.append(first)
     ended = replace(observation.jobs[0], state=JobState.COMPLETED, allocation={}, exit_code=0, since_s=9e4)
     later = replace(observation, now_s=observation.now_s + 5, jobs=(ended, *observation.jobs[1:]))
@@ -71,7 +71,7 @@ def one(policy: str, observation: Observation, folder: Path) -> dict[str, float]
         return time.perf_counter()
 
     at = time.perf_counter()
-    drafts = notice(journal.ledger, later, eyes, config=config, pools=pools, now_s=now_s)
+    drafts = notice(journal.ledger, later, last, config=config, pools=pools, now_s=now_s)
     journal.append(drafts)
     view = View(later, pools, Limits(), config, now_s)
     at = timed("look", at)
@@ -81,8 +81,8 @@ def one(policy: str, observation: Observation, folder: Path) -> dict[str, float]
     at = timed("answer", at)
     if answer.decision is None:
         raise SystemExit(f"{policy}: {answer.why_not}")
-    ruled = round.ruling(journal.ledger, config.pools[0], view, asked, answer, standard())
-    journal.append(ruled.drafts)
+    admitted = round.admission(journal.ledger, config.pools[0], view, asked, answer, standard())
+    journal.append(admitted.drafts)
     at = timed("ruling and journal", at)
     _, steps = round.steps(journal.ledger, "main", view, restart_gap_s=0.0, reshape_in_place=False)
     timed("plan", at)

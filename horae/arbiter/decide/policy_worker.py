@@ -1,0 +1,47 @@
+"""The process in which policies run: a question in, an answer out, until the arbiter closes the pipe.
+
+It dies with the arbiter, also when the arbiter is killed while a policy computes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import pickle
+import signal
+import sys
+
+from horae.arbiter.decide.policy_runner import READY, Decide, asked, packed
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    target, parent = sys.argv[1], int(sys.argv[2])
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return  # it died before we could say so
+    # A policy, or its solver, may print: the answer's pipe is not for that.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    questions = os.fdopen(os.dup(0), "rb")
+    module, _, name = target.partition(":")
+    decide: Decide = getattr(importlib.import_module(module), name)
+    with os.fdopen(answers, "wb") as out:
+        out.write(READY)
+        out.flush()
+        while head := questions.read(8):
+            question = pickle.loads(questions.read(int.from_bytes(head, "big")))
+            reply = asked(decide, question)
+            try:
+                data = packed(reply)
+            except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
+                data = packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
+            out.write(data)
+            out.flush()
+
+
+if __name__ == "__main__":
+    main()
