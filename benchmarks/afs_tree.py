@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from policy.afs.afs_l import share
 from policy.model import Cluster, GpuRange, Job, Node, Slowdown, Snapshot, Tenant, Work
-from policy.ordered import active
-from policy.pools import Pools
-from policy.throughput import Throughput
+from policy.parts.ordered import active
+from policy.parts.pools import Pools
+from policy.parts.throughput import Throughput
 from tests.policy.test_afs_l import literal
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from _record import record
 
-from horae.arbiter.authority import Caller
+from horae.arbiter.requests.authority import Caller
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.fake import FakePort, Program, World

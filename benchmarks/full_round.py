@@ -32,10 +32,10 @@ from typing import Any
 from _record import record
 
 from horae.arbiter import round
-from horae.arbiter.judge import Question, Worker
-from horae.arbiter.means import standard
-from horae.arbiter.reconcile import Eyes, notice
-from horae.arbiter.snapshot import Album, View
+from horae.arbiter.admit.models import standard
+from horae.arbiter.decide.policy_runner import Question, Worker
+from horae.arbiter.decide.snapshot import Album, View
+from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
 from horae.port import JobState, Observation, ObservedJob
@@ -105,7 +105,7 @@ class Bench:
             }
         )
         self.policy, self.album = policy, Album()
-        self.journal, self.eyes, self.means = Journal(folder, Clock()), Eyes(), standard()
+        self.journal, self.last, self.models = Journal(folder, Clock()), LastSeen(), standard()
         self.pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         self.note = folder.parent / "certificate"
         os.environ[NOTE] = str(self.note)
@@ -114,7 +114,7 @@ class Bench:
 
     def notice(self, observation: Observation) -> None:
         now_s = self.journal.clock.now_s()
-        drafts = notice(self.journal.ledger, observation, self.eyes, config=self.config, pools=self.pools, now_s=now_s)
+        drafts = notice(self.journal.ledger, observation, self.last, config=self.config, pools=self.pools, now_s=now_s)
         self.journal.append(drafts)
         self.view = View(observation, self.pools, Limits(), self.config, now_s)
 
@@ -150,8 +150,8 @@ class Bench:
         at = timed("answer", at)
         if answer.decision is None:
             raise SystemExit(f"{self.policy}: {answer.why_not}")
-        ruled = round.ruling(self.journal.ledger, self.config.pools[0], self.view, asked, answer, self.means)
-        self.journal.append(ruled.drafts)
+        admitted = round.admission(self.journal.ledger, self.config.pools[0], self.view, asked, answer, self.models)
+        self.journal.append(admitted.drafts)
         at = timed("ruling and journal", at)
         _, steps = round.steps(self.journal.ledger, "main", self.view, restart_gap_s=0.0, reshape_in_place=False)
         timed("plan", at)

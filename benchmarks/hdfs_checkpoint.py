@@ -22,8 +22,8 @@ import requests
 from _record import record
 from _yarn import USER, arguments, hadoop
 
-from horae.elastic import checkpoints
-from horae.elastic.stores import Store, open_store
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.store import Store, open_store
 
 _PIECE = 1 << 20
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from _record import record
 
-from horae.elastic.shape import local_members
+from horae.elastic.supervisor.shape import local_members
 from horae.local import connect
 from horae.port import ClusterPort, JobState, TryLater, attend
 from horae.spec import JobSpec

@@ -4,7 +4,7 @@
 
 Every curve under tests/profiler/curves (real training logs, provenance beside them) is cut; the rest is averaged
 into 8 bins, and each method says what they are. The error is the mean absolute error over the bins, relative to
-their mean. Beside `profiler.loss`:
+their mean. Beside `profiler.estimates.loss`:
 
 * last: the mean of the last twentieth stays (the bare floor);
 * optimus: 1 / (b0 k + b1) + b2 as in its paper (EuroSys '18, §3.1): losses normalised by their maximum, points
@@ -34,8 +34,8 @@ import scipy
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from profiler.laws import LAWS, fit
-from profiler.loss import Z, forecast
+from profiler.estimates.laws import LAWS, fit
+from profiler.estimates.loss import Z, forecast
 
 ROOT = Path(__file__).resolve().parent.parent
 CURVES = ROOT / "tests" / "profiler" / "curves"

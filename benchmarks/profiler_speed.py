@@ -29,9 +29,9 @@ from pathlib import Path
 
 from _record import record
 
-from profiler.reader import LogReader
-from profiler.rules import load
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.rules.book import load
+from profiler.runs.reader import LogReader
 
 PIECE = 1 << 18
 COMMON = (
@@ -166,9 +166,9 @@ def one_by_one(data: bytes) -> float:
 _CHILD = """
 import sys
 import time
-from profiler.rules import load
-from profiler.reader import LogReader
-from profiler.summary import summarise
+from profiler.rules.book import load
+from profiler.runs.reader import LogReader
+from profiler.estimates.summary import summarise
 
 def now(what):
     return next(int(l.split()[1]) / 1024 for l in open("/proc/self/status") if l.startswith(what))

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from _record import record
 
-from horae.elastic import checkpoints
-from horae.elastic.stores import FolderStore
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.store import FolderStore
 
 ROOT = Path(__file__).resolve().parent.parent
 ELASTIC = ROOT / "horae" / "elastic"

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from profiler.scaling import Rate, Scaling, Source
+from profiler.estimates.scaling import Rate, Scaling, Source
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "profiler" / "scaling" / "afs.json"

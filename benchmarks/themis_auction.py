@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks._record import record
 from policy.contract import Context
 from policy.model import Cluster, GpuRange, Job, Node, Slowdown, Snapshot, Tenant, Work
+from policy.parts.throughput import Throughput
 from policy.themis import round as themis
 from policy.themis.options import Options
-from policy.throughput import Throughput
 
 PAPER = {"agent_s": {"median": 0.029, "p95": 0.334}, "arbiter_s": {"median": 0.354, "p95": 1.398}}
 
@@ -160,8 +160,8 @@ def against_paper(here: dict[str, float], who: str) -> dict[str, float]:
 def one_solve(this: themis.Round) -> float:
     from math import log
 
-    from policy.solver import Backend
-    from policy.themis.auction import _Market
+    from policy.parts.solver import Backend
+    from policy.themis.auction.auction import _Market
 
     null = {b.app: log(b.null_rho) for b in this.bids}
     market = _Market(this.bids, this.classes, this.offered, (), null, 0, 120.0, Backend.HIGHS)

@@ -19,8 +19,8 @@ from typing import Any
 from _record import record
 from _yarn import ByHand, Wire, arguments, bridge, hadoop, spec, until
 
+from yarn_bridge.clients.resource_manager import LEAN
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.resource_manager import LEAN
 
 QUERY = {"applicationTypes": "yarn-service", "states": "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"}
 BARE, WHOLE, OURS = "bare GET", "bare GET of everything", "bridge: whole observation"

@@ -112,16 +112,16 @@ class BridgeJob(Job):
         yield
 
 
-def side_by_side(hands: list[Job], ours: list[Job], wire: Wire, look: Callable[[], object], cycles: int) -> Any:
+def side_by_side(executor: list[Job], ours: list[Job], wire: Wire, look: Callable[[], object], cycles: int) -> Any:
     requests: dict[str, list[dict[str, int]]] = {"by hand": [], "bridge": []}
     for cycle in range(cycles + 1):
-        for name, jobs, between in (("by hand", hands, int), ("bridge", ours, look)):
+        for name, jobs, between in (("by hand", executor, int), ("bridge", ours, look)):
             before = wire.now()
             together([job.moves(SHAPES[cycle % 2]) for job in jobs], each_look=between)
             requests[name].append(wire.since(before))
             time.sleep(1.0)
-    result: dict[str, Any] = {"jobs": len(hands), "cycles": cycles}
-    for name, jobs in (("by hand", hands), ("bridge", ours)):
+    result: dict[str, Any] = {"jobs": len(executor), "cycles": cycles}
+    for name, jobs in (("by hand", executor), ("bridge", ours)):
         times = [job.took_s[1:] for job in jobs]  # the first is a start
         result[name] = {
             # not the median: there are as many long growths as short shrinks, and it falls between the two
@@ -154,10 +154,10 @@ def main() -> int:
         folder, mark = Path(made), int(time.time())
         wire, hand, port = Wire(lab), ByHand(lab), bridge(lab)
         for name, count in (("one", 1), ("together", options.jobs)):
-            hands: list[Job] = [HandJob(f"hand-{name}-{i}-{mark}", folder, hand) for i in range(count)]
+            executor: list[Job] = [HandJob(f"hand-{name}-{i}-{mark}", folder, hand) for i in range(count)]
             ours: list[Job] = [BridgeJob(f"ours-{name}-{i}-{mark}", folder, port, lab) for i in range(count)]
-            result[name] = side_by_side(hands, ours, wire, lambda: attend(port), options.cycles)
-            for job in hands:
+            result[name] = side_by_side(executor, ours, wire, lambda: attend(port), options.cycles)
+            for job in executor:
                 hand.destroy(job.name)
             for job in ours:
                 port.cancel(job.name)

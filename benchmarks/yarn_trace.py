@@ -29,8 +29,8 @@ from _yarn import USER, ByHand, arguments, hadoop, until
 from horae.api.client import Client
 from horae.api.service import Service
 from horae.config import Config
+from yarn_bridge.clients.records import Metrics, metrics
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.records import Metrics, metrics
 
 POLL_S = 0.5
 STEP_S = 0.5  #: on one GPU

@@ -23,8 +23,8 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 from pydantic import Field, field_validator, model_validator
 
 from policy.model import NodeName
-from policy.textform import Form, fit, load_file, wrong
-from policy.textform import load as load_text
+from policy.text.textform import Form, fit, load_file, wrong
+from policy.text.textform import load as load_text
 
 
 class Mode(StrEnum):
@@ -107,7 +107,7 @@ class Rounds(Form):
 
 
 class Guards(Form):
-    """What holds a policy's suggestion back (`horae/arbiter/guards.py`)."""
+    """What holds a policy's suggestion back (`horae/arbiter/admit/guards.py`)."""
 
     min_run_s: NotNegative = 60.0  #: a job runs this long between two resizes
     restarts_per_hour: Annotated[int, Field(ge=1)] = 6  #: a job is stopped by us at most this often
@@ -119,7 +119,7 @@ class Guards(Form):
 
 class Probes(Form):
     """Short runs of a job elsewhere, where knowing its speed there would change the decision
-    (`horae/arbiter/probes.py`). Made in pools that enforce."""
+    (`horae/arbiter/admit/probes.py`). Made in pools that enforce."""
 
     an_hour: NotNegative = 2.0  #: at most so many in a pool; 0: none
     run_s: Positive = 120.0  #: a probe runs this long at the new place

@@ -94,7 +94,7 @@ def installation() -> Iterator[Check]:
     adapters = sorted({e.name for e in entry_points(group="horae.clusters")})
     yield ok("adapters", ", ".join(adapters))
     if shutil.which("nvidia-smi"):
-        from horae.local.gpus import this_machine
+        from horae.machine_gpus import this_machine
 
         gpus = sum(node.gpus for node, _ in this_machine())
         yield (

@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import carrying, catalogue, certificate, reasons
+from policy import catalogue, certificate
 from policy.contract import Context, Entry
-from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
     Allocation,
@@ -25,11 +24,14 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.plain import not_plain, plain, surely_plain
-from policy.shapes import settle
-from policy.sweeps import losers, resting
-from policy.textform import name_of
-from policy.throughput import Throughput
+from policy.parts import reasons
+from policy.parts.sweeps import losers, resting
+from policy.parts.throughput import Throughput
+from policy.places import carrying
+from policy.places.idle import SENTENCES, Idle, why
+from policy.places.shapes import settle
+from policy.text.plain import not_plain, plain, surely_plain
+from policy.text.textform import name_of
 
 
 class PolicyFailed(Exception):

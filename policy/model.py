@@ -1,7 +1,7 @@
 """The values that every part of Horae speaks in: the snapshot, the decision, and what they are made of.
 
 All values are immutable and compare by content. The textual form of a `Snapshot` is the instance file
-(`policy/instance.py`); nothing is known about a cluster that this form cannot say.
+(`policy/text/instance.py`); nothing is known about a cluster that this form cannot say.
 
 Units, everywhere: times are seconds (`_s`), rates are iterations/s, sizes are bytes, GPU time is GPU-seconds.
 Text becomes a number at the edges only.

@@ -26,20 +26,20 @@ from horae.port import (
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable, printable
 from policy.model import Allocation, Limits, Pinning
-from slurm_plugin import reading, shapes
 from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.errors import Gone
-from slurm_plugin.memory import Memo, Memories
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.files.transport import LocalTransport, Transport
+from slurm_plugin.jobs import shapes, state_machine
+from slurm_plugin.jobs.observation import Known, Observer
+from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
+from slurm_plugin.jobs.stops import Stops
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
-from slurm_plugin.sight import Known, Sight
-from slurm_plugin.spool import Spool
-from slurm_plugin.starts import RESTART_GAP_S, Starts
-from slurm_plugin.stops import Stops
-from slurm_plugin.transport import LocalTransport, Transport
 from slurm_plugin.writes import Change, release, update
 
 
@@ -57,10 +57,10 @@ class SlurmCluster:
                 f"cannot use {folder}: {error.strerror}", "give it to Horae's account, or set `state`"
             ) from error
         self._token: str | None = None
-        self._due: list[tuple[JobRow, reading.Step]] = []  #: what the newest look found to be done
+        self._due: list[tuple[JobRow, state_machine.Step]] = []  #: what the newest look found to be done
         self._moved: dict[JobId, JobRow] = {}  #: whom it found in a partition that is not ours
         self._lock = threading.RLock()
-        self._sight = Sight(options, client, self._spool, self._memories)
+        self._sight = Observer(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
         self._stops = Stops(options, client, self._spool, self._memories, self._sight)
 
@@ -111,7 +111,7 @@ class SlurmCluster:
         """One line a job, with all that is to be done for it."""
         why: dict[JobId, list[str]] = {}
         for row, step in self._due:
-            why.setdefault(reading.port_id(row), []).append(step.why)
+            why.setdefault(state_machine.port_id(row), []).append(step.why)
         for job, row in self._moved.items():
             why.setdefault(job, []).append(f"was moved to partition {row.partition}, and is Slurm's there")
         return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
@@ -220,13 +220,13 @@ class SlurmCluster:
         """The steps that the newest look found for these jobs; an error of one hinders no other."""
         with self._lock:
             wanted = set(jobs)
-            taken = [(row, step) for row, step in self._due if reading.port_id(row) in wanted]
-            self._due = [(row, step) for row, step in self._due if reading.port_id(row) not in wanted]
-            due = [(row, step) for row, step in taken if not self._starts.waits(reading.port_id(row))]
+            taken = [(row, step) for row, step in self._due if state_machine.port_id(row) in wanted]
+            self._due = [(row, step) for row, step in self._due if state_machine.port_id(row) not in wanted]
+            due = [(row, step) for row, step in taken if not self._starts.waits(state_machine.port_id(row))]
             writes = [(row, step) for row, step in due if not step.ask]
             batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in writes]
             failed = zip(writes, self._client.write_each(batches), strict=True)
-            errors = {reading.port_id(row): error for (row, _), error in failed if error is not None}
+            errors = {state_machine.port_id(row): error for (row, _), error in failed if error is not None}
             asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]
             return errors | self._stops.ask_again(asked) | self._let_moved_go(wanted)
 
@@ -339,7 +339,7 @@ class SlurmCluster:
 
     def _notes(self, facts: Facts) -> list[str]:
         notes = []
-        if reading.CHECKPOINTED not in facts.exit_hold:
+        if state_machine.CHECKPOINTED not in facts.exit_hold:
             notes.append(
                 "no RequeueExitHold=86: a checkpointed job shows as FAILED for a moment; afterok dependents die"
             )
@@ -360,7 +360,7 @@ def connect(options: Mapping[str, Any]) -> SlurmCluster:
     checked = parse_options(options, "cluster.slurm")
     transport: Transport
     if checked.ssh:
-        from slurm_plugin.ssh import SshTransport
+        from slurm_plugin.files.ssh import SshTransport
 
         transport = SshTransport(checked)
     else:

@@ -23,11 +23,11 @@ TREE = Path(__file__).resolve().parent.parent
 ROOMS = ("horae", "policy", "profiler", "slurm_plugin", "yarn_bridge")
 #: folder -> extras beside the base; the longest that fits counts
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "horae/cli/live/app.py": ("top",),
+    "horae/tui/app.py": ("top",),
     "horae/demo": ("demo",),
     "horae/lab": ("lab",),
-    "profiler/files.py": ("zstd",),
-    "profiler/plot.py": ("plot",),
+    "profiler/runs/log_files.py": ("zstd",),
+    "profiler/estimates/plot.py": ("plot",),
     "slurm_plugin": ("slurm", "pyslurm"),
     "slurm_plugin/lab": ("slurm", "lab"),
     "yarn_bridge": ("yarn", "kerberos"),

@@ -32,25 +32,23 @@ from horae.port import (
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Limits, Node, Pinning
-from yarn_bridge import shapes
-from yarn_bridge.grants import check_grant
-from yarn_bridge.hands import Hands
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient, Unanswered
-from yarn_bridge.jobfiles import JobFiles, Seen, foreign
-from yarn_bridge.memory import SLICES, Phase, Record
-from yarn_bridge.options import Options
-from yarn_bridge.queue_limits import QueueLimits
-from yarn_bridge.reading import lost_nodes, nodes_of, observed
-from yarn_bridge.records import App, NodeReport
-from yarn_bridge.refusals import Exists, Gone
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.rollcall import RollCall, unsaved
-from yarn_bridge.room import Lessons, below, given, held_by, only_queue
-from yarn_bridge.runtimes import named_nodes
-from yarn_bridge.services import Services
-from yarn_bridge.settings import setting_of
-from yarn_bridge.steps import (
+from yarn_bridge.clients.errors import Exists, Gone
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient, Unanswered
+from yarn_bridge.clients.queue_limits import QueueLimits
+from yarn_bridge.clients.records import App, NodeReport
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.roll_call import RollCall, unsaved
+from yarn_bridge.clients.services import Services
+from yarn_bridge.clients.settings import setting_of
+from yarn_bridge.clients.token_life import TokenLife
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.executor import JobExecutor
+from yarn_bridge.jobs.grants import check_grant
+from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed
+from yarn_bridge.jobs.record import SLICES, Phase, Record
+from yarn_bridge.jobs.room import Lessons, below, given, held_by, only_queue
+from yarn_bridge.jobs.state_machine import (
     RENEW_WHEN_MOVED,
     Action,
     Facts,
@@ -62,7 +60,9 @@ from yarn_bridge.steps import (
     next_step,
     suspicious,
 )
-from yarn_bridge.token_life import TokenLife
+from yarn_bridge.jobs.store import JobFiles, Seen, foreign
+from yarn_bridge.options import Options
+from yarn_bridge.runtimes.chooser import named_nodes
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
@@ -89,7 +89,7 @@ class YarnCluster:
         self.manager = ResourceManager(self._http)
         self._hdfs = Hdfs(options.access(options.webhdfs), dict(options.hdfs_names))
         self.files = JobFiles(self._hdfs, options.root)
-        self._hands = Hands(options, self.manager, self.files)
+        self._hands = JobExecutor(options, self.manager, self.files)
         self._token_life = TokenLife(options, clock)
         self._jobs: dict[JobId, Seen] = {}
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)

@@ -9,8 +9,8 @@ from typing import Any
 
 from horae.options import typed_options
 from policy.model import BadInput
-from yarn_bridge.http import KERBEROS, SIMPLE, Access
-from yarn_bridge.memory import SERVICES, SLICES
+from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access
+from yarn_bridge.jobs.record import SERVICES, SLICES
 
 AUTHS = (SIMPLE, KERBEROS)
 AUTO = "auto"

@@ -7,9 +7,10 @@ from typing import Any
 HEAD = """\
 # Log formats
 
-Made from the rule files in `profiler/formats/`; `horae profile --formats` lists the same. Logs that none of them knows
+Made from the rule files in `profiler/rules/formats/`; `horae profile --formats` lists the same. Logs that none of
+them knows
 are read by the generic reader: key-value pairs, counters, tables and bars near the words of the lexicon
-(`profiler/lexicon.yaml`). A format of your own: [Profile any log](../howto/profile.md#a-format-of-your-own).
+(`profiler/rules/lexicon.yaml`). A format of your own: [Profile any log](../howto/profile.md#a-format-of-your-own).
 
 | kind | what such lines are |
 |---|---|
@@ -33,7 +34,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def page() -> str:
-    from profiler.rules import builtin_rules
+    from profiler.rules.book import builtin_rules
 
     out = [HEAD]
     formats: dict[str, list[Any]] = {}

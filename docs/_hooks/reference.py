@@ -154,7 +154,7 @@ def _kind(part: dict[str, Any]) -> str:
 
 
 def job_file() -> str:
-    from horae.api.forms import JobForm
+    from horae.job_form import JobForm
 
     head = """# Job file
 
@@ -191,7 +191,7 @@ def submarine() -> str:
 
 
 def instance() -> str:
-    from policy.forms import InstanceForm
+    from policy.text.forms import InstanceForm
 
     head = "# Instance file\n\nOne decision, fully specified: what `horae decide` reads and `horae snapshot` writes.\n"
     return "\n".join([head, *_form(InstanceForm.model_json_schema())])

@@ -18,12 +18,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from horae.cli.live.app import LiveApp
-from horae.cli.live.view import View
 from horae.demo import page
-from horae.demo.play import Play
+from horae.demo.cluster import stage
+from horae.demo.playing import Play
 from horae.demo.scenario import Framework, scenario
-from horae.demo.stage import stage
+from horae.tui.app import LiveApp
+from horae.tui.view import View
 
 HERE = Path(__file__).resolve().parent
 SIZE = (118, 32)

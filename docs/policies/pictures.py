@@ -12,9 +12,9 @@ from pathlib import Path
 
 from policy import catalogue
 from policy.decide import decide
-from policy.instance import read
 from policy.model import Decision, Snapshot, Work
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.text.instance import read
 
 HERE = Path(__file__).resolve().parent
 IMAGES = HERE.parent / "images" / "policies"

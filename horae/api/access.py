@@ -1,6 +1,6 @@
 """What of other people's jobs is shown: all of it, or what `public.py` lists.
 
-Who may *do* what is decided in `horae/arbiter/authority.py` alone.
+Who may *do* what is decided in `horae/arbiter/requests/authority.py` alone.
 """
 
 from __future__ import annotations

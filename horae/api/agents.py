@@ -18,10 +18,10 @@ from pydantic import Field
 from horae.api import access
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me
-from horae.arbiter.offers import MOST_ROWS
+from horae.arbiter.decide.offers import MOST_ROWS
 from policy import bounds
-from policy.forms import MOST_POINTS
-from policy.textform import Form, fit, load
+from policy.text.forms import MOST_POINTS
+from policy.text.textform import Form, fit, load
 
 #: A call waits at most this long: shorter than a client's patience, and a stopping server need not wait for it.
 LONGEST_WAIT_S = 20.0

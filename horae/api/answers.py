@@ -19,11 +19,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horae.api.errors import ApiError, Code, body
-from horae.arbiter.authority import NotAllowed
-from horae.arbiter.desk import NoSuchJob
+from horae.arbiter.requests.authority import NotAllowed
+from horae.arbiter.requests.commands import NoSuchJob
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
-from policy.textform import brief
+from policy.text.textform import brief
 
 log = structlog.get_logger("horae.api")
 

@@ -1,4 +1,5 @@
-"""The API's backend over a living arbiter. Rights are the arbiter's own affair (`horae/arbiter/authority.py`)."""
+"""The API's backend over a living arbiter. Rights are the arbiter's own affair
+(`horae/arbiter/requests/authority.py`)."""
 
 from __future__ import annotations
 
@@ -7,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae import __version__
-from horae.api import views
-from horae.api.sentences import sentence
-from horae.api.views import Measured
-from horae.apps import views as app_views
-from horae.arbiter.authority import Caller
+from horae.arbiter.requests.authority import Caller
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
 from horae.journal.codec import plain
 from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
-from policy import instance
+from horae.views import apps as app_views
+from horae.views import jobs
+from horae.views.jobs import Measured
+from horae.views.sentences import sentence
 from policy.model import BadInput, Seconds
+from policy.text import instance
 
 
 class ArbiterBackend:
@@ -50,9 +51,9 @@ class ArbiterBackend:
 
         def look(ledger: Ledger, now_s: Seconds, measured: Measured) -> dict[str, Any]:
             return {
-                "jobs": views.jobs(ledger, now_s, wall_s, measured, ended=ended, losses=losses),
-                "nodes": views.nodes(status.nodes, status.pool_of, ledger),
-                "tenants": views.tenants(ledger, config, status.nodes, now_s),
+                "jobs": jobs.jobs(ledger, now_s, wall_s, measured, ended=ended, losses=losses),
+                "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
+                "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
             }
 
         pools = [
@@ -88,7 +89,7 @@ class ArbiterBackend:
         self._arbiter.job(job)  # raises NoSuchJob
         wall_s = time.time()
         return self._arbiter.view(
-            lambda ledger, now_s, measured: views.job(ledger.jobs[job], ledger, now_s, wall_s, measured)
+            lambda ledger, now_s, measured: jobs.job(ledger.jobs[job], ledger, now_s, wall_s, measured)
         )
 
     def explain(self, job: JobId) -> dict[str, Any]:

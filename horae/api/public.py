@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from horae.api.sentences import gpus
+from horae.views.sentences import gpus
 
 Data = Mapping[str, Any]
 

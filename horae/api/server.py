@@ -18,13 +18,13 @@ import uvicorn
 from fastapi import FastAPI, Query
 from fastapi.responses import PlainTextResponse, Response
 
-from horae import __version__
-from horae.api import access, agents, answers, forms, limits, metrics
+from horae import __version__, job_form
+from horae.api import access, agents, answers, limits, metrics
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me, Operator
 from horae.api.peers import PeerProtocol
 from policy.model import BadInput, Seconds
-from policy.textform import Form, fit, load
+from policy.text.textform import Form, fit, load
 
 DESCRIPTION = """\
 JSON over the arbiter's unix socket. The kernel tells the arbiter who calls, so nothing is to be presented: owners act
@@ -38,19 +38,19 @@ GRACE_S = 3
 
 
 class WhyForm(Form):
-    why: forms.Why = ""
+    why: job_form.Why = ""
 
 
 class ModeForm(Form):
-    mode: forms.Title
+    mode: job_form.Title
 
 
 def create_app(backend: Backend, site: access.Site) -> FastAPI:
     """The application over `backend`, for the people that `site` knows."""
     app = FastAPI(title="Horae", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     answers.install(app)
-    app.add_middleware(answers.BoundedBody, most=forms.LARGEST_BODY)
-    app.add_middleware(limits.BodiesInFlight, largest=forms.LARGEST_BODY)
+    app.add_middleware(answers.BoundedBody, most=job_form.LARGEST_BODY)
+    app.add_middleware(limits.BodiesInFlight, largest=job_form.LARGEST_BODY)
 
     app.state.site = site
 
@@ -100,10 +100,12 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     def config(caller: Operator) -> dict[str, Any]:
         return backend.config()
 
-    @app.post("/v1/jobs", summary="Hand in jobs: all of them are taken, or none.", openapi_extra=_body(forms.JobsForm))
+    @app.post(
+        "/v1/jobs", summary="Hand in jobs: all of them are taken, or none.", openapi_extra=_body(job_form.JobsForm)
+    )
     def submit(caller: Me, raw: Bytes) -> dict[str, Any]:
         """One job, or `{"jobs": [...]}`. They run as you; `tenant` must be one that you may submit for."""
-        specs = [form.spec(owner=caller.name) for form in forms.read_jobs(raw, "body.json")]
+        specs = [form.spec(owner=caller.name) for form in job_form.read_jobs(raw, "body.json")]
         return {"jobs": backend.submit(specs, by=caller.name)}
 
     @app.post("/v1/jobs/{job}/cancel", summary="End a job for good.", openapi_extra=_body(WhyForm))

@@ -30,12 +30,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from horae.api.forms import MOST_JOBS, Iterations, Name, Positive, Text, Variable, Word
 from horae.apps.schedules import hyperband, successive_halving
+from horae.job_form import MOST_JOBS, Iterations, Name, Positive, Text, Variable, Word
 from policy import bounds
-from policy.forms import AtLeastOne, GpusForm, Loss
 from policy.model import App, BadInput, Phase
-from policy.textform import Document, Form, fit, wrong
+from policy.text.forms import AtLeastOne, GpusForm, Loss
+from policy.text.textform import Document, Form, fit, wrong
 
 #: The variable of a job that holds its app's scheduler.
 VARIABLE = "HORAE_SWEEP"

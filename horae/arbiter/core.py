@@ -20,17 +20,20 @@ from enum import Enum
 from pathlib import Path
 
 import horae
-from horae.arbiter import aside, evidence, feedback, offers, outcomes, recovery, round
-from horae.arbiter.act import Actions
-from horae.arbiter.hands import Beat, Claim, Done, Look, Op
-from horae.arbiter.judge import Answer, Question
-from horae.arbiter.modes import acts_anywhere, mode_of
-from horae.arbiter.outcomes import Retries
-from horae.arbiter.plan import Step
-from horae.arbiter.profiles import Measurement
-from horae.arbiter.reconcile import Eyes, notice
-from horae.arbiter.round import Means
-from horae.arbiter.snapshot import Album, Apps, View, strays
+from horae.arbiter import round
+from horae.arbiter.decide import aside, evidence, offers
+from horae.arbiter.decide.modes import acts_anywhere, mode_of
+from horae.arbiter.decide.policy_runner import Answer, Question
+from horae.arbiter.decide.snapshot import Album, Apps, View, strays
+from horae.arbiter.execute import outcomes
+from horae.arbiter.execute.actions import Actions
+from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
+from horae.arbiter.execute.outcomes import Retries
+from horae.arbiter.execute.plan import Step
+from horae.arbiter.observe import feedback, recovery
+from horae.arbiter.observe.measurements import Measurement
+from horae.arbiter.observe.reconcile import LastSeen, notice
+from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
@@ -83,8 +86,8 @@ PROBE_S = 5.0
 
 
 class Core:
-    def __init__(self, config: Config, journal: Journal, means: Means, apps: Apps = round.no_apps) -> None:
-        self.config, self.journal, self.means, self.apps = config, journal, means, apps
+    def __init__(self, config: Config, journal: Journal, models: Models, apps: Apps = round.no_apps) -> None:
+        self.config, self.journal, self.models, self.apps = config, journal, models, apps
         self.stage = Stage.IDLE
         self.stalled: str | None = None  #: why the journal takes nothing; nothing is done meanwhile
         self.token: str | None = None
@@ -95,7 +98,7 @@ class Core:
         self.plans: dict[str, tuple[Step, ...]] = {}
         self.rounds = 0
         self.actions = Actions(config)
-        self._eyes, self._retries = Eyes(), Retries()
+        self._eyes, self._retries = LastSeen(), Retries()
         self._told_blocked: dict[JobId, Seconds] = {}
         self._measured_s: dict[JobId, Seconds] = {}
         self._dirty: set[str] = {pool.name for pool in config.pools}
@@ -143,7 +146,7 @@ class Core:
 
     def _forget_what_is_not_on_record(self) -> None:
         """A round ended in the middle: what it saw or decided may not be in the journal, so all is looked at anew."""
-        self._eyes, self._told_blocked, self._measured_s, self._questions = Eyes(), {}, {}, {}
+        self._eyes, self._told_blocked, self._measured_s, self._questions = LastSeen(), {}, {}, {}
         self._dirty = {pool.name for pool in self.config.pools}
         self.stage = Stage.IDLE
 
@@ -338,12 +341,12 @@ class Core:
             kept = evidence.keep(self.config.state_dir, question)
             self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept)))
             question = replace(question, snapshot=aside.without(question.snapshot, answer.aside))
-        ruled = round.ruling(self.ledger, pool, self.view, question, answer, self.means)
-        ends = [v.until_s for v in ruled.vetoes.values() if v.until_s is not None]
+        admitted = round.admission(self.ledger, pool, self.view, question, answer, self.models)
+        ends = [v.until_s for v in admitted.vetoes.values() if v.until_s is not None]
         self._vetoes_end_s[pool_name] = min(ends, default=0.0)
         what = f"policy:{pool_name}"
-        drafts = list(ruled.drafts)
-        if (settled := offers.settled(self.ledger.pool(pool_name), question, answer, ruled.targets)) is not None:
+        drafts = list(admitted.drafts)
+        if (settled := offers.settled(self.ledger.pool(pool_name), question, answer, admitted.targets)) is not None:
             drafts.append(settled)
         if answer.decision is not None:
             self.decisions[pool_name] = answer.decision

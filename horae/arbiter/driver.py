@@ -1,4 +1,5 @@
-"""The core, its hands and a judge in one thread: each instruction is carried out before the next is asked for.
+"""The core, its executor and a policy runner in one thread: each instruction is carried out before the next is asked
+for.
 
 Dry runs, benchmarks and tests drive the arbiter this way; the daemon does it with threads (`service.py`).
 """
@@ -9,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow
-from horae.arbiter.hands import Hands
-from horae.arbiter.judge import Judge
-from horae.arbiter.modes import mode_of
+from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.decide.policy_runner import PolicyRunner
+from horae.arbiter.execute.executor import Executor
 
 
 def reads_logs(core: Core) -> bool:
@@ -20,8 +21,8 @@ def reads_logs(core: Core) -> bool:
 
 
 class Driver:
-    def __init__(self, core: Core, hands: Hands, judge: Judge) -> None:
-        self.core, self._hands, self._judge = core, hands, judge
+    def __init__(self, core: Core, executor: Executor, runner: PolicyRunner) -> None:
+        self.core, self._executor, self._runner = core, executor, runner
 
     def tick(self) -> None:
         """One round, if one is due, from its first instruction to its last."""
@@ -32,8 +33,8 @@ class Driver:
         while todo:
             match todo.popleft():
                 case LookNow():
-                    todo.extend(self.core.looked(self._hands.look(read_logs=reads_logs(self.core))))
+                    todo.extend(self.core.looked(self._executor.look(read_logs=reads_logs(self.core))))
                 case Ask(question):
-                    todo.extend(self.core.judged(question.pool, self._judge.ask(question)))
+                    todo.extend(self.core.judged(question.pool, self._runner.ask(question)))
                 case Act(ops, budget_s):
-                    todo.extend(self.core.acted(self._hands.perform(ops, budget_s)))
+                    todo.extend(self.core.acted(self._executor.perform(ops, budget_s)))

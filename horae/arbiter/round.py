@@ -2,10 +2,10 @@
 
     look      observation                 -> events           (`reconcile.py`)
     question  ledger + observation        -> a snapshot       (`snapshot.py`)
-    ruling    snapshot + answer           -> targets, events  (`guards.py`, `refit.py`, `record.py`)
+    admission snapshot + answer           -> targets, events  (`guards.py`, `repair.py`, `decision_record.py`)
     steps     ledger + targets            -> ordered actions  (`plan.py`, `positions.py`)
 
-`core.py` strings them together as events come in, the journal takes the events, `hands.py` carries the steps out.
+`core.py` strings them together as events come in, the journal takes the events, `executor.py` carries the steps out.
 A dry run is the same functions with nobody to carry anything out.
 """
 
@@ -14,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from horae.arbiter import guards, probes, record
-from horae.arbiter.guards import Change, Speed, Veto
-from horae.arbiter.judge import Answer, Question
-from horae.arbiter.modes import mode_of
-from horae.arbiter.plan import Phase, Step, plan
-from horae.arbiter.positions import Board, board, phase_of
-from horae.arbiter.refit import Place, no_place, refit
-from horae.arbiter.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
+from horae.arbiter.admit import decision_record, guards, probes
+from horae.arbiter.admit.guards import Change, Speed, Veto
+from horae.arbiter.admit.repair import Place, no_place, repair
+from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.decide.policy_runner import Answer, Question
+from horae.arbiter.decide.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
+from horae.arbiter.execute.plan import Phase, Step, plan
+from horae.arbiter.execute.positions import Board, board, phase_of
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
 from horae.quiet import quiet
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
-__all__ = ["Means", "Ruling", "backoff_until", "no_apps", "question", "ruling", "steps"]
+__all__ = ["Admission", "Models", "admission", "backoff_until", "no_apps", "question", "steps"]
 
 
 def no_apps(_ledger: Ledger, _pool: str) -> tuple[()]:
@@ -36,8 +36,8 @@ def no_apps(_ledger: Ledger, _pool: str) -> tuple[()]:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What of the policy side a ruling needs beyond the answer: made for one snapshot each."""
+class Models:
+    """What of the policy side an admission needs beyond the answer: made for one snapshot each."""
 
     speed: Callable[[Snapshot], Speed]
     place: Callable[[Snapshot], Place] = lambda _snapshot: no_place
@@ -75,7 +75,7 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Admission:
     """What is to be, after the guards. `drafts` put it on record."""
 
     targets: Mapping[JobName, Allocation]
@@ -84,11 +84,11 @@ class Ruling:
 
 
 @quiet()
-def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, means: Means) -> Ruling:
+def admission(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, models: Models) -> Admission:
     """Turn an answer into targets. Without a decision the previous targets stand."""
     words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
     if answer.decision is None:
-        draft = record.decided(
+        draft = decision_record.decided(
             ledger,
             pool.name,
             question=words,
@@ -98,39 +98,39 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
             targets={},
             now_s=view.now_s,
         )
-        return Ruling({}, drafts=(draft,) if draft else ())
+        return Admission({}, drafts=(draft,) if draft else ())
     decision, snapshot = answer.decision, asked.snapshot
     # While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more.
     jobs = [
         j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
     ]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
-    speed = means.speed(snapshot)
+    speed = models.speed(snapshot)
     probing = probes.standing(ledger, pool, view)
     going = {job: a for job, a in probing.stay.items() if job in wanted}
     hard, soft = _vetoes(ledger, pool, view, jobs, {**wanted, **going}, speed)
     soft = {job: veto for job, veto in soft.items() if job not in going}
     stay = {j.name: j.allocation for j in jobs if j.name in soft} | _in_transit(ledger, view, jobs, wanted, speed)
     stay |= going
-    fit = refit(
+    fit = repair(
         [j.name for j in jobs if j.name in wanted],
         wanted,
         {j.name: j.allocation for j in jobs},
         capacity=_capacity(snapshot),
         vetoed=frozenset(hard),
         stay=stay,
-        place=means.place(snapshot),
+        place=models.place(snapshot),
     )
     targets, told = dict(fit.targets), (*probing.over, *probes.overruled(pool, sorted(fit.overruled & going.keys())))
-    if means.find is not None and not going and not hard and not told:
-        moves, more = probes.begun(ledger, pool, view, snapshot, targets, find=means.find(snapshot), speed=speed)
+    if models.find is not None and not going and not hard and not told:
+        moves, more = probes.begun(ledger, pool, view, snapshot, targets, find=models.find(snapshot), speed=speed)
         targets |= moves
         told += more
     vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
     for job, whose in fit.stepped_back.items():
         if job not in vetoes:
             vetoes[job] = Veto("room", f"the GPUs it was to get stay with {', '.join(whose) or 'others'} for now")
-    draft = record.decided(
+    draft = decision_record.decided(
         ledger,
         pool.name,
         question=words,
@@ -148,8 +148,13 @@ def ruling(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answ
         and r.live
         and r.cancel_why is None
     ]
-    drafts = (*((draft,) if draft else ()), *told, *record.guarded(ledger, pool.name, vetoes, wanted), *cancels)
-    return Ruling(targets, vetoes, drafts)
+    drafts = (
+        *((draft,) if draft else ()),
+        *told,
+        *decision_record.guarded(ledger, pool.name, vetoes, wanted),
+        *cancels,
+    )
+    return Admission(targets, vetoes, drafts)
 
 
 def _in_transit(

@@ -1,8 +1,8 @@
 """The arbiter as a running thing: `Arbiter`, safe to call from any thread.
 
 Three threads, each with one job (a fourth watches a cluster that tells of events). The core's owns the journal and
-all state, and never waits for anybody: requests and results come to it through one mailbox. The hands' talks to the
-cluster, the judge's waits for policies. So the arbiter answers and accepts jobs while a cluster is slow or a policy
+all state, and never waits for anybody: requests and results come to it through one mailbox. The executor's talks to the
+cluster, the runner's waits for policies. So the arbiter answers and accepts jobs while a cluster is slow or a policy
 computes.
 
 When it is dead, nothing expires by itself: running jobs run on, and the next arbiter takes up where the journal
@@ -24,30 +24,31 @@ from typing import Any, TypeVar
 
 import structlog
 
-from horae import explain as explaining
-from horae.arbiter import authority
-from horae.arbiter.agents import Agents
-from horae.arbiter.authority import Caller
+from horae.arbiter.admit.models import standard
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
-from horae.arbiter.desk import Desk, NoSuchJob
+from horae.arbiter.decide.policy_runner import PolicyRunner, Question, Worker
+from horae.arbiter.decide.snapshot import Apps
 from horae.arbiter.driver import reads_logs
-from horae.arbiter.hands import Hands, Op
-from horae.arbiter.judge import Judge, Question, Worker
-from horae.arbiter.log_profiles import LogProfiles
-from horae.arbiter.means import standard
+from horae.arbiter.execute.executor import Executor, Op
 from horae.arbiter.notify import notify, watchdog_s
-from horae.arbiter.profiles import Measurement, Profiles
-from horae.arbiter.round import Means, no_apps
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.arbiter.requests import authority
+from horae.arbiter.requests.agents import Agents
+from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.commands import Commands, NoSuchJob
+from horae.arbiter.round import Models, no_apps
 from horae.arbiter.round import question as ask
-from horae.arbiter.snapshot import Apps
 from horae.arbiter.status import Status, status_of
 from horae.arbiter.teller import Teller
 from horae.config import Config, Mode
-from horae.explain import Explanation
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger, views
+from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
+from horae.views import explain as explaining
+from horae.views import rows
+from horae.views.explain import Explanation
 from policy.model import BadInput, Decision, Seconds, Snapshot
 
 T = TypeVar("T")
@@ -88,8 +89,8 @@ class Arbiter:
         config: Config,
         port: ClusterPort,
         *,
-        means: Means | None = None,
-        judge: Judge | None = None,
+        models: Models | None = None,
+        runner: PolicyRunner | None = None,
         profiles: Profiles | None = None,
         apps: Apps = no_apps,
         clock: Clock | None = None,
@@ -103,14 +104,14 @@ class Arbiter:
         profiles.restore({
             r.id: restore(Measurement, r.measured) for r in self._journal.ledger.jobs.values() if r.measured
         })  # fmt: skip
-        self._port, self._hands, self._judge = port, Hands(port, profiles), judge or Worker()
-        self._core = Core(config, self._journal, means or standard(), apps)
+        self._port, self._executor, self._runner = port, Executor(port, profiles), runner or Worker()
+        self._core = Core(config, self._journal, models or standard(), apps)
         self._teller = Teller()
-        self._desk, self._agents = Desk(self._core), Agents(self._core)
+        self._commands, self._agents = Commands(self._core), Agents(self._core)
         self._mail: queue.SimpleQueue[_Submit | _Call | None] = queue.SimpleQueue()
         self._tasks: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {
-            "hands": queue.SimpleQueue(),
-            "judge": queue.SimpleQueue(),
+            "executor": queue.SimpleQueue(),
+            "runner": queue.SimpleQueue(),
         }
         self._threads: list[threading.Thread] = []
         self._stopping, self._closed = threading.Event(), threading.Event()  #: asked to end; nobody reads the mail
@@ -123,7 +124,7 @@ class Arbiter:
     # --- life ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        for name, target in (("core", self._core_loop), ("hands", self._task_loop), ("judge", self._task_loop)):
+        for name, target in (("core", self._core_loop), ("executor", self._task_loop), ("runner", self._task_loop)):
             args = () if name == "core" else (self._tasks[name],)
             thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
             self._threads.append(thread)
@@ -141,13 +142,13 @@ class Arbiter:
         self._mail.put(None)
         for tasks in self._tasks.values():
             tasks.put(None)
-        self._judge.close()
+        self._runner.close()
         for thread in self._threads:
             # The core waits for nobody but the disk, and the journal is its own as long as it is there.
             thread.join(None if thread.name == "horae-core" else timeout_s)
         self._closed.set()
         self._refuse_mail()
-        self._hands.close()
+        self._executor.close()
         self._journal.close()
         self.over.set()
 
@@ -222,7 +223,7 @@ class Arbiter:
     def _submit(self, messages: Sequence[_Submit]) -> None:
         """One write to the disk for all of them."""
         try:
-            answers = self._desk.submit_all([(m.specs, m.caller) for m in messages])
+            answers = self._commands.submit_all([(m.specs, m.caller) for m in messages])
         except Exception as error:
             for message in messages:
                 message.answer.set_exception(error if isinstance(error, EXPECTED) else Bug(str(error)))
@@ -260,11 +261,11 @@ class Arbiter:
         for instruction in instructions:
             match instruction:
                 case LookNow():
-                    self._give("hands", self._look)
+                    self._give("executor", self._look)
                 case Ask(question):
-                    self._give("judge", partial(self._answer, question))
+                    self._give("runner", partial(self._answer, question))
                 case Act(ops, budget_s):
-                    self._give("hands", partial(self._perform, ops, budget_s))
+                    self._give("executor", partial(self._perform, ops, budget_s))
 
     def _give(self, to: str, task: Callable[[], None]) -> None:
         self._tasks[to].put(task)
@@ -292,16 +293,16 @@ class Arbiter:
             last = seen
 
     def _look(self) -> None:
-        look = self._hands.look(read_logs=reads_logs(self._core))
+        look = self._executor.look(read_logs=reads_logs(self._core))
         self._back(self._core.looked, look)
         if look.observation is not None:
             self.ready.set()
 
     def _answer(self, question: Question) -> None:
-        self._back(self._core.judged, question.pool, self._judge.ask(question))
+        self._back(self._core.judged, question.pool, self._runner.ask(question))
 
     def _perform(self, ops: Sequence[Op], budget_s: Seconds) -> None:
-        self._back(self._core.acted, self._hands.perform(ops, budget_s))
+        self._back(self._core.acted, self._executor.perform(ops, budget_s))
 
     def _back(self, handler: Callable[..., Sequence[Instruction]], *results: Any) -> None:
         self._mail.put(_Call(lambda: self._follow(handler(*results)), None))
@@ -340,26 +341,26 @@ class Arbiter:
         return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
 
     def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
-        self._ask(lambda: self._desk.cancel(job, caller, why))
+        self._ask(lambda: self._commands.cancel(job, caller, why))
 
     def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
-        self._ask(lambda: self._desk.hold(job, caller, why))
+        self._ask(lambda: self._commands.hold(job, caller, why))
 
     def unhold(self, job: JobId, caller: Caller) -> None:
-        self._ask(lambda: self._desk.unhold(job, caller))
+        self._ask(lambda: self._commands.unhold(job, caller))
 
     def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
-        self._ask(lambda: self._desk.set_mode(pool, mode, caller))
+        self._ask(lambda: self._commands.set_mode(pool, mode, caller))
 
     def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
-        self._ask(lambda: self._desk.maintenance(pool, on, caller, why))
+        self._ask(lambda: self._commands.maintenance(pool, on, caller, why))
 
     def release_all(self, caller: Caller) -> tuple[JobId, ...]:
         """The jobs that are being handed back."""
-        return self._ask(lambda: self._desk.release_all(caller))
+        return self._ask(lambda: self._commands.release_all(caller))
 
     def agents(self, what: Callable[[Agents], T]) -> T:
-        """Ask the desk of apps' own agents. Raises BadInput, NotAllowed, TryLater, JournalStopped."""
+        """Ask what apps' own agents are told. Raises BadInput, NotAllowed, TryLater, JournalStopped."""
         return self._ask(lambda: what(self._agents))
 
     def wake(self) -> None:
@@ -368,12 +369,12 @@ class Arbiter:
 
     # --- views, from any thread ---------------------------------------------------------------------------
 
-    def jobs(self, *, ended: bool = True) -> tuple[views.JobRow, ...]:
-        return self._ask(lambda: views.job_table(self._core.ledger, self._core.now_s(), ended=ended))
+    def jobs(self, *, ended: bool = True) -> tuple[rows.JobRow, ...]:
+        return self._ask(lambda: rows.job_table(self._core.ledger, self._core.now_s(), ended=ended))
 
-    def job(self, job: JobId) -> views.JobRow:
+    def job(self, job: JobId) -> rows.JobRow:
         """Raises NoSuchJob."""
-        return self._ask(lambda: views.job_row(self._record(job), self._core.now_s()))
+        return self._ask(lambda: rows.job_row(self._record(job), self._core.now_s()))
 
     def spec(self, job: JobId) -> JobSpec:
         return self._ask(lambda: self._record(job).spec)
@@ -441,7 +442,7 @@ class Arbiter:
             except Exception as error:  # noqa: BLE001  (it is the caller's)
                 answer.set_exception(error)
 
-        self._give("hands", read)
+        self._give("executor", read)
         try:
             return answer.result(60.0)
         except TimeoutError:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import horae
 from horae.arbiter.core import Core
-from horae.arbiter.modes import mode_of
+from horae.arbiter.decide.modes import mode_of
 from horae.config import Mode
-from horae.journal import views
+from horae.views import rows
 from policy.model import Node, Seconds
 
 
@@ -27,9 +27,9 @@ class Status:
     looked_ago_s: Seconds | None
     nodes: tuple[Node, ...]
     pool_of: Mapping[str, str]
-    pools: tuple[views.PoolRow, ...]
+    pools: tuple[rows.PoolRow, ...]
     modes: Mapping[str, Mode]
-    tenants: tuple[views.TenantRow, ...]
+    tenants: tuple[rows.TenantRow, ...]
     alerts: Mapping[str, tuple[str, str, Seconds]]  #: what -> (text, remedy, since, wall time)
     live: int
     running: int
@@ -51,9 +51,9 @@ def status_of(core: Core) -> Status:
         looked_ago_s=now_s - view.now_s if view is not None else None,
         nodes=view.observation.nodes if view is not None else (),
         pool_of=view.pools if view is not None else {},
-        pools=tuple(views.pool_row(ledger, p.name, now_s) for p in config.pools),
+        pools=tuple(rows.pool_row(ledger, p.name, now_s) for p in config.pools),
         modes={p.name: mode_of(ledger, p) for p in config.pools},
-        tenants=views.tenant_table(ledger, now_s),
+        tenants=rows.tenant_table(ledger, now_s),
         alerts={k: (a.text, a.remedy, a.since_wall_s) for k, a in ledger.alerts.items()},
         live=len(live),
         running=sum(1 for r in live if r.state.holds),

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import exits, forms, screen
+from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import forms, screen
 
 SETTINGS = {"epilog": example("horae apps", "horae apps tune")}
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from horae import joblogs
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.port import PortError
+from horae.tui import screen
 from policy.model import BadInput
-from profiler import files
-from profiler.reader import LogReader
-from profiler.rules import RuleBook
+from profiler.rules.book import RuleBook
+from profiler.runs import log_files
+from profiler.runs.reader import LogReader
 
 
 @dataclass(slots=True)
@@ -31,11 +32,12 @@ class Read:
 
 
 def find(names: Iterable[str], config: Path | None, book: RuleBook) -> list[str | Read]:
-    """Files by name, as `profiler.files.find` finds them; logs of a cluster read at once, since they come in one go."""
+    """Files by name, as `profiler.runs.log_files.find` finds them; logs of a cluster read at once, since they come
+    in one go."""
     found: list[str | Read] = []
     for name in names:
         kind = joblogs.named(name)
-        found += files.find([name]) if kind is None else _read(name, *kind, config, book)
+        found += log_files.find([name]) if kind is None else _read(name, *kind, config, book)
     return [each for n, each in enumerate(found) if not isinstance(each, str) or each not in found[:n]]
 
 
@@ -44,7 +46,7 @@ def follow(names: Iterable[str]) -> list[str]:
     for name in names:
         if joblogs.named(name):
             raise exits.Failure(exits.USAGE, f"--follow needs files, and {name} is none", "read it without --follow")
-    return files.find(names)
+    return log_files.find(names)
 
 
 def _read(name: str, kind: str, what: str, config: Path | None, book: RuleBook) -> list[Read]:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from horae import visible
-from horae.cli import screen
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import screen
 
 app = typer.Typer(
     help="Check, show or write a configuration file.",
@@ -55,7 +55,7 @@ def show(
 ) -> None:
     """Show a configuration with every default filled in: a file's, or the running arbiter's (operators only)."""
     from horae.config import load
-    from policy.textform import to_yaml
+    from policy.text.textform import to_yaml
 
     data = load(config).model_dump(mode="json") if config is not None else connect(socket).config()
     if as_json:
@@ -72,7 +72,7 @@ def init(
     """Write an example: mode `observe`, which changes nothing, and every section explained."""
     text = EXAMPLE.replace("ADAPTER", adapter).replace(" OPTIONS", OPTIONS.get(adapter, " {}"))
     if as_json:
-        from policy.textform import load
+        from policy.text.textform import load
 
         screen.emit_json(load(text, "example.yaml").value)
     else:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.cli.options import Json
+from horae.tui import screen
 
 if TYPE_CHECKING:
     from policy.model import BadInput, Snapshot
-    from policy.textform import Document
+    from policy.text.textform import Document
 
 SETTINGS = {
     "epilog": "Example:  `horae decide now.yaml --policy afs-l --set network_packing=true`;  "
@@ -59,14 +60,15 @@ def decide(
     if sum(x is not None for x in (job, rounds, bids, perturb)) > 1:
         raise typer.BadParameter("one of --explain, --rounds, --bids and --perturb at a time")
     from horae.tables import table
-    from policy import answer, catalogue
-    from policy import rounds as many
+    from policy import catalogue
     from policy.contract import Context
     from policy.decide import finish, propose
-    from policy.instance import from_document
-    from policy.perturb import perturb as judge
-    from policy.textform import load_file
-    from policy.throughput import Throughput
+    from policy.parts.throughput import Throughput
+    from policy.text import answer
+    from policy.text.instance import from_document
+    from policy.text.textform import load_file
+    from policy.trials import rounds as many
+    from policy.trials.perturb import perturb as judge
 
     document = load_file(instance)
     snapshot = from_document(document, table)
@@ -148,7 +150,7 @@ def _some(names: Mapping[str, object]) -> str:
 
 def _batch(batch: Path, time_limit: float | None, solver: str | None) -> None:
     from horae.tables import table
-    from policy.batch import answers
+    from policy.trials.batch import answers
 
     bad = 0
     stream = sys.stdin if str(batch) == "-" else batch.open(encoding="utf-8", errors="replace")
@@ -181,7 +183,7 @@ def _show_judgement(plain: dict[str, Any], as_json: bool) -> None:
 
 
 def _show_bids(rows: list[dict[str, Any]], as_json: bool) -> None:
-    from horae.cli import forms
+    from horae.tui import forms
 
     if as_json:
         screen.emit_json({"bids": rows})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horae.cli import forms, screen
+from horae.tui import forms, screen
 from policy.model import Snapshot
 
 STYLES = {

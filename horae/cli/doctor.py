@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.cli.options import Json, Socket, example
-from horae.cli.screen import Cell, Column
+from horae.tui import screen
+from horae.tui.screen import Cell, Column
 
 SETTINGS = {"epilog": example("horae doctor /etc/horae/config.yaml")}
 

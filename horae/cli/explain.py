@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horae import visible
-from horae.cli import forms, screen
 from horae.cli.options import JobArgument, Json, Socket, connect, example
+from horae.tui import forms, screen
 
 if TYPE_CHECKING:
     from rich.text import Text

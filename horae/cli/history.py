@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import forms, screen
 from horae.cli.options import Json, Socket, connect, example, job_names
-from horae.cli.screen import Column
+from horae.tui import forms, screen
+from horae.tui.screen import Column
 
 SETTINGS = {"epilog": example("horae history 17", "horae history --since 2h --follow")}
 

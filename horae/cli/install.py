@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from horae import sites
-from horae.cli import screen
 from horae.cli.options import Json, example
+from horae.tui import screen
 from policy.model import BadInput
 
 SETTINGS = {

@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from horae import visible
-from horae.cli import exits, screen
+from horae.cli import exits
+from horae.tui import screen
 
 
 def for_each(jobs: Sequence[str], act: Callable[[str], dict[str, Any]], *, as_json: bool) -> None:

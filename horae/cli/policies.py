@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import screen
 from horae.cli.options import Json
+from horae.tui import screen
 
 SETTINGS = {"epilog": "Example:  `horae policies`;  `horae policies afs-l`"}
 

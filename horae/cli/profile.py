@@ -11,17 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import cluster_logs, exits, screen
+from horae.cli import cluster_logs, exits
 from horae.cli.options import Json
-from horae.cli.screen import Cell, Column
+from horae.tui import screen
+from horae.tui.screen import Cell, Column
 from policy.model import BadInput
-from profiler import files
-from profiler.points import RunSummary
-from profiler.reader import LogReader
-from profiler.report import explain as explain_line
-from profiler.report import report, summaries
-from profiler.rules import BadRules, RuleBook
-from profiler.rules import load as load_rules
+from profiler.estimates.report import explain as explain_line
+from profiler.estimates.report import report, summaries
+from profiler.model import RunSummary
+from profiler.rules.book import BadRules, RuleBook
+from profiler.rules.book import load as load_rules
+from profiler.runs import log_files
+from profiler.runs.reader import LogReader
 
 SETTINGS = {
     "epilog": "Example:  `horae profile slurm-*.out`;  `horae profile --follow train.log`;  "
@@ -103,7 +104,7 @@ def profile(
         answers.append((name, runs))
         reports.append(_told(report(name, reader, runs, notes, points=points), told))
         if plot is not None:
-            from profiler.plot import draw
+            from profiler.estimates.plot import draw
 
             path = plot if len(found) == 1 else plot.with_stem(f"{plot.stem}-{len(answers)}")
             draw(reader.runs(), path, title=name)
@@ -127,7 +128,7 @@ def _read(log: str | cluster_logs.Read, book: RuleBook, *, alone: bool) -> tuple
         return log.name, log.reader, log.notes
     try:
         with _progress(log) as advance:
-            return log, *files.read(log, book, advance)
+            return log, *log_files.read(log, book, advance)
     except OSError as error:
         if alone:
             raise
@@ -226,7 +227,7 @@ def _show_line(line: str, book: RuleBook, as_json: bool) -> None:
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int], None] | None]:
     """A bar for a long file on a terminal; nothing else."""
-    size = 0 if name == files.STDIN else Path(name).stat().st_size
+    size = 0 if name == log_files.STDIN else Path(name).stat().st_size
     if size < _LONG or not sys.stderr.isatty():
         yield None
         return
@@ -258,12 +259,12 @@ def _follow(
     points: bool,
 ) -> None:
     """Look again every few seconds until interrupted; a log that is gone is waited for."""
-    if files.STDIN in names:
+    if log_files.STDIN in names:
         raise exits.Failure(exits.USAGE, "--follow needs files", "pipe into `horae profile -` without --follow")
     for name in names:
         if not Path(name).is_file():
             raise exits.Failure(exits.USAGE, f"--follow needs files, and {name} is none", "read it without --follow")
-    tails = [files.Tail(name, book) for name in names]
+    tails = [log_files.Tail(name, book) for name in names]
     view = _json_view(told, points) if as_json else _table_view()
     with view as show:
         while True:
@@ -273,7 +274,7 @@ def _follow(
             time.sleep(every)
 
 
-def _poll(tail: files.Tail) -> bool:
+def _poll(tail: log_files.Tail) -> bool:
     try:
         return tail.poll() > 0
     except FileNotFoundError:
@@ -286,7 +287,7 @@ def _poll(tail: files.Tail) -> bool:
         return False
 
 
-Shown = Sequence[tuple[str, files.Tail, list[RunSummary]]]
+Shown = Sequence[tuple[str, log_files.Tail, list[RunSummary]]]
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from horae import visible
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import screen
 
 SETTINGS = {"epilog": example("horae release-all --yes")}
 

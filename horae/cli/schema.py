@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import screen
+from horae.tui import screen
 
 SETTINGS = {"epilog": "Example:  `horae schema instance > instance.schema.json`"}
 
@@ -23,7 +23,7 @@ def schema(form: Annotated[FileForm, typer.Argument(help="Which form.", show_def
     if form is FileForm.CONFIG:
         from horae.config import schema as found
     elif form is FileForm.DECISION:
-        from policy.answer import schema as found
+        from policy.text.answer import schema as found
     else:
-        from policy.instance import schema as found
+        from policy.text.instance import schema as found
     screen.emit_json(found())

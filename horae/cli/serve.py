@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.cli.options import example
+from horae.tui import screen
 
 SETTINGS = {"epilog": example("horae serve /etc/horae/config.yaml", "horae config check", "horae doctor")}
 

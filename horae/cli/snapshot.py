@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import screen
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import screen
 
 SETTINGS = {"epilog": example("horae snapshot -o now.yaml && horae decide now.yaml --policy afs-l --explain 17")}
 
@@ -27,7 +27,7 @@ def snapshot(
     if as_json:
         import json
 
-        from policy.textform import load
+        from policy.text.textform import load
 
         text = json.dumps(load(text, "snapshot.yaml").value, indent=2, ensure_ascii=False) + "\n"
     if output is None:

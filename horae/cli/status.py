@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import exits, forms, screen
+from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
-from horae.cli.screen import Cell, Column
+from horae.tui import forms, screen
+from horae.tui.screen import Cell, Column
 
 SETTINGS = {
     "epilog": example("horae status --tenant vision --long", "horae status --nodes"),

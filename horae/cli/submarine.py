@@ -17,8 +17,9 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from horae.cli import exits, screen
+from horae.cli import exits
 from horae.cli.options import connect, example, kind_of
+from horae.tui import screen
 from policy.model import BadInput
 
 _COMMAND = "horae submarine job run --name mnist --num_workers 2 --min_workers 1 --max_workers 8 ..."

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import forms, screen
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import forms, screen
 from policy.model import BadInput
 
 SETTINGS = {
@@ -113,7 +113,7 @@ def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:
     import json
     from importlib.metadata import entry_points
 
-    from horae.api.forms import read_jobs
+    from horae.job_form import read_jobs
 
     forms = read_jobs(json.dumps({"jobs": jobs}), "horae submit")
     owner = getpass.getuser()
@@ -142,8 +142,8 @@ def _environment(words: list[str]) -> dict[str, str]:
 
 def _from_file(path: Path, given: dict[str, Any], folder: str) -> list[dict[str, Any]]:
     """The jobs of a file. Their relative folders count from the file, as people who move it expect."""
-    from horae.api.forms import fit_jobs
-    from policy.textform import load_file
+    from horae.job_form import fit_jobs
+    from policy.text.textform import load_file
 
     document = load_file(path)
     home = Path(folder) if str(path) == "-" else path.absolute().parent
@@ -160,7 +160,7 @@ def _from_file(path: Path, given: dict[str, Any], folder: str) -> list[dict[str,
 def _from_sweep(path: Path, folder: str) -> list[dict[str, Any]]:
     """The jobs of a sweep. Relative folders count from the file."""
     from horae.apps.sweep import read
-    from policy.textform import load_file
+    from policy.text.textform import load_file
 
     home = Path(folder) if str(path) == "-" else path.absolute().parent
     jobs = read(load_file(path))

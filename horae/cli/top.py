@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from horae import visible
-from horae.cli import screen
 from horae.cli.options import Json, Socket, connect, example
+from horae.tui import screen
 
 if TYPE_CHECKING:
     from horae.api.client import Client
-    from horae.cli.live.view import View
+    from horae.tui.view import View
 
 SETTINGS = {"epilog": example("horae top", "horae top --once > picture.txt")}
 
@@ -41,14 +41,14 @@ def top(
         show(fetch(client, ended=all_))
         return
     from horae.cli.explain import page
-    from horae.cli.live.app import LiveApp
+    from horae.tui.app import LiveApp
 
     LiveApp(lambda: fetch(client, ended=all_), lambda job: page(client.explain(job)), interval_s=interval).run()
 
 
 def fetch(client: Client, *, ended: bool) -> View:
     """One picture's values."""
-    from horae.cli.live.feed import view
+    from horae.tui.feed import view
 
     told = [client.status(ended=ended, losses=True), client.history(limit=EVENTS), client.apps()]
     status, events, apps = visible.deep(told)
@@ -59,7 +59,7 @@ def show(view: View) -> None:
     """The picture as plain lines, as wide as the terminal or 120 columns."""
     from rich.console import Console
 
-    from horae.cli.live import parts
+    from horae.tui import parts
 
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, highlight=False, width=None if terminal else 120)

@@ -10,9 +10,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from horae.cli.forms import number
-from horae.cli.live.parts import sparkline
-from horae.cli.live.view import palette
+from horae.tui.forms import number
+from horae.tui.parts import sparkline
+from horae.tui.view import palette
 
 
 def show(summary: Mapping[str, Any], console: Console) -> None:

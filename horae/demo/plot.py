@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from horae.cli.live.view import palette
 from horae.demo.record import Record
+from horae.tui.view import palette
 
 
 def draw(summary: Mapping[str, Any], record: Record, path: Path) -> None:

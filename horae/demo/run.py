@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from horae.demo.play import Play, wait
+from horae.demo.cluster import Stage, gpus, stage
+from horae.demo.playing import Play, wait
 from horae.demo.record import Record
 from horae.demo.scenario import Framework, Scenario, fitted, scenario, torch_python
-from horae.demo.stage import Stage, gpus, stage
 from policy import catalogue
 from policy.model import BadInput, Seconds
 
@@ -98,7 +98,7 @@ def _leave_anyway(built: Stage) -> None:
 
 def _watch(play: Play) -> None:
     from horae.cli.explain import page
-    from horae.cli.live.app import LiveApp
+    from horae.tui.app import LiveApp
 
     LiveApp(
         play.picture,
@@ -124,7 +124,7 @@ def _framework(name: str) -> Framework:
 
 def _cluster(play: Scenario, nodes: str | None) -> tuple[Scenario, str]:
     """The play, cut to the cluster it is given on: real GPUs where there are some and nothing else was said."""
-    from horae.local.gpus import this_machine
+    from horae.machine_gpus import this_machine
 
     chosen = nodes or ("auto" if this_machine() else play.nodes)
     return fitted(play, gpus(chosen)), chosen

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from horae.demo.job_history import Story
 from horae.demo.record import Record
-from horae.demo.story import Story
 from policy.model import Seconds
 
 SCHEMA = 1

@@ -7,11 +7,11 @@ Start with `Training` (training.py). Framework adapters are in `frameworks/`, ea
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
-    from .environment import Environment
-    from .ranks import RankLost, connect
-    from .stores import Store, open_store, register_store
-    from .training import Step, Stopped, Training
+    from .sdk.batches import MicroBatch, Sampler, derived_seed, micro_batches, share_of
+    from .sdk.environment import Environment
+    from .sdk.ranks import RankLost, connect
+    from .sdk.training import Step, Stopped, Training
+    from .stores.store import Store, open_store, register_store
 
 __all__ = [
     "Environment",
@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "batches": ("MicroBatch", "Sampler", "derived_seed", "micro_batches", "share_of"),
-    "environment": ("Environment",),
-    "ranks": ("RankLost", "connect"),
-    "stores": ("Store", "open_store", "register_store"),
-    "training": ("Step", "Stopped", "Training"),
+    "sdk.batches": ("MicroBatch", "Sampler", "derived_seed", "micro_batches", "share_of"),
+    "sdk.environment": ("Environment",),
+    "sdk.ranks": ("RankLost", "connect"),
+    "stores.store": ("Store", "open_store", "register_store"),
+    "sdk.training": ("Step", "Stopped", "Training"),
 }
 
 

@@ -232,7 +232,8 @@ def missing(job: JobId) -> Draft:
 
 
 def measured(job: JobId, data: Mapping[str, Any], *, warmup_s: Seconds | None = None) -> Draft:
-    """`data`: the plain form of a `horae.arbiter.profiles.Measurement`. `warmup_s`: from running to the first
+    """`data`: the plain form of a `horae.arbiter.observe.measurements.Measurement`. `warmup_s`: from running to the
+    first
     iteration, where this tells it of a start."""
     return Draft(Kind.MEASURED, data if warmup_s is None else {**data, "warmup_s": warmup_s}, job=job)
 
@@ -246,7 +247,7 @@ def avoided(pool: str, node: str, gpus: Gpus, until_s: Seconds, why: str) -> Dra
 
 
 def decided(pool: str, data: Mapping[str, Any]) -> Draft:
-    """`data`: what changed since the last decision of this pool (`horae/arbiter/record.py` makes it)."""
+    """`data`: what changed since the last decision of this pool (`horae/arbiter/admit/decision_record.py` makes it)."""
     return Draft(Kind.DECIDED, data, pool=pool)
 
 

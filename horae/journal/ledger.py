@@ -81,7 +81,7 @@ class JobRecord:
     cluster_left_s: Seconds | None = None  #: of the time limit that the cluster keeps, when it was last seen
     cluster_left_at_s: Seconds = 0.0
 
-    # measured; the plain form of `horae.arbiter.profiles.Measurement`
+    # measured; the plain form of `horae.arbiter.observe.measurements.Measurement`
     measured: dict[str, Any] = field(default_factory=dict)
 
     # decided

@@ -5,7 +5,7 @@ next durable one, since nothing acknowledged depends on them. An append is one t
 all of it or nothing, and the ledger is only moved once the file is.
 
 Opening folds the newest checkpoint event and what follows it. A file that cannot be read is kept aside, and the
-journal starts empty: the arbiter then asks the cluster (`horae/arbiter/recovery.py`).
+journal starts empty: the arbiter then asks the cluster (`horae/arbiter/observe/recovery.py`).
 """
 
 from __future__ import annotations

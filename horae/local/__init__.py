@@ -1,6 +1,7 @@
 """The embedded cluster: virtual nodes with GPU slots on this machine, jobs that are real processes.
 
-Every job has a folder (`horae/elastic/jobfolder.py`); the folders are the cluster's whole memory, so an arbiter
+Every job has a folder (`horae/elastic/supervisor/jobfolder.py`); the folders are the cluster's whole memory, so an
+arbiter
 that restarts, or a second one, sees what the first saw. Each running job has a supervisor of its own (`horae-exec`)
 that outlives the arbiter. See `adapter.py` for the port and `options.py` for what can be configured.
 """

@@ -3,7 +3,7 @@
     STATE/claim  heartbeat          the arbiter's marks
     STATE/nodes/NAME                `down` or `drain`: the health of a virtual node, by whoever may write there
     STATE/books/                    what is known of each job, the arbiter's alone (books.py)
-    STATE/jobs/JOB/                 one folder a job, its owner's (jobfolders.py, horae/elastic/jobfolder.py)
+    STATE/jobs/JOB/                 one folder a job, its owner's (jobfolders.py, horae/elastic/supervisor/jobfolder.py)
 
 Nothing is remembered outside these files but caches. Two arbiters at once are safe: starts and notes are made under
 one lock of the cluster, and a job's own lock admits one supervisor.
@@ -22,11 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
+from horae import spec_json
 from horae.elastic import protocol
 from horae.elastic.files import read_bytes, write_atomic
-from horae.elastic.processes import kill_marked
 from horae.elastic.protocol import State
-from horae.local import specfile
+from horae.elastic.supervisor.processes import kill_marked
 from horae.local.account import Account
 from horae.local.books import Book, Books
 from horae.local.jobfolders import JobFolders
@@ -132,7 +132,7 @@ class LocalCluster:
     def submit(self, job: JobId, spec: JobSpec) -> None:
         if not _JOB_ID.match(job):
             raise Never(f"{job!r} cannot be a job's id here: letters, digits and ._:+@=- only, at most 200")
-        data = specfile.encode(spec)
+        data = spec_json.encode(spec)
         self._launcher.check(spec)
         with self._mutex, _mending(f"cannot keep job {job}"):
             record = self._records.one(job)

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from horae.local import account, specfile
+from horae import spec_json
+from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
 from horae.port import JobId
 from horae.spec import JobSpec
@@ -63,7 +64,7 @@ class Book:
 
 def encode(book: Book) -> bytes:
     value: dict[str, Any] = {
-        "spec": specfile.plain(book.spec),
+        "spec": spec_json.plain(book.spec),
         "submitted_s": book.submitted_s,
         "epoch": book.epoch,
         "slots": {node: list(held) for node, held in book.slots.items()},
@@ -84,7 +85,7 @@ def decode(data: bytes, where: str) -> Book:
     facts = Facts(value, where)
     assert isinstance(value, dict)
     try:
-        spec = specfile.made(value["spec"])
+        spec = spec_json.made(value["spec"])
         slots = {str(node): tuple(int(i) for i in held) for node, held in value["slots"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unbelievable(where, f"is not a job's book: {error}") from None

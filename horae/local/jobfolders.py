@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from horae import spec_json
 from horae.elastic import protocol
-from horae.local import account, specfile
+from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
 from horae.local.books import Book
 from horae.port import JobId, LogChunk
@@ -129,7 +130,7 @@ class JobFolders:
             if data is None:
                 raise Unbelievable(where, "is missing")
             try:
-                spec = specfile.made(parse(data, where))
+                spec = spec_json.made(parse(data, where))
             except ValueError as error:
                 raise Unbelievable(where, str(error)) from None
             _same_owner(spec.owner, folder.stat().st_uid, where)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
-from horae.elastic.run import checkpoint_url
+from horae.elastic.supervisor.run import checkpoint_url
 from horae.local.books import Books
 from horae.local.jobfolders import JobFolders
 from horae.local.records import Record

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import horae.elastic
+from horae import spec_json
 from horae.elastic import protocol
-from horae.local import specfile
 from horae.local.books import Books
 from horae.local.options import LocalOptions
 from horae.port import JobId, Never
@@ -72,7 +72,7 @@ class Launcher:
 
     def _document(self, spec: JobSpec, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "spec": specfile.plain(spec),
+            "spec": spec_json.plain(spec),
             "state": dict(state),
             "limits": {"log_bytes": self._options.log_limit_bytes, "free_bytes": self._options.keep_free_bytes},
         }

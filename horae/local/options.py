@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from horae.local import gpus
+from horae import machine_gpus
 from policy.model import EMPTY, BadInput, GpuType, Node, Seconds
 
 _GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:(\d+)x)?(\d+)$")
@@ -69,7 +69,7 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
         raise BadInput("the local cluster needs a folder to remember its jobs in", field="state", value=state)
     wanted = options.get("nodes", "auto")
     real = wanted == "auto"
-    found = gpus.this_machine() if real else ()
+    found = machine_gpus.this_machine() if real else ()
     nodes = tuple(node for node, _ in found) if real else _nodes(wanted)
     if not nodes:
         raise BadInput(

@@ -31,11 +31,11 @@ from typing import Any
 
 from policy.afs.packing import pack
 from policy.afs.priority import Leaders
-from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import BadInput, Job, Proposal, Snapshot
-from policy.pools import Pools, Step
-from policy.steps import explain
+from policy.parts.assign import assign, wants
+from policy.parts.pools import Pools, Step
+from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

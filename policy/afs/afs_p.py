@@ -21,15 +21,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from policy import reasons
 from policy.afs.afs_l import even, stage_two
-from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.placement import Placer
-from policy.pools import Pools
-from policy.steps import explain
+from policy.parts import reasons
+from policy.parts.assign import assign, wants
+from policy.parts.ordered import active
+from policy.parts.pools import Pools
+from policy.parts.sizing import explain
+from policy.places.placement import Placer
 
 
 def decide_p(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

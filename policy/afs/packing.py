@@ -20,7 +20,7 @@ import heapq
 from bisect import bisect_right
 
 from policy.model import Gpus, GpuType, Health, Job, Snapshot
-from policy.pools import NOISE, Pools
+from policy.parts.pools import NOISE, Pools
 
 
 def chain(node_size: Gpus) -> list[Gpus]:

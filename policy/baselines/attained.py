@@ -15,7 +15,7 @@ from typing import Any
 
 from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
-from policy.ordered import Ranked, active, serve
+from policy.parts.ordered import Ranked, active, serve
 
 
 def las(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

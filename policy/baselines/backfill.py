@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from policy import reasons
 from policy.contract import Context
 from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.placement import Placer
-from policy.throughput import Throughput
+from policy.parts import reasons
+from policy.parts.ordered import active
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
-from policy import reasons
 from policy.contract import Context
 from policy.model import Code, Health, Job, JobName, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.placement import Placer
+from policy.parts import reasons
+from policy.parts.ordered import active
+from policy.places.placement import Placer
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -13,8 +13,8 @@ from typing import Any
 
 from policy.contract import Context
 from policy.model import Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
-from policy.placement import Placer
-from policy.reasons import gpus, waits
+from policy.parts.reasons import gpus, waits
+from policy.places.placement import Placer
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

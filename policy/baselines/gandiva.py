@@ -17,12 +17,12 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any
 
-from policy import reasons
 from policy.baselines.shortest import normalised_rate
 from policy.contract import Context
 from policy.model import Allocation, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
-from policy.ordered import Served, active, grow
-from policy.placement import Placer
+from policy.parts import reasons
+from policy.parts.ordered import Served, active, grow
+from policy.places.placement import Placer
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

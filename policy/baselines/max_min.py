@@ -15,11 +15,11 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
-from policy.assign import assign, wants
 from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
-from policy.pools import Pools
-from policy.steps import explain
+from policy.parts.assign import assign, wants
+from policy.parts.pools import Pools
+from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

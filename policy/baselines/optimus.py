@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from policy import reasons
-from policy.assign import assign, wants
 from policy.contract import Context
-from policy.forecast import iterations_left
 from policy.model import Job, JobName, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.pools import Pools, Step
-from policy.steps import explain
+from policy.parts import reasons
+from policy.parts.assign import assign, wants
+from policy.parts.forecast import iterations_left
+from policy.parts.ordered import active
+from policy.parts.pools import Pools, Step
+from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -15,9 +15,9 @@ from typing import Any
 
 from policy.contract import Context
 from policy.model import Gpus, Job, Proposal, Snapshot
-from policy.ordered import Ranked, active, grow, serve
-from policy.placement import Placer
-from policy.throughput import Throughput
+from policy.parts.ordered import Ranked, active, grow, serve
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
 
 
 def srtf(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

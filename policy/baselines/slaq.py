@@ -16,14 +16,14 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from policy import reasons
-from policy.assign import assign, wants
 from policy.baselines.optimus import speeding
 from policy.contract import Context
-from policy.forecast import forecast_of, loss_at
 from policy.model import Job, JobName, LossForecast, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.pools import Pools, Step
+from policy.parts import reasons
+from policy.parts.assign import assign, wants
+from policy.parts.forecast import forecast_of, loss_at
+from policy.parts.ordered import active
+from policy.parts.pools import Pools, Step
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

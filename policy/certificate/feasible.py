@@ -1,6 +1,6 @@
 """Can this allocation run, and does it leave idle what somebody could use?
 
-Written apart from `policy/placement.py` on purpose: the planner's mistakes must not be the inspector's.
+Written apart from `policy/places/placement.py` on purpose: the planner's mistakes must not be the inspector's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 
 from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Shape, Snapshot
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
 
 MOST_STEPS = 16
 

@@ -11,9 +11,9 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from policy.gangs import divisors
 from policy.model import Gpus, GpuType, Health, Job, JobName, NodeName, Snapshot
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.places.gangs import divisors
 
 Home = dict[NodeName, Gpus]
 

@@ -23,9 +23,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
-from policy import reasons
 from policy.contract import Context
-from policy.filling import fill
 from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
@@ -33,8 +31,10 @@ from policy.gandiva_fair.stride import Entry, advance, join, split_stride
 from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import Entitlement, Trade, trade, undone
 from policy.model import EMPTY, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
-from policy.placement import Placer
-from policy.throughput import Throughput
+from policy.parts import reasons
+from policy.parts.throughput import Throughput
+from policy.places.filling import fill
+from policy.places.placement import Placer
 
 
 def decide_gandiva_fair(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

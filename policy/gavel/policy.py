@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from policy import reasons
 from policy.contract import Context
-from policy.filling import fill
 from policy.gavel import programs
 from policy.gavel.programs import Fractions, Jobs, Solving
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Job, JobName, Proposal, Reason, Snapshot
-from policy.ordered import active
-from policy.placement import Placer
-from policy.solver import Backend
-from policy.turns import Turn
+from policy.parts import reasons
+from policy.parts.ordered import active
+from policy.parts.solver import Backend
+from policy.parts.turns import Turn
+from policy.places.filling import fill
+from policy.places.placement import Placer
 
 
 def decide_max_min(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
-from policy.solver import Backend, Program, Result, Variable
+from policy.parts.solver import Backend, Program, Result, Variable
 
 Matrix = NDArray[np.float64]
 #: Relative width of the interval at which the bisection over rho stops.

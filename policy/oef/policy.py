@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from policy import reasons
 from policy.contract import Context
-from policy.filling import fill
 from policy.model import (
     EMPTY,
     Allocation,
@@ -32,10 +30,12 @@ from policy.model import (
     Snapshot,
 )
 from policy.oef.shares import Shares, Users, cooperative, non_cooperative
-from policy.placement import Placer
-from policy.rounding import Account, opened, whole
-from policy.solver import Backend
-from policy.turns import Turn
+from policy.parts import reasons
+from policy.parts.rounding import Account, opened, whole
+from policy.parts.solver import Backend
+from policy.parts.turns import Turn
+from policy.places.filling import fill
+from policy.places.placement import Placer
 
 #: Speed-ups above this count as this: beyond it a solver's tolerances are larger than some tenants' whole throughput.
 MOST = 1e6

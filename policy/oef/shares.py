@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
-from policy.solver import TOLERANCE, Backend, Program, Result, Row, Variable
+from policy.parts.solver import TOLERANCE, Backend, Program, Result, Row, Variable
 
 #: Relative slack within which two normalised throughputs are the same.
 SAME = 1e-7

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from policy import reasons as shared
 from policy.model import Allocation, Code, Job, JobName, Reason
-from policy.placement import Placer
-from policy.throughput import Throughput
+from policy.parts import reasons as shared
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
 
 if TYPE_CHECKING:
     from policy.themis.round import Round

@@ -21,8 +21,8 @@ from math import isfinite
 from typing import Any
 
 from policy.model import Gpus, NodeName, Seconds
+from policy.themis.auction.rows import Bid, Demand, Need, Row
 from policy.themis.offer import NodeClass, Offer
-from policy.themis.rows import Bid, Demand, Need, Row
 
 Table = list[dict[str, Any]]
 

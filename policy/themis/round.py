@@ -22,7 +22,6 @@ from random import Random
 from typing import Any
 
 from policy.contract import Context
-from policy.filling import fill
 from policy.model import (
     Allocation,
     BadInput,
@@ -37,19 +36,20 @@ from policy.model import (
     SolverSummary,
     Termination,
 )
-from policy.reasons import left_over
-from policy.solver import DEFAULT_TIME_LIMIT_S, Backend
+from policy.parts.reasons import left_over
+from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend
+from policy.places.filling import fill
 from policy.themis import explain, external
 from policy.themis.agent import Agent
-from policy.themis.auction import Outcome, auction
-from policy.themis.bidders import Cap
+from policy.themis.auction.auction import Outcome, auction
+from policy.themis.auction.bidders import Cap
+from policy.themis.auction.leftover import Pool, distribute, exchange, give_up
+from policy.themis.auction.payment import Payment, least_local, pay
+from policy.themis.auction.rows import Bid, Need, Rows, need
+from policy.themis.auction.valuation import cap, valuations
 from policy.themis.contention import weights
-from policy.themis.leftover import Pool, distribute, exchange, give_up
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
-from policy.themis.payment import Payment, least_local, pay
-from policy.themis.rows import Bid, Need, Rows, need
-from policy.themis.valuation import cap, valuations
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.clients.tokens import FileTokens, NoToken, ScontrolTokens, Tokens
+from slurm_plugin.files.transport import Transport
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Transport
 
 
 def choose(options: Options, transport: Transport) -> Routes:

@@ -30,8 +30,8 @@ from slurm_plugin.clients.pace import Pace, site_limit
 from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.clients.sealed import PLAIN, VARIABLE, Seal
 from slurm_plugin.errors import ControllerAway, Gone, port_error
+from slurm_plugin.files.transport import Transport
 from slurm_plugin.records import Facts, JobRow, NodeRow, fold, number
-from slurm_plugin.transport import Transport
 from slurm_plugin.writes import Write
 
 #: writes said to scontrol, and jobs named to scancel, before answers are waited for

@@ -20,8 +20,8 @@ from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Ope
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import known_uid, task_numbers
 from slurm_plugin.errors import Gone, port_error
+from slurm_plugin.files.transport import Conversation, Transport
 from slurm_plugin.records import Facts, JobRow, NodeRow, expand, gpu_count, gpus
-from slurm_plugin.transport import Conversation, Transport
 from slurm_plugin.writes import Write
 
 START_S = 90.0  #: libslurm itself waits a minute for a slurm.conf that is not there

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 
 from horae.port import FixConfiguration, PortError, TryLater
-from slurm_plugin.transport import Conversation, Transport
+from slurm_plugin.files.transport import Conversation, Transport
 
 _AGE_S = 300.0
 

@@ -314,7 +314,8 @@ def _expanded(hosts: str) -> set[str]:
 
 
 def _free_ports(count: int) -> tuple[int, list[socket.socket]]:
-    """The first of `count` consecutive ports that nobody has, below those of trainings (`horae.elastic.shape`), and
+    """The first of `count` consecutive ports that nobody has, below those of trainings
+    (`horae.elastic.supervisor.shape`), and
     what keeps them from other labs that look for some, until it is closed: Slurm may bind them meanwhile."""
     for _ in range(200):
         base = random.randrange(*_PORTS) - count

@@ -19,8 +19,8 @@ from slurm_plugin import versions
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.clients.rest import RestClient
+from slurm_plugin.jobs.state_machine import CHECKPOINTED
 from slurm_plugin.options import parse_options
-from slurm_plugin.reading import CHECKPOINTED
 from slurm_plugin.records import Facts
 from slurm_plugin.rights import HIDING
 from slurm_plugin.site import mended

@@ -10,8 +10,8 @@ import re
 
 from horae.doctor import Check, Verdict
 from horae.port import PortError
+from slurm_plugin.files.transport import Transport
 from slurm_plugin.records import Facts
-from slurm_plugin.transport import Transport
 
 OK, WARN = Verdict.OK, Verdict.WARN
 MUNGE = (0, 5, 18)

@@ -21,10 +21,10 @@ NAMED = {
     "horae/local/adapter.py": "the cluster's own folder: claim, heartbeat, health of nodes; closes locks",
     "horae/local/keeping.py": "closes locks",
     "horae/local/launch.py": "a file without a name, for the supervisor; closes what it handed over",
-    "horae/local/gpus.py": "the way to nvidia-smi",
-    "horae/arbiter/evidence.py": "the arbiter's state",
-    "horae/arbiter/judge.py": "pipes of the policy's process",
-    "horae/arbiter/policy_worker.py": "pipes of the policy's process",
+    "horae/machine_gpus.py": "the way to nvidia-smi",
+    "horae/arbiter/decide/evidence.py": "the arbiter's state",
+    "horae/arbiter/decide/policy_runner.py": "pipes of the policy's process",
+    "horae/arbiter/decide/policy_worker.py": "pipes of the policy's process",
 }
 #: Functions of `os` that reach files, and methods of paths that no other object of ours has.
 OS = frozenset(
@@ -36,7 +36,12 @@ METHODS = frozenset(
     "hardlink_to readlink is_file is_dir exists lstat resolve samefile".split()
 )
 NAMES = frozenset(["open", "read_bytes", "write_atomic", "remove", "sync_folder", "open_store"])
-BANNED = ("horae.elastic.stores", "horae.elastic.webhdfs", "horae.elastic.checkpoints", "urllib.request")
+BANNED = (
+    "horae.elastic.stores.store",
+    "horae.elastic.stores.webhdfs",
+    "horae.elastic.stores.checkpoints",
+    "urllib.request",
+)
 MODULES = frozenset(["shutil", "tempfile", "glob", "fileinput", "linecache"])
 
 
@@ -84,9 +89,9 @@ def test_nothing_beside_the_arbiter_opens_what_a_users_address_names() -> None:
             elif isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             for banned in (
-                "horae.elastic.stores",
-                "horae.elastic.webhdfs",
-                "horae.elastic.checkpoints",
+                "horae.elastic.stores.store",
+                "horae.elastic.stores.webhdfs",
+                "horae.elastic.stores.checkpoints",
                 "urllib.request",
             ):
                 assert banned not in names, f"{path.relative_to(ROOT)} imports {banned}"

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from horae import config
-from horae.api import agents, forms, server
+from horae import config, job_form
+from horae.api import agents, server
 from horae.apps import sweep
-from horae.arbiter import offers
-from horae.cli import forms as words
-from policy import instance
+from horae.arbiter.decide import offers
+from horae.tui import forms as words
 from policy.model import BadInput
-from policy.textform import fit, load
+from policy.text import instance
+from policy.text.textform import fit, load
 from tests.fuzzing import Target, attack
 
 BODY = "body.json"
@@ -89,10 +89,10 @@ def _word(raw: bytes) -> object:
 
 
 TARGETS = [
-    Target("jobs", lambda raw: [f.spec(owner="ann") for f in forms.read_jobs(raw, BODY)], (BadInput,),
+    Target("jobs", lambda raw: [f.spec(owner="ann") for f in job_form.read_jobs(raw, BODY)], (BadInput,),
            [_text(JOB), _text({"jobs": [JOB, {"command": ["x"], "gpus": 4}]}),
             _text({"command": ["x"], "gpus": {"allowed": [1, 2]}})]),
-    Target("jobs-file", lambda raw: forms.read_jobs(raw, "jobs.yaml"), (BadInput,),
+    Target("jobs-file", lambda raw: job_form.read_jobs(raw, "jobs.yaml"), (BadInput,),
            [b"name: a\ncommand: [x, y]\ngpus: 2\n", _text(JOB)]),
     Target("why", lambda raw: fit(server.WhyForm, load(raw or b"{}", BODY)), (BadInput,), [b"", _text({"why": "so"})]),
     Target("bid", _row, (BadInput,), [_text({"app": "a/b", "offer": 1, "bids": ROWS})]),

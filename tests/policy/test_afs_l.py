@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy.afs.priority import NOISE, Leaders, beats
 from policy.decide import decide
 from policy.model import BadInput, Code, Decision, Job, Slowdown, Snapshot, Work
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
 from tests.policy.worlds import cluster, curves, job, sublinear, world
 
 

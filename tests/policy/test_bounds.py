@@ -9,8 +9,8 @@ import pytest
 
 from policy import bounds, catalogue
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import BadInput
+from policy.text.instance import parse
 
 GOOD: dict[str, Any] = {
     "name": "odd", "gpus": {"min": 1, "max": 4}, "throughput": {"v100": {"1": 2.0, "2": 3.0}},

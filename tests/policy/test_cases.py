@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import Decision, Snapshot
+from policy.text.instance import parse
 from tests.policy.rounds import play
 
 CASES = Path(__file__).parent / "cases"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy import answer, catalogue, instance
+from policy import catalogue
 from policy.contract import Context, Entry, Option
 from policy.decide import PolicyFailed, decide, propose
 from policy.model import (
@@ -25,7 +25,8 @@ from policy.model import (
     SolverSummary,
     Termination,
 )
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.text import answer, instance
 from tests.policy.worlds import cluster, job, snapshots, sublinear, world
 
 GREEDY = ("fifo", "max-min", "afs-l")

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy import catalogue
-from policy.answer import from_json, to_json
 from policy.decide import decide
-from policy.instance import parse, to_text
 from policy.model import Decision, Snapshot
+from policy.text.answer import from_json, to_json
+from policy.text.instance import parse, to_text
 
 NAMES = [
     "themis",

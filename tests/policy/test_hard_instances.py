@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from policy.answer import to_json
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import Code, Decision, Snapshot, Termination
+from policy.text.answer import to_json
+from policy.text.instance import parse
 from tests.policy.test_every_policy import NAMES
 
 PROGRAMS = ("themis", "oef-noncooperative", "oef-cooperative", "gavel-max-min", "gavel-finish-time", "gavel-makespan")

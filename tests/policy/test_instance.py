@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy import instance
 from policy.model import BadInput, GpuRange, Health, Pinning, Snapshot, Work
+from policy.text import instance
 from tests.policy.worlds import snapshots
 
 FULL = """\

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from policy import jsontext
 from policy.model import BadInput
-from policy.textform import Form, fit, load
+from policy.text import jsontext
+from policy.text.textform import Form, fit, load
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

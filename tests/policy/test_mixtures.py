@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policy import catalogue
-from policy.answer import to_json
 from policy.decide import decide
-from policy.idle import Idle
-from policy.instance import parse, to_text
 from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Snapshot, Tenant
+from policy.places.idle import Idle
+from policy.text.answer import to_json
+from policy.text.instance import parse, to_text
 from tests.policy.mixtures import mixtures
 
 POLICIES = sorted(catalogue.entries())

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import Code, LossForecast, Work
-from policy.themis.valuation import iterations_left
+from policy.text.instance import parse
+from policy.themis.auction.valuation import iterations_left
 from tests.policy.test_every_policy import NAMES
 from tests.policy.worlds import job
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from policy import catalogue, rounds
+from policy import catalogue
 from policy.contract import Context, Entry, Option
 from policy.model import BadInput, Proposal, Snapshot, Tenant, Work
-from policy.perturb import perturb, told
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.trials import rounds
+from policy.trials.perturb import perturb, told
 from tests.policy.worlds import cluster, job, world
 
 TABLE = {"v": {1: 1.0}}

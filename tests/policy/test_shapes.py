@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from policy import certificate
 from policy.decide import decide
-from policy.instance import parse, to_text
 from policy.model import BadInput, Code, Snapshot
-from policy.placement import Placer
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
+from policy.text.instance import parse, to_text
 from tests.policy.worlds import choosy, snapshots
 
 NODES = """

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.matrix import maximise_matrix
 from policy.model import Termination
-from policy.solver import Backend, Program, Result, Row, Variable
+from policy.parts.matrix import maximise_matrix
+from policy.parts.solver import Backend, Program, Result, Row, Variable
 
 BOTH = pytest.mark.parametrize("backend", list(Backend))
 

@@ -9,7 +9,7 @@ import pytest
 from policy import catalogue
 from policy import decide as deciding
 from policy.model import App, Code, LossForecast, Phase
-from policy.sweeps import losers, resting
+from policy.parts.sweeps import losers, resting
 from tests.policy.themis.worlds import decide, job, nodes, world
 
 APP = App("s", "successive-halving", None, None, (Phase(4, 10), Phase(2, 20), Phase(1, 40)))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from policy.model import BadInput
-from policy.plain import not_plain, plain, surely_plain
-from policy.textform import Document, Form, fit, load, load_file, name_of, to_json, to_yaml
+from policy.text.plain import not_plain, plain, surely_plain
+from policy.text.textform import Document, Form, fit, load, load_file, name_of, to_json, to_yaml
 
 
 def value(text: str) -> object:

@@ -62,9 +62,9 @@ def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
 
 
 def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
-    from profiler.reader import LogReader
-    from profiler.rules import load
-    from profiler.summary import summarise
+    from profiler.estimates.summary import summarise
+    from profiler.rules.book import load
+    from profiler.runs.reader import LogReader
 
     book = load()
     reader = LogReader(book.without(book.formats) if generic else book)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from profiler.points import Kind, LossKind, Point, Run, Value
+from profiler.model import Kind, LossKind, Point, Run, Value
 
 
 def point(line: int, kind: Kind = Kind.TRAIN, loss: float | None = None, **more: Any) -> Point:

@@ -190,9 +190,9 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
 
 def profile(path: Path, mode: str, label: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """The runs found in a log and the formats that read it; `mode`: full, family, generic."""
-    from profiler.reader import LogReader
-    from profiler.rules import load
-    from profiler.summary import summarise
+    from profiler.estimates.summary import summarise
+    from profiler.rules.book import load
+    from profiler.runs.reader import LogReader
 
     book = load()
     if mode == "family":

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.curves import accuracy_curve, curve_of, loss_curve, validation_curves
-from profiler.points import Kind, LossKind, Value
+from profiler.estimates.curves import accuracy_curve, curve_of, loss_curve, validation_curves
+from profiler.model import Kind, LossKind, Value
 from tests.profiler.runs_made import point, run
 
 

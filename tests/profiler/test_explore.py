@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.explore import Budget, Candidate, Known, _expected, plan
-from profiler.scaling import Source
+from profiler.estimates.explore import Budget, Candidate, Known, _expected, plan
+from profiler.estimates.scaling import Source
 
 
 def candidate(job: str = "j1", key: str = "resnet", **more: object) -> Candidate:

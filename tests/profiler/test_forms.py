@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from profiler.reader import LogReader
-from profiler.rules import load
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.rules.book import load
+from profiler.runs.reader import LogReader
 
 FORMS = yaml.safe_load(Path(__file__).with_name("forms.yaml").read_text(encoding="utf-8"))
 BOOK = load()

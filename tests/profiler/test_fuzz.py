@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler import state
-from profiler.reader import LogReader
-from profiler.rules import load
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.rules.book import load
+from profiler.runs import persistence
+from profiler.runs.reader import LogReader
 from tests.profiler.others import labelled
 
 DATA = Path(__file__).with_name("data")
@@ -99,7 +99,7 @@ def assert_read(data: bytes, dice: random.Random) -> None:
     text = json.dumps([summarise(run).to_json(points=True) for run in runs], allow_nan=False)
     assert isinstance(json.loads(text), list)
     if dice.random() < 0.2:
-        again = state.load(json.loads(json.dumps(state.dump(reader))), BOOK)
+        again = persistence.load(json.loads(json.dumps(persistence.dump(reader))), BOOK)
         assert len(again.runs()) == len(runs)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.iteration import timing
-from profiler.points import Kind, Pause, Point, Throughput
+from profiler.estimates.iteration import timing
+from profiler.model import Kind, Pause, Point, Throughput
 from tests.profiler.runs_made import point, run, steps
 
 

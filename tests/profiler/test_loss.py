@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.curves import Curve
-from profiler.laws import LAWS, evaluate, fit
-from profiler.loss import FEWEST, State, fit_of, forecast, state
-from profiler.points import LossKind
+from profiler.estimates.curves import Curve
+from profiler.estimates.laws import LAWS, evaluate, fit
+from profiler.estimates.loss import FEWEST, State, fit_of, forecast, state
+from profiler.model import LossKind
 
 CURVES = Path(__file__).parent / "curves"
 REAL = sorted(p.stem for p in CURVES.glob("*.csv"))

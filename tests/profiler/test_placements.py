@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.points import Epochs, Iterations, IterationTime, RunSummary
-from profiler.profiles import Store, missing
-from profiler.scaling import Rate, Scaling, Source, merge
-from profiler.slowdown import DEFAULT, Prior, Site, slowdown
-from profiler.stretch import Span, Stretch
+from profiler.estimates.profiles import Store, missing
+from profiler.estimates.scaling import Rate, Scaling, Source, merge
+from profiler.estimates.slowdown import DEFAULT, Prior, Site, slowdown
+from profiler.estimates.stretch import Span, Stretch
+from profiler.model import Epochs, Iterations, IterationTime, RunSummary
 
 
 def stretch(

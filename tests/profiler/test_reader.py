@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from profiler import state
-from profiler.points import Run
-from profiler.reader import LogReader
-from profiler.rules import builtin_rules, load
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.model import Run
+from profiler.rules.book import builtin_rules, load
+from profiler.runs import persistence
+from profiler.runs.reader import LogReader
 
 DATA = Path(__file__).with_name("data")
 LOGS = sorted(p for p in DATA.iterdir() if p.name != "MANIFEST.tsv")
@@ -86,7 +86,7 @@ def test_pieces_and_restarts_change_nothing(path: Path) -> None:
             if dice.random() < 0.5:
                 reader.runs()
             if restarts:
-                reader = state.load(json.loads(json.dumps(state.dump(reader))), BOOK)
+                reader = persistence.load(json.loads(json.dumps(persistence.dump(reader))), BOOK)
         assert reader.runs() == whole
 
 
@@ -111,7 +111,7 @@ def test_short_ways_change_nothing(text: str, last: list[int]) -> None:
         piecewise.feed(line)
         if i % 7 == 3:  # what was read the short way is settled by asking, and by writing the state
             piecewise.runs()
-            piecewise = state.load(json.loads(json.dumps(state.dump(piecewise))), BOOK)
+            piecewise = persistence.load(json.loads(json.dumps(persistence.dump(piecewise))), BOOK)
     found = [summarise(run).to_json(points=True) for run in whole.runs()]
     assert [run["epochs"]["last"] for run in found] == last
     assert found == [summarise(run).to_json(points=True) for run in piecewise.runs()]
@@ -142,11 +142,11 @@ def test_state_of_other_rules_is_refused() -> None:
     """A state is of the rules it was read by; other rules read the log again."""
     reader = LogReader(BOOK)
     reader.feed(b"step 1 loss 0.5\n")
-    saved = state.dump(reader)
-    with pytest.raises(state.Stale, match="rules"):
-        state.load(saved, BOOK.without(["keras"]))
-    with pytest.raises(state.Stale, match="damaged"):
-        state.load({**saved, "runs": {}}, BOOK)
+    saved = persistence.dump(reader)
+    with pytest.raises(persistence.Stale, match="rules"):
+        persistence.load(saved, BOOK.without(["keras"]))
+    with pytest.raises(persistence.Stale, match="damaged"):
+        persistence.load({**saved, "runs": {}}, BOOK)
 
 
 def test_closed_runs_survive_json() -> None:
@@ -154,7 +154,7 @@ def test_closed_runs_survive_json() -> None:
     log = b"".join(b"step %d loss %.3f\n" % (i, 5 - i / 100) for _ in range(3) for i in range(10, 200, 10))
     reader = LogReader(BOOK)
     reader.feed(log + b"slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-05-01T10:00:00 ***\n")
-    again = state.load(json.loads(json.dumps(state.dump(reader))), BOOK)
+    again = persistence.load(json.loads(json.dumps(persistence.dump(reader))), BOOK)
     assert len(again.runs()) == 3
     assert again.runs() == reader.runs()
 
@@ -186,7 +186,7 @@ def test_half_of_a_counter_is_no_step_back() -> None:
 
 def test_points_of_many_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many long runs keep their first and last points, an even sample between, and no more than the budget."""
-    monkeypatch.setattr("profiler.boundaries.CLOSED_POINTS", 1500)
+    monkeypatch.setattr("profiler.runs.boundaries.CLOSED_POINTS", 1500)
     reader = LogReader(BOOK, limit=300)
     for n in range(12):
         reader.feed(b"".join(b"step %d loss %.4f lr 0.001\n" % (i, 1 / i) for i in range(1, 1000)))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from profiler.scaling import non_negative
+from profiler.estimates.scaling import non_negative
 
 number = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
 

@@ -8,8 +8,8 @@ import math
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.points import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.model import Failure, FailureKind, Kind, LossKind, Pause, Point, Run, Throughput, Value
 from tests.profiler.runs_made import point, run
 
 number = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(10**6), 10**9).map(float) | st.floats(0, 1e4)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.terminal import LONGEST, State, Terminal
+from profiler.text.terminal import LONGEST, State, Terminal
 
 
 def states(data: bytes, cuts: list[int] | None = None) -> list[State]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiler.tokens import DEC, DUR, INT, duration, matcher, number, tokenise, without_bar
+from profiler.text.tokens import DEC, DUR, INT, duration, matcher, number, tokenise, without_bar
 
 
 def shown(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.trust import Claim, Watched, judge
+from profiler.estimates.trust import Claim, Watched, judge
 
 
 def test_an_honest_job_is_believed() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.points import LossKind
-from profiler.words import meaning, rate_of, side_of
+from profiler.model import LossKind
+from profiler.rules.words import meaning, rate_of, side_of
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ import requests
 
 from horae.lab import LabRequest, default_folder
 from policy.model import EMPTY
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.spnego import Spnego
 from yarn_bridge.lab import private, settings
 from yarn_bridge.options import Options, parse_options
-from yarn_bridge.spnego import Spnego
 
 REALM = "LAB"
 #: the ResourceManager makes its own of it, which heeds doAs and delegation tokens; the proxy-user filter no tokens

@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.log_profiles import LogProfiles
-from horae.arbiter.profiles import Measurement
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.observe.measurements import Measurement
 from horae.local import connect
 from horae.port import ClusterPort, JobState, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
-from profiler.points import RunSummary
-from profiler.reader import LogReader
-from profiler.rules import load
-from profiler.summary import summarise
+from profiler.estimates.summary import summarise
+from profiler.model import RunSummary
+from profiler.rules.book import load
+from profiler.runs.reader import LogReader
 from tests.real import frameworks
 from tests.real.frameworks import Framework
 

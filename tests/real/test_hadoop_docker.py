@@ -12,7 +12,7 @@ import pytest
 from horae.lab import LabRequest, default_folder, engine
 from policy.model import BadInput
 from tests.real.hadoop import wait_for
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.lab.containers import ContainerHadoop
 from yarn_bridge.options import parse_options
 

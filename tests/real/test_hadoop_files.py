@@ -11,12 +11,12 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from tests.real.hadoop import wait_for
 from tests.real.serving import HORAE
-from yarn_bridge.http import HttpClient
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.queues import queues
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
-from yarn_bridge.queues import queues
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
 

@@ -16,10 +16,10 @@ from horae.lab import default_folder
 from horae.port import TryLater
 from policy.model import BadInput
 from tests.contract.waiting import patiently, wait_for
-from yarn_bridge.http import Access, HttpClient
+from yarn_bridge.clients.http import Access, HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab import private, settings
 from yarn_bridge.lab.jars import jars
-from yarn_bridge.resource_manager import ResourceManager
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 _ROLES = {"zookeeper": "zookeeper", "rm1": "resourcemanager", "rm2": "resourcemanager"}

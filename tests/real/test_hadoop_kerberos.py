@@ -19,13 +19,13 @@ from policy.model import GpuRange
 from tests.real.hadoop import wait_for
 from tests.real.kerberos import REALM, Kdc, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services
+from yarn_bridge.clients.spnego import Spnego
 from yarn_bridge.options import Options
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services
 from yarn_bridge.site.doctor import examine
-from yarn_bridge.spnego import Spnego
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
@@ -33,7 +33,7 @@ TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 #: writes to HDFS by the job's own means: no ticket, no keytab, only the token of its container
 WORKER = """
 import io, time
-from horae.elastic.webhdfs import locate
+from horae.elastic.stores.webhdfs import locate
 hdfs, path = locate("{url}/user/alice/from-a-worker")
 hdfs.put(path, io.BytesIO(b"with the container's token"), 26)
 time.sleep(3600)

@@ -24,8 +24,8 @@ from tests.real.test_hadoop_kerberos import job_of
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab import settings
 from yarn_bridge.options import Options
-from yarn_bridge.slice_shapes import SLICE_KIND
-from yarn_bridge.slice_tokens import HdfsToken, SliceTokens
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
+from yarn_bridge.runtimes.slice_tokens import HdfsToken, SliceTokens
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
 

@@ -24,13 +24,13 @@ from tests.real.hadoop import ALIVE, workers
 from tests.real.kerberos import Kdc, running_kdc, secured
 from tests.real.test_hadoop_kerberos import job_of
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.options import Options
-from yarn_bridge.resource_manager import ResourceManager
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
+from yarn_bridge.runtimes.slice_tokens import HdfsToken, SliceTokens, parse
 from yarn_bridge.site.doctor import examine
-from yarn_bridge.slice_shapes import SLICE_KIND
-from yarn_bridge.slice_tokens import HdfsToken, SliceTokens, parse
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 

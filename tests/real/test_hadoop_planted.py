@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from horae.local import specfile
+from horae import spec_json
 from horae.port import JobState, PortError, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -19,11 +19,11 @@ from tests.real.hadoop import (
     hadoop_342,  # noqa: F401 - a fixture
 )
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.jobs.record import Phase, Record, gate_document
+from yarn_bridge.jobs.shapes import service_name
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.memory import Phase, Record, gate_document
 from yarn_bridge.options import parse_options
-from yarn_bridge.shapes import service_name
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
 
@@ -58,7 +58,7 @@ def plant(hdfs: Hdfs, folder: str, job: str, owner: str) -> None:
     gate = json.dumps({**gate_document(record), "record": asdict(record)}).encode()
     hdfs.make_folder(folder, "777")
     hdfs.keep_document(f"{folder}/gate", gate, folder)
-    hdfs.keep_document(f"{folder}/spec", specfile.encode(replace(SPEC, owner=owner)), folder)
+    hdfs.keep_document(f"{folder}/spec", spec_json.encode(replace(SPEC, owner=owner)), folder)
 
 
 def test_nobody_but_the_bridge_makes_renames_or_reads_what_it_believes(port: YarnCluster, mallory: Hdfs) -> None:

@@ -12,14 +12,14 @@ from horae import sites
 from horae.doctor import Verdict
 from horae.port import Never, TryLater
 from tests.real.hadoop import cluster_of, patiently, wait_for
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
+from yarn_bridge.clients.errors import Exists, Gone
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.queues import queues
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services, definition_path
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import Options, parse_options
-from yarn_bridge.queues import queues
-from yarn_bridge.refusals import Exists, Gone
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services, definition_path
 from yarn_bridge.site import YarnSite, checks
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]

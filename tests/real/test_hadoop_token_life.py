@@ -21,13 +21,13 @@ from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import wait_for
 from tests.real.kerberos import Kdc, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.memory import SERVICES, SLICES
+from yarn_bridge.clients.records import App
+from yarn_bridge.clients.token_life import SETTING
+from yarn_bridge.jobs.record import SERVICES, SLICES
+from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, RENEWED
 from yarn_bridge.options import Options
-from yarn_bridge.records import App
-from yarn_bridge.service_runtime import KIND
-from yarn_bridge.slice_shapes import SLICE_KIND
-from yarn_bridge.steps import RENEW_WHEN_MOVED, RENEWED
-from yarn_bridge.token_life import SETTING
+from yarn_bridge.runtimes.service_runtime import KIND
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(1200)]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import requests
 
-from horae.api.forms import JobForm
-from horae.elastic import checkpoints
-from horae.elastic.hdfserrors import HdfsError
-from horae.elastic.stores import open_store
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.hdfserrors import HdfsError
+from horae.elastic.stores.store import open_store
+from horae.job_form import JobForm
 from horae.port import JobState, ObservedJob, attend
 from policy.model import Allocation
 from tests.real.hadoop import (

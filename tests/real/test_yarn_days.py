@@ -21,10 +21,10 @@ from tests.real.hadoop import (
     workers,
 )
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.services import definition_path
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import parse_options
-from yarn_bridge.services import definition_path
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
 

@@ -13,10 +13,10 @@ from horae.cli import main
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import cluster_of
 from tests.yarn_bridge.record_logs import AGGREGATED, plain
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import Access, HttpClient
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import Access, HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.resource_manager import ResourceManager
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
 

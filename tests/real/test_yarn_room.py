@@ -14,8 +14,8 @@ from tests.real.hadoop import (
     wait_for,
 )
 from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.resource_manager import QueueEdits
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
 

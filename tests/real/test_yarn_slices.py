@@ -24,11 +24,11 @@ from tests.real.hadoop import (
 )
 from tests.real.test_yarn_days import kill_container, workers
 from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.jobs.record import SLICES
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.memory import SLICES
 from yarn_bridge.options import AUTO
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.site import checks
-from yarn_bridge.slice_shapes import SLICE_KIND
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from tests.real.hadoop import (
     workers,
 )
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
 

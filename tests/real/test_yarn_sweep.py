@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from horae.api.client import Client
-from policy.textform import to_yaml
+from policy.text.textform import to_yaml
 from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import (
     YarnHarness,

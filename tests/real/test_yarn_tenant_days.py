@@ -24,10 +24,10 @@ from tests.real.hadoop import (
 )
 from tests.real.serving import HORAE, arbiter
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hdfs import Hdfs
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.resource_manager import FORCEFUL, GRACEFUL, QueueEdits
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
-from yarn_bridge.resource_manager import FORCEFUL, GRACEFUL, QueueEdits
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from horae.port import TryLater
 from slurm_plugin.clients.command_reading import JOB_FIELDS
-from slurm_plugin.transport import Completed, Conversation, Files, LocalFiles
+from slurm_plugin.files.transport import Completed, Conversation, Files, LocalFiles
 
 #: squeue's words for a job of one GPU that waits, held by the module
 JOB = dict.fromkeys(JOB_FIELDS, "") | {

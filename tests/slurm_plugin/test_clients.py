@@ -30,7 +30,7 @@ from slurm_plugin.errors import ControllerAway, Gone
 from slurm_plugin.options import parse_options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
-from tests.slurm_plugin.test_reading import ROW
+from tests.slurm_plugin.test_state_machine import ROW
 
 SHAPE = Change(True, nodes=2, tasks=2, cpus_per_task=3, cpus=6, node_list=("n1", "n2"), gpus_per_node=4, limit_min=90)
 

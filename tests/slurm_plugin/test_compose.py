@@ -31,7 +31,7 @@ def test_every_word_of_the_templates_is_filled_in(tmp_path: Path, release: str) 
     lines = [line for line in conf.splitlines() if line and not line.startswith("#")]
     assert all(re.match(r"[A-Z]\w+=", line) for line in lines), "a broken line"
     assert (etc / "cgroup.conf").exists() is (release != "22.05")
-    assert (tmp_path / "shared/horae/lib/horae/elastic/supervisor.py").exists()
+    assert (tmp_path / "shared/horae/lib/horae/elastic/supervisor/supervisor.py").exists()
     config = yaml.safe_load((etc / "horae/config.yaml").read_text())
     assert config["cluster"]["options"]["partitions"] == ["dl"]
 

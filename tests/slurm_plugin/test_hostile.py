@@ -33,12 +33,12 @@ from slurm_plugin.clients.pyslurm import JOB_NAMES
 from slurm_plugin.clients.pyslurm import job_row as pyslurm_row
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN, Seal
-from slurm_plugin.comment import parse_tag, parse_word
+from slurm_plugin.jobs.comment import parse_tag, parse_word
+from slurm_plugin.jobs.shapes import stdout_path
 from slurm_plugin.options import Options
 from slurm_plugin.records import BadRecord, duration, expand, gpus, number, size
-from slurm_plugin.shapes import stdout_path
 from tests.slurm_plugin.boundary import Boundary, job, running
-from tests.slurm_plugin.test_reading import ROW
+from tests.slurm_plugin.test_state_machine import ROW
 
 #: What an owner of a job writes as he likes, in Slurm's own words for it
 USERS_FIELDS = (

@@ -13,7 +13,7 @@ from horae.port import TryLater
 from slurm_plugin.clients.base import CannotSay, ClientAway, Operation
 from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.errors import Gone
-from slurm_plugin.transport import LocalTransport
+from slurm_plugin.files.transport import LocalTransport
 from slurm_plugin.writes import Change, hold, release, requeue_hold, update
 
 FAKE = '''

@@ -14,7 +14,7 @@ from slurm_plugin import versions
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, job_rows_of, node_rows_of, settings_of
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN
-from slurm_plugin.holdings import health, held_gpus
+from slurm_plugin.jobs.holdings import health, held_gpus
 from slurm_plugin.records import JobRow, NodeRow
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -11,7 +11,7 @@ from horae.port import FixConfiguration, PortError, TryLater
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.errors import ControllerAway, Gone
-from slurm_plugin.transport import Completed, Conversation, LocalFiles
+from slurm_plugin.files.transport import Completed, Conversation, LocalFiles
 from slurm_plugin.writes import release
 
 

@@ -19,8 +19,8 @@ from slurm_plugin.clients.base import ClientAway
 from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.pyslurm import PyslurmClient
 from slurm_plugin.clients.rest import RestClient
+from slurm_plugin.files.transport import Completed
 from slurm_plugin.options import Options
-from slurm_plugin.transport import Completed
 from tests.slurm_plugin.boundary import Boundary, cut, job, running, shown
 
 #: What slurmctld says while it cannot tell, on each release that does

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from horae.port import CheckpointMark, FixConfiguration, PortError
 from horae.untrusted import Unbelievable
-from slurm_plugin.memory import Memo, Memories
-from slurm_plugin.spool import Spool
-from slurm_plugin.transport import LocalFiles, admit
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.files.transport import LocalFiles, admit
+from slurm_plugin.jobs.record import Memo, Memories
 
 ME = os.getuid()
 

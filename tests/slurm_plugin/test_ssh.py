@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from horae.port import TryLater
+from slurm_plugin.files.ssh import SshConversation, SshTransport
+from slurm_plugin.files.transport import LocalTransport
 from slurm_plugin.options import Options
-from slurm_plugin.ssh import SshConversation, SshTransport
-from slurm_plugin.transport import LocalTransport
 
 
 class Channel:

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from horae.port import Batching, FixConfiguration, JobState, Never, PortError, TryLater, attend
-from slurm_plugin import starts
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
-from slurm_plugin.memory import Memories
+from slurm_plugin.files.transport import LocalTransport
+from slurm_plugin.jobs import starts
+from slurm_plugin.jobs.record import Memories
+from slurm_plugin.jobs.starts import RESTART_GAP_S
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
-from slurm_plugin.starts import RESTART_GAP_S
-from slurm_plugin.transport import LocalTransport
 from slurm_plugin.writes import Write
 from tests.slurm_plugin.test_clients import Scripted
-from tests.slurm_plugin.test_reading import FACTS, ROW
+from tests.slurm_plugin.test_state_machine import FACTS, ROW
 
 ME = os.getuid()
 

@@ -82,7 +82,7 @@ def test_what_needs_no_extra_works(bare: Path, words: tuple[str, ...]) -> None:
 
 
 def test_the_arbiter_and_the_local_cluster_need_no_extra(bare: Path) -> None:
-    program = "import horae.api.service, horae.local, horae.elastic, profiler.profiles, horae.demo.stage"
+    program = "import horae.api.service, horae.local, horae.elastic, profiler.estimates.profiles, horae.demo.cluster"
     done = subprocess.run([str(bare), "-I", "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
 

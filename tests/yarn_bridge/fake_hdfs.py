@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tests.yarn_bridge.fake import Asked, Fake, Reply, serving
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import Access
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import Access
 
 PREFIX = "/webhdfs/v1"
 

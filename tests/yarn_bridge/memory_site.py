@@ -14,15 +14,15 @@ from horae.port import PortError, TryLater, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hands import Hands
-from yarn_bridge.hdfs import Status
-from yarn_bridge.http import Unanswered
-from yarn_bridge.jobfiles import JobFiles
+from yarn_bridge.clients.errors import Exists, Gone
+from yarn_bridge.clients.hdfs import Status
+from yarn_bridge.clients.http import Unanswered
+from yarn_bridge.clients.quirks import quirks_of
+from yarn_bridge.clients.records import App, ClusterInfo, Component, Instance, NodeReport, Service
+from yarn_bridge.jobs.executor import JobExecutor
+from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import parse_options
-from yarn_bridge.quirks import quirks_of
-from yarn_bridge.records import App, ClusterInfo, Component, Instance, NodeReport, Service
-from yarn_bridge.refusals import Exists, Gone
-from yarn_bridge.runtimes import Probes
+from yarn_bridge.runtimes.chooser import Probes
 
 OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
 SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
@@ -297,7 +297,7 @@ class Site:
         port: Any = YarnCluster(parse_options(self.options), clock=lambda: self.now_s)
         port.manager, port._hdfs = self.yarn, self.hdfs
         port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
-        port._hands = Hands(port._options, self.yarn, port.files)  # type: ignore[arg-type]
+        port._hands = JobExecutor(port._options, self.yarn, port.files)  # type: ignore[arg-type]
         port._hands.chooser.probes = Probes("3.4.2", True, True, True)
         port._hands.by_service._services = self.yarn
         port._hands._helpers = AtOnce()

@@ -22,10 +22,10 @@ from typing import Any
 import requests
 
 from horae.lab import LabRequest, default_folder
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import Access, HttpClient
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import Access, HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.resource_manager import ResourceManager
 
 TRAIN = """
 import sys, time

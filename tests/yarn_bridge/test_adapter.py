@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic import checkpoints
-from horae.elastic.stores import FolderStore
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.store import FolderStore
 from horae.port import FixConfiguration, JobState, Never, PortError, TryLater, attend
 from tests.yarn_bridge.memory_site import SPEC, Site, instances
-from yarn_bridge.steps import RENEWED
+from yarn_bridge.jobs.state_machine import RENEWED
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.model import BadInput
-from yarn_bridge.aggregated import entries
-from yarn_bridge.tfile import MAGIC, Block, Damaged, Stream, TFile, unpacked
+from yarn_bridge.logs.aggregated import entries
+from yarn_bridge.logs.tfile import MAGIC, Block, Damaged, Stream, TFile, unpacked
 
 FIXTURES = Path(__file__).parent / "fixtures" / "aggregated"
 FILES = ("3.3.6-tfile-none", "3.4.2-tfile-none", "3.4.2-tfile-gz", "3.4.2-ifile-none", "3.4.2-ifile-gz")

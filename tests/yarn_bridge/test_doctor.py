@@ -14,7 +14,7 @@ from horae.doctor import Check, Verdict
 from policy.model import BadInput
 from tests.yarn_bridge.fake import Asked, Reply, recorded, serving
 from tests.yarn_bridge.fake_hdfs import World
-from yarn_bridge.settings import Settings
+from yarn_bridge.clients.settings import Settings
 from yarn_bridge.site import checks
 
 HEALTHY = {

@@ -13,9 +13,9 @@ import pytest
 from horae.port import FixConfiguration, TryLater
 from tests.yarn_bridge.fake import Reply, serving
 from tests.yarn_bridge.fake_hdfs import World, refused
-from yarn_bridge.hdfs import TEMPORARY, Hdfs
-from yarn_bridge.http import TOKEN_HEADER, Access
-from yarn_bridge.refusals import Exists, Gone
+from yarn_bridge.clients.errors import Exists, Gone
+from yarn_bridge.clients.hdfs import TEMPORARY, Hdfs
+from yarn_bridge.clients.http import TOKEN_HEADER, Access
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from horae.doctor import Verdict
+from yarn_bridge.clients.quirks import quirks_of
+from yarn_bridge.clients.settings import Settings
 from yarn_bridge.options import parse_options
-from yarn_bridge.quirks import quirks_of
-from yarn_bridge.settings import Settings
 from yarn_bridge.site.holes import holes
 from yarn_bridge.site.security import proxy_user
 

@@ -13,8 +13,8 @@ import stamina
 
 from horae.port import FixConfiguration, Never, TryLater
 from tests.yarn_bridge.fake import Answers, Asked, Fake, Reply, recorded, serving
-from yarn_bridge.http import TOKEN, TOKEN_HEADER, Access, HttpClient, Pace
-from yarn_bridge.refusals import Exists, Gone, refusal
+from yarn_bridge.clients.errors import Exists, Gone, refusal
+from yarn_bridge.clients.http import TOKEN, TOKEN_HEADER, Access, HttpClient, Pace
 
 FAST = {"connect_s": 5.0, "read_s": 30.0}
 

@@ -18,7 +18,7 @@ import yaml
 
 from horae.lab import LabRequest, parse_gpus
 from horae.lab.docked import DockedLab
-from horae.local.gpus import nodes_from
+from horae.machine_gpus import nodes_from
 from tests.real.hadoop import FOLDERS
 from yarn_bridge.lab import fetch, roles, settings
 from yarn_bridge.lab.jars import local_framework

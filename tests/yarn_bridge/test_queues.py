@@ -8,7 +8,7 @@ import pytest
 
 from policy.model import BadInput, Tenant
 from tests.yarn_bridge.fake import recorded
-from yarn_bridge.queues import BY_QUEUE, BY_USER, CAPACITY, FAIR, Queues, queues, tenant_of
+from yarn_bridge.clients.queues import BY_QUEUE, BY_USER, CAPACITY, FAIR, Queues, queues, tenant_of
 
 
 def tree(lane: str) -> Queues:

@@ -10,10 +10,10 @@ import pytest
 
 from horae.port import FixConfiguration, Never, TryLater
 from tests.yarn_bridge.fake import Fake, Reply, recorded, replay, serving
-from yarn_bridge.http import Access, HttpClient
-from yarn_bridge.quirks import quirks_of
-from yarn_bridge.refusals import Gone
-from yarn_bridge.resource_manager import FORCEFUL, QueueEdits, ResourceManager
+from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.http import Access, HttpClient
+from yarn_bridge.clients.quirks import quirks_of
+from yarn_bridge.clients.resource_manager import FORCEFUL, QueueEdits, ResourceManager
 
 LANES = ("3.2.0", "3.3.6", "3.4.2")
 Connected = Callable[..., tuple[ResourceManager, Fake]]

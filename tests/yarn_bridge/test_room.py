@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from horae.port import JobState, attend
 from policy.model import Health, Node
 from tests.yarn_bridge.memory_site import SPEC, Site, gpu_resource
-from yarn_bridge.queues import queues
-from yarn_bridge.room import Held, Lessons, below, ceiling
-from yarn_bridge.room import given as given_mib
+from yarn_bridge.clients.queues import queues
+from yarn_bridge.jobs.room import Held, Lessons, below, ceiling
+from yarn_bridge.jobs.room import given as given_mib
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from horae.doctor import Verdict
 from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
+from yarn_bridge.clients.settings import Settings
+from yarn_bridge.clients.token_life import SETTING
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings
 from yarn_bridge.site import security
 from yarn_bridge.site.install import DEFAULTS, core_site
 from yarn_bridge.site.xml import properties
-from yarn_bridge.token_life import SETTING
 
 KERBEROS = Options(auth="kerberos", principal="horae@LAB", keytab="/etc/horae.keytab")
 

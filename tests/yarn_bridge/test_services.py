@@ -12,10 +12,10 @@ import pytest
 
 from horae.port import FixConfiguration, Never, TryLater
 from tests.yarn_bridge.fake import Asked, Fake, Reply, recorded, replay, serving
-from yarn_bridge.http import KERBEROS, Access, HttpClient
-from yarn_bridge.quirks import quirks_of
-from yarn_bridge.refusals import Exists, Gone
-from yarn_bridge.services import PROPERTIES, FlexRefused, Services, definition_path
+from yarn_bridge.clients.errors import Exists, Gone
+from yarn_bridge.clients.http import KERBEROS, Access, HttpClient
+from yarn_bridge.clients.quirks import quirks_of
+from yarn_bridge.clients.services import PROPERTIES, FlexRefused, Services, definition_path
 
 Connected = Callable[..., tuple[Services, Fake]]
 

@@ -15,10 +15,10 @@ import pytest
 from horae.port import Never
 from horae.spec import JobSpec
 from policy.model import GpuRange
-from yarn_bridge import shapes
-from yarn_bridge.memory import Record
+from yarn_bridge.clients.services import NAME
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.record import Record
 from yarn_bridge.options import parse_options
-from yarn_bridge.services import NAME
 
 OPTIONS = parse_options({"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "queue": "gpu"})
 SPEC = JobSpec("train", ("python3", "train.py", "--name", "it's $HOME"), GpuRange(2, 1, 8), checkpoint="hdfs://nn/c")

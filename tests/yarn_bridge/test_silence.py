@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from horae.port import PortError
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.fake import Fake, Reply, recorded, serving
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import Access, HttpClient
-from yarn_bridge.quirks import quirks_of
-from yarn_bridge.refusals import Gone
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.services import Services
+from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import Access, HttpClient
+from yarn_bridge.clients.quirks import quirks_of
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services
 
 STATUS = {"type": "FILE", "length": 3, "modificationTime": 5, "owner": "a", "permission": "644", "pathSuffix": "x"}
 LISTED = {"FileStatuses": {"FileStatus": [STATUS, {**STATUS, "pathSuffix": "y"}]}}

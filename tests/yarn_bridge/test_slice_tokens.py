@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.elastic.container_tokens import hdfs_token
+from horae.elastic.stores.container_tokens import hdfs_token
 from horae.port import FixConfiguration, TryLater
 from tests.yarn_bridge.fake import Asked, Fake, Reply, serving
-from yarn_bridge import http
-from yarn_bridge.http import HttpClient
+from yarn_bridge.clients import http
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.settings import Settings
 from yarn_bridge.options import Options
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.runtimes import Probes, choose
-from yarn_bridge.settings import Settings
-from yarn_bridge.slice_tokens import SliceTokens, parse, renewer_of, service_of
+from yarn_bridge.runtimes.chooser import Probes, choose
+from yarn_bridge.runtimes.slice_tokens import SliceTokens, parse, renewer_of, service_of
 
 # One token of a Hadoop 3.4.2 that is gone: as WebHDFS gave it, and in the file of the container of a distributed shell
 # that was submitted with it.

@@ -10,13 +10,13 @@ import pytest
 
 from horae.port import JobState, Never, attend
 from tests.yarn_bridge.memory_site import OPTIONS, SPEC
-from tests.yarn_bridge.test_slices import SliceSite, running
+from tests.yarn_bridge.test_slice_runtime import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.hands import Hands
+from yarn_bridge.jobs.executor import JobExecutor
+from yarn_bridge.jobs.state_machine import RENEWED
 from yarn_bridge.options import parse_options
-from yarn_bridge.runtimes import Probes
-from yarn_bridge.slice_tokens import HdfsToken
-from yarn_bridge.steps import RENEWED
+from yarn_bridge.runtimes.chooser import Probes
+from yarn_bridge.runtimes.slice_tokens import HdfsToken
 
 
 class Tokens:
@@ -60,7 +60,7 @@ class SecuredSite(SliceSite):
         made: Any = super().connect()
         options = {**OPTIONS, "auth": "kerberos", "principal": "horae@LAB", "token_life_s": 1000.0}
         made._options = made._token_life._options = parse_options(options)
-        made._hands = Hands(made._options, self.manager, made.files)  # type: ignore[arg-type]
+        made._hands = JobExecutor(made._options, self.manager, made.files)  # type: ignore[arg-type]
         made._hands.by_slices._clock = lambda: self.now_s
         made._hands.by_slices._tokens = self.tokens
         made._hands.chooser.probes = Probes("3.4.2", False, True, True)

@@ -13,9 +13,9 @@ import requests
 
 from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import KERBEROS, Access, HttpClient
-from yarn_bridge.spnego import Spnego
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import KERBEROS, Access, HttpClient
+from yarn_bridge.clients.spnego import Spnego
 
 
 class GSSError(Exception):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from yarn_bridge import token_life
+from yarn_bridge.clients import token_life
+from yarn_bridge.clients.settings import Settings
+from yarn_bridge.clients.token_life import DEFAULT_S, SETTING, TokenLife
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings
-from yarn_bridge.token_life import DEFAULT_S, SETTING, TokenLife
 
 KERBEROS = Options(resource_manager=("http://rm:8088",), webhdfs=("http://nn:9870",), auth="kerberos")
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.elastic import attributes
-from horae.local import specfile
+from horae import spec_json
+from horae.elastic.stores import attributes
 from horae.port import FixConfiguration, JobState, Never, attend
 from horae.untrusted import Unbelievable
 from tests.yarn_bridge.fake_hdfs import World
 from tests.yarn_bridge.memory_site import SPEC, Site
-from yarn_bridge.memory import Phase, Record, gate_document
-from yarn_bridge.shapes import service_name
-from yarn_bridge.user_files import Aside, Newest, ack, gate_record, member, old_spec
+from yarn_bridge.jobs.record import Phase, Record, gate_document
+from yarn_bridge.jobs.shapes import service_name
+from yarn_bridge.jobs.user_files import Aside, Newest, ack, gate_record, member, old_spec
 
 FOLDER = "/hdfs/jobs"
 ALICE = replace(SPEC, owner="alice")
@@ -37,7 +37,7 @@ def planted(site: Site, job: str, by: str, owner: str, **changes: Any) -> None:
     gate = {**gate_document(record), "record": asdict(record)}
     site.hdfs.files |= {
         f"{FOLDER}/{job}/gate": json.dumps(gate).encode(),
-        f"{FOLDER}/{job}/spec": specfile.encode(replace(SPEC, owner=owner)),
+        f"{FOLDER}/{job}/spec": spec_json.encode(replace(SPEC, owner=owner)),
         f"{FOLDER}/{job}/launch.sh": b"id > /tmp/mine",
     }
     site.hdfs.folders.add(f"{FOLDER}/{job}")
@@ -74,7 +74,7 @@ def test_an_owner_who_changes_his_folder_gets_nothing_by_it(site: Site) -> None:
     for _ in range(2):
         planted(site, "job", "alice", "bob", phase=Phase.FORMING, granted=2, allocation=(("n1", 4), ("n2", 4)))
         greedy = replace(SPEC, owner="root", extra={"yarn.queue": "root.prod"}, grace_s=1e9, retries=10**6)
-        site.hdfs.files[f"{FOLDER}/job/spec"] = specfile.encode(greedy)
+        site.hdfs.files[f"{FOLDER}/job/spec"] = spec_json.encode(greedy)
         site.hdfs._touch(f"{FOLDER}/job/x")
         seen = site.look()
         assert (seen.state, seen.allocation, seen.spec) == (JobState.RUNNING, held, ALICE)
@@ -120,7 +120,7 @@ def test_folders_of_the_version_before_are_taken_over_once_and_only_their_owners
     planted(site, "forged", "mallory", "bob")
     planted(site, "renamed", "alice", "alice", service="h-x")
     planted(site, "claims-another", "alice", "alice")
-    site.hdfs.files[f"{FOLDER}/claims-another/spec"] = specfile.encode(replace(SPEC, owner="bob"))
+    site.hdfs.files[f"{FOLDER}/claims-another/spec"] = spec_json.encode(replace(SPEC, owner="bob"))
     site.hdfs.files[f"{FOLDER}/renamed/gate"] = site.hdfs.files[f"{FOLDER}/old/gate"]
     before_the_bridge(site)
     site.port = site.connect()

@@ -16,7 +16,7 @@ from typing import Any
 import horae
 from horae.lab import LabRequest, LabState, containers, engine
 from horae.lab.docked import DockedLab
-from horae.local.gpus import this_machine
+from horae.machine_gpus import this_machine
 from policy.model import BadInput
 from yarn_bridge.lab import fetch, roles, settings
 from yarn_bridge.lab.jars import jars

@@ -18,16 +18,16 @@ from typing import Any
 from horae.doctor import Check, fail, ok, warn
 from horae.port import PortError
 from policy.model import BadInput
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import HttpClient
-from yarn_bridge.memory import SERVICES, SLICES
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.queues import CAPACITY, queues
+from yarn_bridge.clients.records import NodeReport, many
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services
+from yarn_bridge.clients.settings import Settings, settings_of
+from yarn_bridge.jobs.record import SERVICES, SLICES
 from yarn_bridge.options import Options, parse_options
-from yarn_bridge.queues import CAPACITY, queues
-from yarn_bridge.records import NodeReport, many
-from yarn_bridge.resource_manager import ResourceManager
-from yarn_bridge.runtimes import HANDLER, Choice, choose, named_nodes, probe
-from yarn_bridge.services import Services
-from yarn_bridge.settings import Settings, settings_of
+from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.site import security, storage
 from yarn_bridge.site.holes import holes
 from yarn_bridge.site.xml import remedy

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from horae.doctor import Check, ok, warn
-from yarn_bridge.quirks import Quirks
+from yarn_bridge.clients.quirks import Quirks
 
 Release = tuple[int, int, int]
 

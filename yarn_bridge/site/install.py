@@ -15,10 +15,10 @@ from xml.sax.saxutils import escape
 from horae.port import PortError
 from horae.sites import Change, systemd_unit
 from policy.model import BadInput
-from yarn_bridge.http import KERBEROS, HttpClient
+from yarn_bridge.clients.http import KERBEROS, HttpClient
+from yarn_bridge.clients.queues import CAPACITY, Queues, queues
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.options import parse_options
-from yarn_bridge.queues import CAPACITY, Queues, queues
-from yarn_bridge.resource_manager import ResourceManager
 from yarn_bridge.site.scheduler_conf import PLACE, PREFIX, SchedulerConf, parse, text_of
 from yarn_bridge.site.security import PLAIN_FILTER, PROXY_FILTER
 from yarn_bridge.site.xml import merged, properties

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from horae.port import PortError
 from policy.model import BadInput
-from yarn_bridge.resource_manager import QueueEdits, ResourceManager
+from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
 
 PREFIX = "yarn.scheduler.capacity."
 PLACE = "scheduler-conf of "

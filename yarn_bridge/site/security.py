@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from horae.doctor import Check, fail, ok, warn
-from yarn_bridge.http import KERBEROS, HttpClient
+from yarn_bridge.clients.http import KERBEROS, HttpClient
+from yarn_bridge.clients.settings import Settings
+from yarn_bridge.clients.spnego import Spnego
+from yarn_bridge.clients.token_life import DEFAULT_S, SETTING, told
+from yarn_bridge.jobs.state_machine import RENEW_AT
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings
+from yarn_bridge.runtimes.slice_tokens import renewer_of, service_of
 from yarn_bridge.site.xml import remedy
-from yarn_bridge.slice_tokens import renewer_of, service_of
-from yarn_bridge.spnego import Spnego
-from yarn_bridge.steps import RENEW_AT
-from yarn_bridge.token_life import DEFAULT_S, SETTING, told
 
 PROXY_FILTER = "org.apache.hadoop.security.authentication.server.ProxyUserAuthenticationFilterInitializer"
 PLAIN_FILTER = "org.apache.hadoop.security.AuthenticationFilterInitializer"

@@ -10,13 +10,13 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, ok, warn
-from horae.elastic.attributes import MOST, PIECE
+from horae.elastic.stores.attributes import MOST, PIECE
 from horae.port import PortError
-from yarn_bridge.hdfs import Hdfs
-from yarn_bridge.http import Answer, HttpClient
-from yarn_bridge.memory import SLICES
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import Answer, HttpClient
+from yarn_bridge.clients.settings import Settings, setting_of
+from yarn_bridge.jobs.record import SLICES
 from yarn_bridge.options import Options
-from yarn_bridge.settings import Settings, setting_of
 from yarn_bridge.site.xml import remedy
 
 _PROBE = b"written and deleted by horae doctor\n"

@@ -1,6 +1,7 @@
 """Parameter servers and MXNet's scheduler: they run beside the workers, in the workers' containers.
 
-A container then is as large as a worker and the servers that may stand beside it. `horae.elastic.tasks` starts them,
+A container then is as large as a worker and the servers that may stand beside it. `horae.elastic.supervisor.tasks`
+starts them,
 tells the framework of them, and ends them with the gang.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae.elastic.protocol import EXTRA_SELF_CHECKPOINTING
-from horae.elastic.tasks import FRAMEWORK, SERVERS
+from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS
 from policy.model import BadInput
 from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted

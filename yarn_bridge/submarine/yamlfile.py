@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from policy.model import BadInput
-from policy.textform import Document, load_file
+from policy.text.textform import Document, load_file
 from yarn_bridge.submarine.given import Given, Wanted
 from yarn_bridge.submarine.table import BY_NAME, OPTIONS, Takes, yaml_place
 

@@ -12,8 +12,8 @@ for step in training:
 import os
 from typing import Any
 
-from ..environment import Environment
-from ..stopping import held
+from ..sdk.environment import Environment
+from ..sdk.stopping import held
 
 _FILE = "jax.npz"
 

@@ -12,7 +12,7 @@ A request to leave ends `fit` by `Stopped` at the same batch on every rank.
 import os
 from typing import Any, Callable, Sequence
 
-from ..training import Training
+from ..sdk.training import Training
 
 _WEIGHTS = "model.weights.h5"
 _OPTIMIZER = "optimizer.npz"

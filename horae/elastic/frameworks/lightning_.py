@@ -13,7 +13,7 @@ a checkpoint, as Lightning wants it, so it must be in a folder that all ranks sh
 import os
 from typing import Any, Dict, Iterator, List, Optional
 
-from ..training import Training
+from ..sdk.training import Training
 
 _FILE = "lightning.ckpt"
 

@@ -19,10 +19,10 @@ import os
 from contextlib import nullcontext
 from typing import Any, Iterator, Optional
 
-from ..batches import MicroBatch, derived_seed
-from ..environment import Environment
-from ..stopping import held
-from ..training import Step, Training
+from ..sdk.batches import MicroBatch, derived_seed
+from ..sdk.environment import Environment
+from ..sdk.stopping import held
+from ..sdk.training import Step, Training
 
 _FILE = "torch.pt"
 

@@ -12,8 +12,8 @@ Trainer's own format, made complete by the SDK: the Trainer reads it as if it ha
 import os
 from typing import Any, Dict, Optional
 
-from ..batches import share_of
-from ..training import Training
+from ..sdk.batches import share_of
+from ..sdk.training import Training
 
 
 def callback(global_batch: int, max_per_device: Optional[int] = None, **options: Any) -> Any:

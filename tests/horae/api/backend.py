@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from horae.arbiter.desk import NoSuchJob
+from horae.arbiter.requests.commands import NoSuchJob
 from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
 from policy.model import Seconds

@@ -17,8 +17,8 @@ from horae.api.client import PLACES, Client
 from horae.api.errors import ApiError, Code
 from horae.api.service import Service, check_policies, connect, socket_path, with_operators
 from horae.config import ClusterForm, Config
-from policy import instance
 from policy.model import BadInput
+from policy.text import instance
 from tests.horae.api.conftest import Caller
 
 JOB = {"name": "digits", "command": ["python", "train.py"], "gpus": {"min": 1, "max": 4}, "checkpoint": "/ck"}

@@ -17,7 +17,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.api import forms
+from horae import job_form
 from horae.api.access import Site
 from horae.api.client import Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
@@ -199,7 +199,7 @@ def test_bad_bodies_name_field_and_remedy(serve: Serve, body: bytes, field: str,
 
 
 def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "LARGEST_BODY", 1000)
+    monkeypatch.setattr(job_form, "LARGEST_BODY", 1000)
     book = Book()
     client = serve(book)
     big = json.dumps({**JOB, "env": {"A": "x" * 2000}}).encode()
@@ -219,7 +219,7 @@ def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_is_far_too_large_is_refused_in_words(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server answers and closes while most of the body still waits to be sent."""
-    monkeypatch.setattr(forms, "LARGEST_BODY", 1000)
+    monkeypatch.setattr(job_form, "LARGEST_BODY", 1000)
     with pytest.raises(ApiError) as refused:
         serve(Book()).submit([{**JOB, "env": {"A": "x" * (16 << 20)}}])
     assert refused.value.code is Code.TOO_LARGE
@@ -399,7 +399,7 @@ def _keys(schema: Mapping[str, Any]) -> list[str]:
     return sorted(schema["properties"])
 
 
-ALMOST = st.dictionaries(st.sampled_from(_keys(forms.JobForm.model_json_schema())), JSON, max_size=6)
+ALMOST = st.dictionaries(st.sampled_from(_keys(job_form.JobForm.model_json_schema())), JSON, max_size=6)
 PATHS = sorted((method.upper(), path) for path, ways in openapi()["paths"].items() for method in ways)
 
 

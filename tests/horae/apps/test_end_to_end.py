@@ -17,9 +17,9 @@ import pytest
 from horae.api.client import Client
 from horae.api.service import Service
 from horae.apps.sweep import read
-from horae.arbiter.profiles import SdkProfiles
+from horae.arbiter.observe.measurements import SdkProfiles
 from horae.config import parse
-from policy.textform import load, to_yaml
+from policy.text.textform import load, to_yaml
 
 TRAINER, AGENT = (Path(__file__).with_name(name) for name in ("trainer.py", "agent_process.py"))
 #: 8 jobs until 7.5 steps, the best of them until 60; 2 jobs to 60 at once.

@@ -11,7 +11,7 @@ from horae.apps import hook
 from horae.apps.scheduler import AppScheduler, Sweep
 from horae.apps.sweep import VARIABLE, to_text
 from policy.model import App, Phase
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
 from tests.policy.themis.worlds import job, nodes, world
 
 APP = App("s", "successive-halving", None, None, (Phase(4, 8), Phase(2, 16), Phase(1, 36)))

@@ -10,7 +10,7 @@ import pytest
 from horae.apps.schedules import hyperband, successive_halving
 from horae.apps.sweep import VARIABLE, from_text, read
 from policy.model import App, BadInput, Phase
-from policy.textform import load
+from policy.text.textform import load
 
 GOOD = """
 name: tune

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.snapshot import options_of
+from horae.arbiter.decide.snapshot import options_of
 from horae.config import Pool
-from horae.explain import explain
+from horae.views.explain import explain
 from policy import catalogue
 from policy.contract import Context
 from policy.decide import propose
-from policy.rounds import after
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
+from policy.trials.rounds import after
 from tests.horae.arbiter.site import ANN, BEN, Site, spec
 from tests.policy.themis.worlds import job, nodes, world
 
@@ -62,8 +62,8 @@ def test_explain_says_what_an_app_weighs(tmp_path: Path, options: dict[str, Any]
     pool = {"name": "p", "policy": "themis", "options": options}
     tenants = [{"name": "ann", "weight": 2.0}, {"name": "ben"}]
     site = Site(tmp_path, pools=[pool], tenants=tenants)
-    site.desk.submit([spec(f"{app}{i}", app=app) for app in "abcd" for i in range(2)], ANN)
-    site.desk.submit([spec("other")], BEN)
+    site.commands.submit([spec(f"{app}{i}", app=app) for app in "abcd" for i in range(2)], ANN)
+    site.commands.submit([spec("other")], BEN)
     site.run(3.0)
     assert site.core.decisions["p"].policy == "themis"
     told = explain(site.core.ledger, site.config, site.job("1"), site.core.now_s())

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from horae.arbiter.judge import Decide
+from horae.arbiter.decide.policy_runner import Decide
 from horae.fake import FakePort, Faults, Program, World
 from horae.journal import Clock, Draft, Event, Journal
 from horae.journal.store import rebuilt
@@ -139,7 +139,7 @@ def submission(
 ) -> Callable[[MortalSite], None]:
     def deed(site: MortalSite) -> None:
         if all(record.spec.name != name for record in site.core.ledger.jobs.values()):  # it was not acknowledged
-            site.desk.submit([spec(name, gpus, steps=steps, **changes)], who)
+            site.commands.submit([spec(name, gpus, steps=steps, **changes)], who)
 
     return deed
 
@@ -156,9 +156,9 @@ STORY: Sequence[Deed] = (
     (12.0, "n4 is lost", lambda site: site.world.set_health("n4", Health.DOWN)),
     (16.0, "d arrives", submission("d", (1, 4), 5000)),
     (20.0, "n4 is back", lambda site: site.world.set_health("n4", Health.UP)),
-    (22.0, "b is held", lambda site: site.desk.hold(named(site, "b"), BEN)),
-    (26.0, "d is cancelled", lambda site: site.desk.cancel(named(site, "d"), ROOT)),
-    (30.0, "b may run", lambda site: site.desk.unhold(named(site, "b"), BEN)),
+    (22.0, "b is held", lambda site: site.commands.hold(named(site, "b"), BEN)),
+    (26.0, "d is cancelled", lambda site: site.commands.cancel(named(site, "d"), ROOT)),
+    (30.0, "b may run", lambda site: site.commands.unhold(named(site, "b"), BEN)),
 )
 ENDS = {"a": JobState.COMPLETED, "b": JobState.COMPLETED, "c": JobState.COMPLETED, "d": JobState.CANCELLED}
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import cast
 
-from horae.arbiter.judge import Inline
+from horae.arbiter.decide.policy_runner import Inline
 from horae.arbiter.service import Arbiter
 from horae.journal import Clock
 from horae.port import ClusterPort
@@ -33,7 +33,7 @@ def main() -> None:
     arbiter = Arbiter(
         config(folder, rounds=QUICK),
         cast(ClusterPort, MortalPort(RemotePort(socket), boundaries)),
-        judge=Inline(equal_shares),
+        runner=Inline(equal_shares),
         journal=MortalJournal(folder, Clock(), boundaries),
     )
     arbiter.start()

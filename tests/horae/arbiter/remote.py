@@ -13,7 +13,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.pickling import dumps
+from horae.arbiter.decide.pickling import dumps
 from horae.fake import FakePort, World
 from horae.port import Capabilities, LogChunk, Observation, PortError
 from horae.spec import JobSpec

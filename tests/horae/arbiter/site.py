@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.authority import Caller
+from horae.arbiter.admit.models import standard
 from horae.arbiter.core import Core
-from horae.arbiter.desk import Desk
+from horae.arbiter.decide.policy_runner import Decide, Inline
 from horae.arbiter.driver import Driver
-from horae.arbiter.hands import Hands
-from horae.arbiter.judge import Decide, Inline
-from horae.arbiter.means import standard
-from horae.arbiter.profiles import Profiles, SdkProfiles
-from horae.arbiter.round import Means
+from horae.arbiter.execute.executor import Executor
+from horae.arbiter.observe.measurements import Profiles, SdkProfiles
+from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.commands import Commands
+from horae.arbiter.round import Models
 from horae.config import Config
 from horae.fake import FakePort, Program, World
 from horae.journal import Clock, JobRecord, Journal
@@ -85,7 +85,7 @@ class Site:
         world: World | None = None,
         port: ClusterPort | None = None,
         program: Program | None = None,
-        means: Means | None = None,
+        models: Models | None = None,
         profiles: Callable[[], Profiles] = SdkProfiles,
         world_options: Mapping[str, Any] = EMPTY,
         **changes: Any,
@@ -100,16 +100,16 @@ class Site:
         self.fake = FakePort(self.world)
         self.port: ClusterPort = port or self.fake
         self.config = config(folder, **changes)
-        self.policy, self.means, self.profiles = policy or first_come, means or standard(), profiles
+        self.policy, self.models, self.profiles = policy or first_come, models or standard(), profiles
         self.open()
 
     def open(self) -> None:
         """Start an arbiter on whatever the state folder holds."""
         self.journal = self.open_journal()
-        self.core = Core(self.config, self.journal, self.means)
-        self.desk = Desk(self.core)
-        hands = Hands(self.port, self.profiles(), self.time.monotonic)
-        self.driver = Driver(self.core, hands, Inline(self._decide))
+        self.core = Core(self.config, self.journal, self.models)
+        self.commands = Commands(self.core)
+        executor = Executor(self.port, self.profiles(), self.time.monotonic)
+        self.driver = Driver(self.core, executor, Inline(self._decide))
 
     def _decide(self, *asked: Any) -> Decision:
         return self.policy(*asked)

@@ -15,16 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.arbiter import positions, round
-from horae.arbiter.judge import Question
-from horae.arbiter.pickling import dumps, loads
-from horae.arbiter.profiles import Measurement
-from horae.arbiter.snapshot import Album, picture, picture_of_the_fit
+from horae.arbiter import round
+from horae.arbiter.decide.pickling import dumps, loads
+from horae.arbiter.decide.policy_runner import Question
+from horae.arbiter.decide.snapshot import Album, picture, picture_of_the_fit
+from horae.arbiter.execute import positions
+from horae.arbiter.observe.measurements import Measurement
 from horae.port import JobState
 from horae.quiet import quiet
-from policy import instance
 from policy.decide import decide
 from policy.model import Decision, Shape, Slowdown, Snapshot
+from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 from tests.policy.worlds import choosy, snapshots
 
@@ -62,17 +63,17 @@ def something_happens(site: Site, rng: Random) -> None:
             "shape": SHAPES[len(live) % len(SHAPES)],
             "gpu_types": ("k80",) if len(live) % 3 == 2 else (),
         }
-        site.desk.submit([spec(f"job{rng.randrange(3)}", size, **more)], rng.choice((ANN, BEN)))
+        site.commands.submit([spec(f"job{rng.randrange(3)}", size, **more)], rng.choice((ANN, BEN)))
     elif what == "maintenance":
-        site.desk.maintenance("main", rng.random() < 0.3, ROOT, "a test")
+        site.commands.maintenance("main", rng.random() < 0.3, ROOT, "a test")
     elif what != "time" and live:
         job = rng.choice(live)
         if what == "cancel":
-            site.desk.cancel(job.id, ROOT)
+            site.commands.cancel(job.id, ROOT)
         elif what == "hold" and job.hold_why is None:
-            site.desk.hold(job.id, ROOT, "a test")
+            site.commands.hold(job.id, ROOT, "a test")
         elif what == "unhold" and job.hold_why is not None:
-            site.desk.unhold(job.id, ROOT)
+            site.commands.unhold(job.id, ROOT)
     site.run(rng.choice((0.25, 1.0, 5.0)))
 
 
@@ -89,8 +90,8 @@ def test_a_question_is_what_it_would_be_from_scratch(tmp_path: Path, seed: int) 
 
 def test_what_ended_is_forgotten(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (short,) = site.desk.submit([spec("a", 1, steps=10)], ANN)
-    site.desk.submit([spec("b", 40)], ANN)
+    (short,) = site.commands.submit([spec("a", 1, steps=10)], ANN)
+    site.commands.submit([spec("b", 40)], ANN)
     site.until(short, JobState.COMPLETED)
     site.run(5)
     album = site.core._albums["main"]
@@ -135,7 +136,7 @@ def test_what_travels_arrives_as_it_was(plain: Snapshot, seed: int) -> None:
 def test_equal_tables_are_one_object_on_both_sides(tmp_path: Path) -> None:
     site = Site(tmp_path)
     more = {"throughput": {"k80": {1: 1.5}}, "gpu_types": ("k80",)}
-    site.desk.submit([spec(f"j{i}", 40, **more, shape=Shape(nodes=10)) for i in range(3)], ANN)
+    site.commands.submit([spec(f"j{i}", 40, **more, shape=Shape(nodes=10)) for i in range(3)], ANN)
     site.run(2)
     assert site.core.view is not None
     asked = round.question(site.core.ledger, site.config.pools[0], site.core.view, album=Album())
@@ -150,7 +151,7 @@ def test_equal_tables_are_one_object_on_both_sides(tmp_path: Path) -> None:
 
 def test_a_job_is_another_where_its_cluster_says_otherwise_of_workers(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.desk.submit([spec("j", 40)], ANN)
+    site.commands.submit([spec("j", 40)], ANN)
     site.run(2)
     view, album = site.core.view, Album()
     assert view is not None
@@ -161,7 +162,7 @@ def test_a_job_is_another_where_its_cluster_says_otherwise_of_workers(tmp_path: 
 
 def test_who_cannot_be_taken_is_not_kept(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    good, bad = site.desk.submit([spec("good", 40), spec("bad", 40)], ANN)
+    good, bad = site.commands.submit([spec("good", 40), spec("bad", 40)], ANN)
     site.run(2)
     view, album, pool = site.core.view, Album(), site.config.pools[0]
     assert view is not None

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter import aside
-from horae.arbiter.authority import Caller
-from horae.arbiter.judge import Inline, Question, Worker
-from horae.explain import explain
+from horae.arbiter.decide import aside
+from horae.arbiter.decide.policy_runner import Inline, Question, Worker
+from horae.arbiter.requests.authority import Caller
 from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.spec import JobSpec
+from horae.views.explain import explain
 from policy.model import Cluster as Nodes
 from policy.model import Decision, GpuRange, Job, Node, Snapshot
 from tests.horae.arbiter.site import Site, first_come, spec
@@ -40,7 +40,7 @@ def pair(snapshot: Snapshot, *asked: Any) -> Decision:
 
 
 def handed_in(site: Site, what: JobSpec, by: str) -> str:
-    return site.desk.submit([what], Caller(by))[0]
+    return site.commands.submit([what], Caller(by))[0]
 
 
 def snapshot(*gpus: int) -> Snapshot:
@@ -49,12 +49,12 @@ def snapshot(*gpus: int) -> Snapshot:
 
 
 @pytest.mark.parametrize("judge", [Inline(picky), Worker(f"{__name__}:picky")], ids=["inline", "worker"])
-def test_the_culprits_are_found_and_the_others_decided_about(judge: Inline | Worker) -> None:
+def test_the_culprits_are_found_and_the_others_decided_about(runner: Inline | Worker) -> None:
     question = Question("main", snapshot(1, 3, 1, 1, 3, 1, 1, 1, 3), "picky", {}, 0, 30.0)
     try:
-        answer = judge.ask(question)
+        answer = runner.ask(question)
     finally:
-        judge.close()
+        runner.close()
     assert answer.decision is not None, answer.why_not
     assert sorted(answer.aside) == ["1", "4", "8"]
     assert answer.aside["4"] == "ZeroDivisionError: divided by job 4"

@@ -31,12 +31,12 @@ def test_a_failed_call_is_made_good(tmp_path: Path, verb: str, fault: Any) -> No
         fault = Raise(TryLater("the answer was lost"))  # a look has no effect that could be late
     site = Site(tmp_path, policy=equal_shares)
     site.fake.faults.on(verb, fault, times=2)
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=300)], ANN)
-    (gone,) = site.desk.submit([spec("gone", (1, 4), steps=100_000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=300)], ANN)
+    (gone,) = site.commands.submit([spec("gone", (1, 4), steps=100_000)], ANN)
     site.run(20)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=200)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=200)], BEN)
     site.run(30)
-    site.desk.cancel(gone, ANN)
+    site.commands.cancel(gone, ANN)
     for job in (first, second):
         site.until(job, JobState.COMPLETED, patience_s=1500)
     site.until(gone, JobState.CANCELLED, patience_s=600)
@@ -48,7 +48,7 @@ def test_a_failed_call_is_made_good(tmp_path: Path, verb: str, fault: Any) -> No
 
 def test_a_cluster_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("runs", 2, steps=100_000)], ANN)
+    (job,) = site.commands.submit([spec("runs", 2, steps=100_000)], ANN)
     site.until(job, JobState.RUNNING)
     site.fake.faults.on("observe", Raise(TryLater("the controller is away")), times=1000)
     site.run(120)
@@ -63,7 +63,7 @@ def test_a_cluster_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
 
 def test_a_stale_observation_is_not_believed(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("runs", 2, steps=100_000)], ANN)
+    (job,) = site.commands.submit([spec("runs", 2, steps=100_000)], ANN)
     site.run(1.0)
     site.fake.stale = site.world.observe()  # it still waits
     site.fake.stale = None
@@ -80,7 +80,7 @@ def test_a_stale_observation_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_lost_node_restarts_its_job_elsewhere_from_its_checkpoint(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("hit", 4, steps=400)], ANN)
+    (job,) = site.commands.submit([spec("hit", 4, steps=400)], ANN)
     (node,) = site.until(job, JobState.RUNNING).allocation
     site.run(10)
     site.world.set_health(node, Health.DOWN)
@@ -96,7 +96,7 @@ def test_a_lost_node_restarts_its_job_elsewhere_from_its_checkpoint(tmp_path: Pa
 
 def test_a_job_that_is_lost_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("doomed", 1, steps=100_000, retries=1000, extra={"fake.fail_at": "3"})], ANN)
+    (job,) = site.commands.submit([spec("doomed", 1, steps=100_000, retries=1000, extra={"fake.fail_at": "3"})], ANN)
     site.run(600)
     lost = [e.at_s for e in site.journal.history(job=job) if e.kind is Kind.SEEN and e.data["state"] == "lost"]
     gaps = [b - a for a, b in pairwise(lost)]
@@ -107,7 +107,7 @@ def test_a_job_that_is_lost_again_and_again_waits_longer_each_time(tmp_path: Pat
 def test_a_node_that_says_more_than_it_has_is_left_alone(tmp_path: Path) -> None:
     site = Site(tmp_path, nodes=[Node("liar", "k80", 2), Node("true", "k80", 4)])
     site.world.shown_gpus["liar"] = 8
-    (job,) = site.desk.submit([spec("wide", 4, steps=100)], ANN)
+    (job,) = site.commands.submit([spec("wide", 4, steps=100)], ANN)
     record = site.until(job, JobState.RUNNING, patience_s=60)
     assert record.allocation == {"true": 4}
     assert site.core.ledger.pools["main"].avoid["liar"].gpus >= 2
@@ -116,7 +116,7 @@ def test_a_node_that_says_more_than_it_has_is_left_alone(tmp_path: Path) -> None
 
 def test_a_foreign_job_that_was_first_is_planned_around(tmp_path: Path) -> None:
     site = Site(tmp_path, world_options={"queues_when_full": True})
-    (job,) = site.desk.submit([spec("second", 4, steps=50)], ANN)
+    (job,) = site.commands.submit([spec("second", 4, steps=50)], ANN)
     site.fake.faults.on("start", Delay(1.0))
     site.run(1.5)
     site.world.set_foreign("n1", 3)  # between the decision and its effect
@@ -131,7 +131,7 @@ def test_a_policy_that_places_anew_what_it_just_moved_moves_nothing_to_and_fro(t
     """The test's policy puts a waiting job on n1 and n2, and one that holds both on n2 alone."""
     site = Site(tmp_path)
     site.world.set_foreign("n1", 3)
-    (job,) = site.desk.submit([spec("to-and-fro", 4, steps=4000)], ANN)
+    (job,) = site.commands.submit([spec("to-and-fro", 4, steps=4000)], ANN)
     site.until(job, JobState.RUNNING)
     site.run(120)
     assert site.job(job).allocation == {"n2": 4}
@@ -141,7 +141,7 @@ def test_a_policy_that_places_anew_what_it_just_moved_moves_nothing_to_and_fro(t
 def test_a_sites_limit_becomes_the_tenants_cap(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=obeying_caps)
     site.world.tenant_limits["ann"] = 3
-    (job,) = site.desk.submit([spec("greedy", (1, 8), steps=100)], ANN)
+    (job,) = site.commands.submit([spec("greedy", (1, 8), steps=100)], ANN)
     record = site.until(job, JobState.RUNNING, patience_s=60)
     assert sum(record.allocation.values()) == 3
     assert site.core.ledger.pools["main"].caps["ann"].cap == 3
@@ -157,7 +157,7 @@ def test_a_limit_whose_number_is_not_told_is_found_by_trying_less(
     monkeypatch.setattr("horae.fake.world.Blocked", lambda kind, text, _cap=None: Blocked(kind, text))
     site = Site(tmp_path, policy=obeying_caps)
     site.world.tenant_limits["ann"] = 1
-    (job,) = site.desk.submit([spec("greedy", (1, 8), steps=100)], ANN)
+    (job,) = site.commands.submit([spec("greedy", (1, 8), steps=100)], ANN)
     record = site.until(job, JobState.RUNNING, patience_s=120)
     assert sum(record.allocation.values()) == 1
     assert site.core.ledger.pools["main"].caps["ann"].cap == 1
@@ -174,26 +174,26 @@ def obeying_caps(snapshot: Snapshot, *asked: Any) -> Decision:
 def test_a_start_that_is_refused_for_good_is_held_and_says_why(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.fake.faults.on("start", Raise(Never("your script needs a licence")), times=100)
-    (job,) = site.desk.submit([spec("refused")], ANN)
+    (job,) = site.commands.submit([spec("refused")], ANN)
     site.run(400)
     assert site.fake.faults.calls["start"] == 3
     assert "your script needs a licence" in (site.job(job).hold_why or "")
     site.fake.faults.clear()
-    site.desk.unhold(job, ANN)
+    site.commands.unhold(job, ANN)
     site.until(job, JobState.RUNNING)
 
 
 def test_a_submission_that_the_cluster_refuses_fails_in_words(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.fake.faults.on("submit", Raise(Never("no such queue")))
-    (job,) = site.desk.submit([spec("refused")], ANN)
+    (job,) = site.commands.submit([spec("refused")], ANN)
     assert site.until(job, JobState.FAILED).end_text == "the cluster refuses it: no such queue"
 
 
 def test_a_gang_that_cannot_form_is_withdrawn(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.world.blocks["1"] = Blocked(BlockKind.GANG, "2 of 4 workers came up")
-    (job,) = site.desk.submit([spec("gang", 4, steps=50)], ANN)
+    (job,) = site.commands.submit([spec("gang", 4, steps=50)], ANN)
     record = site.until(job, JobState.STARTING)
     assert record.blocked is not None
     site.run(12)
@@ -205,10 +205,10 @@ def test_a_gang_that_cannot_form_is_withdrawn(tmp_path: Path) -> None:
 def test_a_job_that_ignores_the_request_is_killed_after_its_grace(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares)
     stubborn = spec("stubborn", (1, 16), steps=2000, grace_s=5.0, extra={"fake.ignores": "1"})
-    (first,) = site.desk.submit([stubborn], ANN)
+    (first,) = site.commands.submit([stubborn], ANN)
     site.until(first, JobState.RUNNING)
     site.run(10)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=50)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=50)], BEN)
     site.until(second, JobState.RUNNING, patience_s=30)
     assert site.until(first, JobState.RUNNING).epoch == 2
     assert site.world.refusals == []
@@ -216,7 +216,7 @@ def test_a_job_that_ignores_the_request_is_killed_after_its_grace(tmp_path: Path
 
 def test_a_job_the_cluster_forgot_is_submitted_again_where_we_own_it(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("forgotten", 2, steps=200)], ANN)
+    (job,) = site.commands.submit([spec("forgotten", 2, steps=200)], ANN)
     site.until(job, JobState.RUNNING)
     fake = site.world.jobs.pop(job)
     site.world.held.subtract(fake.allocation)
@@ -227,10 +227,10 @@ def test_a_job_the_cluster_forgot_is_submitted_again_where_we_own_it(tmp_path: P
 
 def test_the_mandatory_gap_is_kept(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares, world_options={"restart_gap_s": 4.0})
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=1000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=1000)], ANN)
     site.until(first, JobState.RUNNING)
     site.run(5)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.until(second, JobState.COMPLETED, patience_s=400)
     site.until(first, JobState.COMPLETED, patience_s=900)
     assert site.job(first).epoch >= 2
@@ -242,13 +242,13 @@ def test_the_mandatory_gap_is_kept(tmp_path: Path) -> None:
 
 def test_the_older_of_two_arbiters_stops_acting(tmp_path: Path) -> None:
     first = Site(tmp_path / "one")
-    (job,) = first.desk.submit([spec("shared", 2, steps=100_000)], ANN)
+    (job,) = first.commands.submit([spec("shared", 2, steps=100_000)], ANN)
     first.until(job, JobState.RUNNING)
     second = Site(tmp_path / "two", world=first.world, time=first.time)
     second.run(5)
     assert second.job(job).state is JobState.RUNNING  # adopted
     calls = first.fake.faults.calls.copy()
-    first.desk.cancel(job, ANN)
+    first.commands.cancel(job, ANN)
     first.run(20)
     assert first.core.stage is Stage.OVER
     assert first.core.ledger.stood_down == second.core.token
@@ -262,7 +262,7 @@ def test_the_older_of_two_arbiters_stops_acting(tmp_path: Path) -> None:
 
 def test_a_lost_journal_is_rebuilt_from_the_cluster(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    running, waiting = site.desk.submit([spec("runs", 16, steps=2000), spec("waits", 16, steps=50)], ANN)
+    running, waiting = site.commands.submit([spec("runs", 16, steps=2000), spec("waits", 16, steps=50)], ANN)
     site.until(running, JobState.RUNNING)
     site.world.set_health("n1", Health.DOWN)
     site.until(running, JobState.LOST)
@@ -278,7 +278,7 @@ def test_a_lost_journal_is_rebuilt_from_the_cluster(tmp_path: Path) -> None:
     record = site.job(running)
     assert (record.state, record.epoch, record.owner) == (JobState.RUNNING, epoch, "ann")
     assert site.job(waiting).spec == site.world.jobs[waiting].spec
-    (new,) = site.desk.submit([spec("new", 1, steps=10)], ANN)
+    (new,) = site.commands.submit([spec("new", 1, steps=10)], ANN)
     assert int(new) > int(waiting) + 100, "its number might have been somebody's"
     site.until(running, JobState.COMPLETED, patience_s=900)
     site.until(waiting, JobState.COMPLETED, patience_s=900)
@@ -288,7 +288,7 @@ def test_a_lost_journal_is_rebuilt_from_the_cluster(tmp_path: Path) -> None:
 
 def test_yesterdays_journal_is_recognised_and_nothing_runs_twice(tmp_path: Path) -> None:
     site = Site(tmp_path / "state", policy=equal_shares)
-    finished, running = site.desk.submit([spec("finished", 2, steps=60), spec("running", (1, 8), steps=3000)], ANN)
+    finished, running = site.commands.submit([spec("finished", 2, steps=60), spec("running", (1, 8), steps=3000)], ANN)
     site.until(finished, JobState.RUNNING)
     site.until(running, JobState.RUNNING)
     site.close()
@@ -311,7 +311,7 @@ def test_yesterdays_journal_is_recognised_and_nothing_runs_twice(tmp_path: Path)
     assert "may have run already" in (site.job(finished).hold_why or "")
     assert finished not in site.world.jobs, "a finished job was started again"
     assert site.job(running).epoch >= epoch
-    site.desk.cancel(finished, ANN)
+    site.commands.cancel(finished, ANN)
     site.until(running, JobState.COMPLETED, patience_s=2000)
     assert site.until(finished, JobState.CANCELLED).ended is JobState.CANCELLED
     assert site.world.refusals == []
@@ -319,7 +319,7 @@ def test_yesterdays_journal_is_recognised_and_nothing_runs_twice(tmp_path: Path)
 
 def test_an_unreadable_journal_is_kept_aside_and_said(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("runs", 2, steps=300)], ANN)
+    (job,) = site.commands.submit([spec("runs", 2, steps=300)], ANN)
     site.until(job, JobState.RUNNING)
     site.close()
     file = tmp_path / "journal.db"
@@ -345,11 +345,11 @@ def test_an_unreadable_journal_is_kept_aside_and_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step_s", [-86400.0, 86400.0, 10 * 365 * 86400.0])
 def test_a_stepped_clock_moves_no_account_and_no_lease(tmp_path: Path, step_s: float) -> None:
     site = Site(tmp_path, guards={"min_run_s": 30.0, "gain": 0.0}, policy=equal_shares)
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=100_000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=100_000)], ANN)
     site.until(first, JobState.RUNNING)
     site.run(5)
     site.time.wall_offset = step_s
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=100_000)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=100_000)], BEN)
     site.run(10)
     record = site.job(first)
     assert record.epoch == 1, "a step made its minimum run time pass"
@@ -361,7 +361,7 @@ def test_a_stepped_clock_moves_no_account_and_no_lease(tmp_path: Path, step_s: f
     site.reopen()
     site.run(10)
     assert {site.job(j).state for j in (first, second)} == {JobState.RUNNING}
-    (third,) = site.desk.submit([spec("third", (1, 16), steps=100)], BEN)
+    (third,) = site.commands.submit([spec("third", (1, 16), steps=100)], BEN)
     assert site.job(third).submitted_s > site.job(second).submitted_s
 
 
@@ -370,7 +370,7 @@ def test_a_stepped_clock_moves_no_account_and_no_lease(tmp_path: Path, step_s: f
 
 def test_ten_thousand_submissions_at_once_cost_no_call_a_job(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    jobs = site.desk.submit([spec(f"s{i}", 1, steps=10) for i in range(10_000)], ANN)
+    jobs = site.commands.submit([spec(f"s{i}", 1, steps=10) for i in range(10_000)], ANN)
     assert len(set(jobs)) == 10_000
     site.run(3)
     calls = site.fake.faults.calls
@@ -386,13 +386,13 @@ def test_ten_thousand_submissions_at_once_cost_no_call_a_job(tmp_path: Path) -> 
 
 def test_a_time_limit_ends_a_job_over_all_its_starts(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("long", 1, steps=100_000, time_limit_s=30.0)], ANN)
+    (job,) = site.commands.submit([spec("long", 1, steps=100_000, time_limit_s=30.0)], ANN)
     site.until(job, JobState.RUNNING)
     site.run(15)
-    site.desk.hold(job, ANN)
+    site.commands.hold(job, ANN)
     site.until(job, JobState.STOPPED)
     site.run(60)
-    site.desk.unhold(job, ANN)
+    site.commands.unhold(job, ANN)
     record = site.until(job, JobState.CANCELLED)
     assert "limit of 30 s" in record.end_text or "limit of 30 s" in (record.cancel_why or "")
     assert 30.0 <= record.ran_s <= 36.0
@@ -401,6 +401,6 @@ def test_a_time_limit_ends_a_job_over_all_its_starts(tmp_path: Path) -> None:
 def test_two_connections_share_one_world(tmp_path: Path) -> None:
     site = Site(tmp_path)
     other = FakePort(site.world)
-    site.desk.submit([spec("seen", 1)], ANN)
+    site.commands.submit([spec("seen", 1)], ANN)
     site.run(3)
     assert [j.state for j in other.observe().jobs] == [JobState.RUNNING]

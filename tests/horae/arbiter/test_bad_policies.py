@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from horae.port import JobState
-from policy import instance
 from policy.model import Decision, Snapshot
+from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, first_come, spec
 
 
@@ -65,12 +65,12 @@ BAD_POLICIES = [
 @pytest.mark.parametrize(("policy", "said"), BAD_POLICIES, ids=[p.__name__ for p, _ in BAD_POLICIES])
 def test_after_a_bad_answer_the_previous_allocation_stands(tmp_path: Path, policy: Any, said: str) -> None:
     site = Site(tmp_path)
-    first, second = site.desk.submit([spec("first", 4, steps=4000), spec("second", 4, steps=4000)], ANN)
+    first, second = site.commands.submit([spec("first", 4, steps=4000), spec("second", 4, steps=4000)], ANN)
     site.until(first, JobState.RUNNING)
     site.until(second, JobState.RUNNING)
     before = {job: dict(site.job(job).allocation) for job in (first, second)}
     site.policy = policy
-    (late,) = site.desk.submit([spec("late", 4, steps=50)], BEN)
+    (late,) = site.commands.submit([spec("late", 4, steps=50)], BEN)
     site.run(40)
     assert {job: dict(site.job(job).allocation) for job in (first, second)} == before
     assert {site.job(job).epoch for job in (first, second)} == {1}
@@ -86,10 +86,10 @@ def test_after_a_bad_answer_the_previous_allocation_stands(tmp_path: Path, polic
 def test_a_job_between_two_starts_gets_its_gpus_back_though_the_policy_fails(tmp_path: Path) -> None:
     """A resize that was under way when the policy broke is finished, not left half done."""
     site = Site(tmp_path, policy=equal_shares)
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=4000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=4000)], ANN)
     site.until(first, JobState.RUNNING)
     site.run(5)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=4000)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=4000)], BEN)
     site.until(first, JobState.STOPPING)
     site.policy = raises
     record = site.until(first, JobState.RUNNING, patience_s=60)
@@ -99,7 +99,7 @@ def test_a_job_between_two_starts_gets_its_gpus_back_though_the_policy_fails(tmp
 
 def test_an_adopted_job_is_left_alone_while_no_policy_ever_answered(tmp_path: Path) -> None:
     first = Site(tmp_path / "one")
-    (job,) = first.desk.submit([spec("runs", 4, steps=4000)], ANN)
+    (job,) = first.commands.submit([spec("runs", 4, steps=4000)], ANN)
     first.until(job, JobState.RUNNING)
     first.close()
     second = Site(tmp_path / "two", world=first.world, time=first.time, policy=raises)

@@ -68,12 +68,12 @@ def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_with_a_full_disk_nothing_is_done_and_everything_goes_on_when_there_is_room(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (runs,) = site.desk.submit([spec("runs", 2, steps=100_000)], ANN)
+    (runs,) = site.commands.submit([spec("runs", 2, steps=100_000)], ANN)
     site.until(runs, JobState.RUNNING)
     full = "CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
     site.journal._db.execute(full)
     with pytest.raises(JournalStopped, match="disk is full"):
-        site.desk.submit([spec("refused", 2)], ANN)
+        site.commands.submit([spec("refused", 2)], ANN)
     site.fake.faults.calls.clear()
     site.world.lose(site.world.jobs[runs])
     site.run(120)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from horae.api.sentences import sentence
-from horae.arbiter.log_profiles import LogProfiles
-from horae.arbiter.profiles import Measurement
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.observe.measurements import Measurement
 from horae.config import Mode
-from horae.explain import Cause, Explanation, explain
 from horae.fake import Delay
 from horae.journal import events
 from horae.journal.events import Event
 from horae.port import Blocked, BlockKind, JobState
+from horae.views.explain import Cause, Explanation, explain
+from horae.views.sentences import sentence
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
 
 
@@ -30,7 +30,7 @@ def causes(site: Site, job: str) -> dict[str, str]:
 
 def test_a_running_job_holds_by_its_policys_word(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("a", 2, steps=10**5)], ANN)
+    (job,) = site.commands.submit([spec("a", 2, steps=10**5)], ANN)
     site.until(job, JobState.RUNNING)
     site.run(2)
     found = why(site, job)
@@ -41,7 +41,7 @@ def test_a_running_job_holds_by_its_policys_word(tmp_path: Path) -> None:
 
 def test_a_waiting_job_knows_who_is_ahead(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    big, first, second = site.desk.submit([spec("big", 16, steps=10**5), spec("b", 4), spec("c", 4)], ANN)
+    big, first, second = site.commands.submit([spec("big", 16, steps=10**5), spec("b", 4), spec("c", 4)], ANN)
     site.until(big, JobState.RUNNING)
     site.run(2)
     assert why(site, second).ahead == (first,)
@@ -51,15 +51,15 @@ def test_a_waiting_job_knows_who_is_ahead(tmp_path: Path) -> None:
 
 def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    (job,) = site.commands.submit([spec("a", 1, steps=10**5)], ANN)
     assert causes(site, job)["cluster"] == "the cluster does not know it yet"
     site.until(job, JobState.RUNNING)
-    site.desk.hold(job, ANN, "lunch")
+    site.commands.hold(job, ANN, "lunch")
     site.until(job, JobState.STOPPED)
     assert why(site, job).headline.endswith("held by ann: lunch")
     assert why(site, job).state == "held"
     assert why(site, job).causes[0].change == f"`horae unhold {job}`"
-    site.desk.cancel(job, ROOT, "not needed")
+    site.commands.cancel(job, ROOT, "not needed")
     assert causes(site, job)["cancel"] == "not needed (root)"
     site.until(job, JobState.CANCELLED)
     assert why(site, job).state == "cancelled"
@@ -69,9 +69,9 @@ def test_a_hold_a_cancel_and_an_end_are_said(tmp_path: Path) -> None:
 def test_a_job_that_waits_for_others_to_leave_names_them(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares)
     slow = spec("slow", (1, 16), steps=10**5, extra={"fake.stop_s": "8"}, grace_s=20.0)
-    (first,) = site.desk.submit([slow], ANN)
+    (first,) = site.commands.submit([slow], ANN)
     site.until(first, JobState.RUNNING)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.until(first, JobState.STOPPING)
     site.run(1)
     assert f"still held by {first}" in causes(site, second)["plan"]
@@ -80,9 +80,9 @@ def test_a_job_that_waits_for_others_to_leave_names_them(tmp_path: Path) -> None
 
 def test_a_veto_says_what_the_policy_wanted(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares, guards={"min_run_s": 100.0, "gain": 0.0})
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=10**5)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=10**5)], ANN)
     site.until(first, JobState.RUNNING)
-    site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.run(5)
     assert causes(site, first)["guard"].startswith("the policy would give it 8 GPUs, but it has run")
 
@@ -90,7 +90,7 @@ def test_a_veto_says_what_the_policy_wanted(tmp_path: Path) -> None:
 def test_a_block_a_limit_and_a_failing_policy_are_said(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.world.blocks["1"] = Blocked(BlockKind.LIMIT, "QOSGrpGRES", 2)
-    (job,) = site.desk.submit([spec("a", 4, steps=100)], ANN)
+    (job,) = site.commands.submit([spec("a", 4, steps=100)], ANN)
     site.until(job, JobState.STARTING)
     assert "QOSGrpGRES" in causes(site, job)["blocked"]
     site.run(10)
@@ -107,14 +107,14 @@ def test_a_block_a_limit_and_a_failing_policy_are_said(tmp_path: Path) -> None:
 def test_a_start_that_is_not_shown_yet_is_said(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.fake.faults.on("start", Delay(20.0))
-    (job,) = site.desk.submit([spec("a", 4, steps=100)], ANN)
+    (job,) = site.commands.submit([spec("a", 4, steps=100)], ANN)
     site.run(5)
     assert "does not show its gang yet" in causes(site, job)["plan"]
 
 
 def test_a_job_lost_again_and_again_says_when_it_is_started(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("a", 1, steps=10**5, retries=99, extra={"fake.fail_at": "2"})], ANN)
+    (job,) = site.commands.submit([spec("a", 1, steps=10**5, retries=99, extra={"fake.fail_at": "2"})], ANN)
     for _ in range(200):
         site.run(0.5)
         if "backoff" in causes(site, job):
@@ -124,7 +124,7 @@ def test_a_job_lost_again_and_again_says_when_it_is_started(tmp_path: Path) -> N
 
 def test_how_its_last_start_ended_is_said_in_the_clusters_words(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    (job,) = site.commands.submit([spec("a", 1, steps=10**5)], ANN)
     site.until(job, JobState.RUNNING)
     record, said = site.job(job), "its last start ended, the cluster says: its worker on n1 was lost"
     record.native = "its worker on n1 was lost"
@@ -150,11 +150,11 @@ def test_a_sentence_about_a_start_that_ended_has_the_clusters_words(state: JobSt
 
 def test_a_pool_that_is_only_watched_says_so(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("a", 1, steps=10**5)], ANN)
+    (job,) = site.commands.submit([spec("a", 1, steps=10**5)], ANN)
     site.until(job, JobState.RUNNING)
-    site.desk.set_mode("main", Mode.ADVISE, ROOT)
+    site.commands.set_mode("main", Mode.ADVISE, ROOT)
     assert "mode advise" in causes(site, job)["mode"]
-    site.desk.maintenance("main", True, ROOT, "new floor")
+    site.commands.maintenance("main", True, ROOT, "new floor")
     assert any("new floor" in cause.text for cause in why(site, job).causes)
 
 
@@ -165,7 +165,7 @@ def profile(site: Site, job: str) -> list[Cause]:
 def test_the_model_key_and_what_the_log_lacks_are_said(tmp_path: Path) -> None:
     """The key and where it comes from, and each thing that the log leaves open with how to print it."""
     site = Site(tmp_path, profiles=lambda: LogProfiles(every_s=1.0, budget_s=60.0))
-    derived, given = site.desk.submit([spec("a", 2, steps=10**5), spec("b", 2, steps=10**5, model="resnet")], ANN)
+    derived, given = site.commands.submit([spec("a", 2, steps=10**5), spec("b", 2, steps=10**5, model="resnet")], ANN)
     site.until(given, JobState.RUNNING)
     site.run(20)
     key, *_ = profile(site, derived)
@@ -176,7 +176,7 @@ def test_the_model_key_and_what_the_log_lacks_are_said(tmp_path: Path) -> None:
 
 def test_a_job_whose_log_tells_nothing_is_told_how_to_print(tmp_path: Path) -> None:
     site = Site(tmp_path, profiles=Blank)
-    (job,) = site.desk.submit([spec("a", 2, steps=10**5)], ANN)
+    (job,) = site.commands.submit([spec("a", 2, steps=10**5)], ANN)
     site.until(job, JobState.RUNNING)
     assert profile(site, job) == []
     site.run(70)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.guards import GUARDS, SOFT_GUARDS, Change, veto
+from horae.arbiter.admit.guards import GUARDS, SOFT_GUARDS, Change, veto
 from horae.config import Guards
 from horae.journal import JobRecord
 from horae.port import JobState
@@ -114,9 +114,9 @@ def test_every_guard_has_a_name_of_its_own() -> None:
 
 def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares, guards={"min_run_s": 30.0, "gain": 0.0})
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=100_000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=100_000)], ANN)
     site.until(first, JobState.RUNNING)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=100_000)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=100_000)], BEN)
     site.run(10)
     record = site.job(first)
     assert record.guard is not None and record.guard["guard"] == "minimum-run-time"
@@ -130,10 +130,10 @@ def test_a_veto_is_recorded_and_the_rest_fits_around_it(tmp_path: Path) -> None:
 
 def test_a_job_without_checkpoints_is_never_stopped(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares)
-    (first,) = site.desk.submit([spec("first", (1, 12), steps=600, checkpoint=None)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 12), steps=600, checkpoint=None)], ANN)
     site.until(first, JobState.RUNNING)
     size = sum(site.job(first).allocation.values())
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=100)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=100)], BEN)
     site.until(second, JobState.COMPLETED, patience_s=300)
     site.until(first, JobState.COMPLETED, patience_s=300)
     assert size == 12
@@ -153,9 +153,9 @@ def test_what_a_veto_left_free_is_given_to_who_lost_its_place(tmp_path: Path) ->
         )
 
     site = Site(tmp_path, policy=swap, guards={"min_run_s": 1000.0, "gain": 0.0})
-    (first,) = site.desk.submit([spec("first", 4, steps=100_000)], ANN)
+    (first,) = site.commands.submit([spec("first", 4, steps=100_000)], ANN)
     site.until(first, JobState.RUNNING)
-    (second,) = site.desk.submit([spec("second", 4, steps=100_000)], BEN)
+    (second,) = site.commands.submit([spec("second", 4, steps=100_000)], BEN)
     site.until(second, JobState.RUNNING, patience_s=30)
     assert site.job(first).allocation == {"n1": 4}
     assert "n1" not in site.job(second).allocation

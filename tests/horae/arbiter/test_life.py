@@ -16,7 +16,7 @@ from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
 
 def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("train", 2, steps=20)], ANN)
+    (job,) = site.commands.submit([spec("train", 2, steps=20)], ANN)
     record = site.until(job, JobState.RUNNING)
     assert (record.epoch, sum(record.allocation.values())) == (1, 2)
     record = site.until(job, JobState.COMPLETED)
@@ -29,10 +29,10 @@ def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
 
 def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares)
-    (first,) = site.desk.submit([spec("first", (1, 16), steps=2000)], ANN)
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=2000)], ANN)
     assert sum(site.until(first, JobState.RUNNING).allocation.values()) == 16
     site.run(5)
-    (second,) = site.desk.submit([spec("second", (1, 16), steps=2000)], BEN)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=2000)], BEN)
     site.until(second, JobState.RUNNING)
     record = site.until(first, JobState.RUNNING)
     assert sum(record.allocation.values()) == sum(site.job(second).allocation.values()) == 8
@@ -46,7 +46,7 @@ def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Pa
 
 def test_the_live_ledger_is_the_one_the_file_gives(tmp_path: Path) -> None:
     site = Site(tmp_path, policy=equal_shares)
-    site.desk.submit([spec(f"job{i}", (1, 4), steps=30) for i in range(8)], ANN)
+    site.commands.submit([spec(f"job{i}", (1, 4), steps=30) for i in range(8)], ANN)
     for _ in range(20):
         site.run(3)
         assert rebuilt(site.journal.path) == site.core.ledger
@@ -68,7 +68,7 @@ def test_the_clusters_time_limit_is_shown_and_costs_no_event_a_round(tmp_path: P
     site = Site(tmp_path)
     site.port = port = Limited(site.world)
     site.reopen()
-    (job,) = site.desk.submit([spec("limited", 1, steps=100_000)], ANN)
+    (job,) = site.commands.submit([spec("limited", 1, steps=100_000)], ANN)
     record, seen_s = site.until(job, JobState.RUNNING), site.core.now_s()
     begin_s = record.time_left_at(seen_s)
     assert begin_s is not None

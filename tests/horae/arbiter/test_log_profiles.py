@@ -7,14 +7,14 @@ import random
 
 import pytest
 
-from horae.arbiter.log_profiles import LogProfiles
-from horae.arbiter.model_key import model_key
-from horae.arbiter.profiles import Measurement
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.observe.measurements import Measurement
+from horae.arbiter.observe.model_key import model_key
 from horae.journal.codec import plain, restore
 from horae.port import JobState, LogChunk, Observation, ObservedJob, TryLater
 from horae.spec import JobSpec
 from policy.model import GpuRange, Node, Provenance
-from profiler.reader import LogReader
+from profiler.runs.reader import LogReader
 
 #: A round's reading is not cut short on a busy machine.
 PATIENT_S = 600.0
@@ -258,7 +258,7 @@ def test_a_log_that_costs_much_takes_its_part_of_the_time_and_is_read_in_the_end
 ) -> None:
     """Reading is stopped between pieces, the others have their turn, and an ended job's rest is read later."""
     clock = [0.0]
-    monkeypatch.setattr("horae.arbiter.log_profiles.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("horae.arbiter.observe.log_profiles.time.monotonic", lambda: clock[0])
     feed = LogReader.feed
 
     def slow(self: LogReader, data: bytes) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from horae.api.sentences import sentence
-from horae.arbiter.authority import NotAllowed
+from horae.arbiter.requests.authority import NotAllowed
 from horae.config import Mode, parse
 from horae.fake.faults import Raise
 from horae.journal import Kind
 from horae.port import JobState, TryLater
+from horae.views.sentences import sentence
 from policy.model import BadInput, Decision, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, spec
 
@@ -38,7 +38,7 @@ def pools(*modes: str, **more: Any) -> list[dict[str, Any]]:
 def occupied(tmp_path: Path, mode: str) -> Site:
     """A site that takes over a cluster with one running and two waiting jobs."""
     before = Site(tmp_path / "before")
-    before.desk.submit([spec("runs", 16, steps=4000), spec("one", 4, steps=50), spec("two", 4, steps=50)], ANN)
+    before.commands.submit([spec("runs", 16, steps=4000), spec("one", 4, steps=50), spec("two", 4, steps=50)], ANN)
     before.until("1", JobState.RUNNING)
     before.close()
     return Site(tmp_path / "site", world=before.world, time=before.time, pools=pools(mode))
@@ -55,7 +55,7 @@ def test_observe_reads_only(tmp_path: Path) -> None:
     assert site.core.decisions == {}
     assert {r.state for r in site.core.ledger.live()} == {JobState.RUNNING, JobState.QUEUED}
     with pytest.raises(NotAllowed, match="only watched"):
-        site.desk.cancel("1", ANN)
+        site.commands.cancel("1", ANN)
 
 
 def test_advise_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_order_moves_only_the_order_of_waiting_jobs(tmp_path: Path) -> None:
     assert calls(site) == {"claim", "set_order", "set_reason"}, "no heartbeat: hooks would hold jobs that nobody starts"
     assert site.world.order == ("2", "3")
     assert site.fake.faults.calls["set_order"] == 1, "the same order is set once"
-    site.desk.cancel("3", ANN)
+    site.commands.cancel("3", ANN)
     site.run(5)
     assert site.world.order == ("2",)
 
@@ -102,27 +102,27 @@ def test_enforce_starts_and_a_mode_may_change_while_it_runs(tmp_path: Path) -> N
     site = occupied(tmp_path, "observe")
     site.run(5)
     site.world.lose(site.world.jobs["1"])
-    site.desk.set_mode("p0", Mode.ENFORCE, ROOT)
+    site.commands.set_mode("p0", Mode.ENFORCE, ROOT)
     site.until("1", JobState.RUNNING)
     site.reopen()
     site.run(2)
     assert site.core.ledger.pools["p0"].mode == "enforce"
-    site.desk.set_mode("p0", Mode.OBSERVE, ROOT)
+    site.commands.set_mode("p0", Mode.OBSERVE, ROOT)
     site.fake.faults.calls.clear()
     site.run(30)
     assert calls(site) == set()
     with pytest.raises(NotAllowed):
-        site.desk.set_mode("p0", Mode.ENFORCE, BEN)
+        site.commands.set_mode("p0", Mode.ENFORCE, BEN)
     with pytest.raises(BadInput, match="there is no pool p9"):
-        site.desk.set_mode("p9", Mode.ENFORCE, ROOT)
+        site.commands.set_mode("p9", Mode.ENFORCE, ROOT)
 
 
 def test_release_all_hands_everything_back_and_running_jobs_run_on(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    runs, waits = site.desk.submit([spec("runs", 16, steps=2000), spec("waits", 16, steps=50)], ANN)
+    runs, waits = site.commands.submit([spec("runs", 16, steps=2000), spec("waits", 16, steps=50)], ANN)
     site.until(runs, JobState.RUNNING)
-    (late,) = site.desk.submit([spec("late", 1)], ANN)
-    assert set(site.desk.release_all(ROOT)) == {runs, waits, late}
+    (late,) = site.commands.submit([spec("late", 1)], ANN)
+    assert set(site.commands.release_all(ROOT)) == {runs, waits, late}
     site.run(10)
     assert site.job(runs).released and site.job(waits).released
     assert site.job(late).ended is JobState.CANCELLED
@@ -133,15 +133,15 @@ def test_release_all_hands_everything_back_and_running_jobs_run_on(tmp_path: Pat
     assert calls(site) == set()
     assert runs not in site.world.jobs, "it ran to its end"
     with pytest.raises(NotAllowed):
-        site.desk.release_all(ANN)
+        site.commands.release_all(ANN)
 
 
 def test_a_release_that_was_cut_short_goes_on_after_a_restart(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    jobs = site.desk.submit([spec(f"j{i}", 2, steps=4000) for i in range(4)], ANN)
+    jobs = site.commands.submit([spec(f"j{i}", 2, steps=4000) for i in range(4)], ANN)
     for job in jobs:
         site.until(job, JobState.RUNNING)
-    site.desk.release_all(ROOT)
+    site.commands.release_all(ROOT)
     site.reopen()
     site.run(5)
     assert all(site.job(job).released for job in jobs)
@@ -149,7 +149,7 @@ def test_a_release_that_was_cut_short_goes_on_after_a_restart(tmp_path: Path) ->
 
 def test_pools_are_decided_apart(tmp_path: Path) -> None:
     site = Site(tmp_path, pools=pools("enforce", "advise"))
-    here, there = site.desk.submit([spec("here", 4), spec("there", 4, extra={"pool": "p1"})], ANN)
+    here, there = site.commands.submit([spec("here", 4), spec("there", 4, extra={"pool": "p1"})], ANN)
     site.run(10)
     assert site.job(here).state is JobState.RUNNING
     assert set(site.job(here).allocation) <= {"n1", "n2"}
@@ -159,21 +159,21 @@ def test_pools_are_decided_apart(tmp_path: Path) -> None:
 
 def test_nodes_of_no_pool_are_left_alone(tmp_path: Path) -> None:
     site = Site(tmp_path, pools=[{"name": "small", "nodes": "n1"}])
-    jobs = site.desk.submit([spec(f"j{i}", 4, steps=4000) for i in range(3)], ANN)
+    jobs = site.commands.submit([spec(f"j{i}", 4, steps=4000) for i in range(3)], ANN)
     site.run(20)
     assert [site.job(job).allocation for job in jobs] == [{"n1": 4}, {}, {}]
 
 
 def test_maintenance_lets_run_what_runs_and_starts_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (runs,) = site.desk.submit([spec("runs", 4, steps=100)], ANN)
+    (runs,) = site.commands.submit([spec("runs", 4, steps=100)], ANN)
     site.until(runs, JobState.RUNNING)
-    site.desk.maintenance("main", True, ROOT, "new power supply")
-    (waits,) = site.desk.submit([spec("waits", 4, steps=10)], ANN)
+    site.commands.maintenance("main", True, ROOT, "new power supply")
+    (waits,) = site.commands.submit([spec("waits", 4, steps=10)], ANN)
     site.until(runs, JobState.COMPLETED)
     site.run(20)
     assert site.job(waits).state is JobState.QUEUED
-    site.desk.maintenance("main", False, ROOT)
+    site.commands.maintenance("main", False, ROOT)
     site.until(waits, JobState.COMPLETED)
 
 
@@ -208,10 +208,10 @@ def test_what_is_due_is_done_only_where_starts_and_stops_are_ours(tmp_path: Path
     """A pool beside it enforces, so that the arbiter is in charge of the cluster."""
     site = Site(tmp_path, pools=pools("enforce", "enforce"))
     there = {"extra": {"pool": "p1"}}
-    ours, theirs = site.desk.submit([spec("ours", 4, steps=4000), spec("theirs", 4, steps=4000, **there)], ANN)
+    ours, theirs = site.commands.submit([spec("ours", 4, steps=4000), spec("theirs", 4, steps=4000, **there)], ANN)
     for job in (ours, theirs):
         site.until(job, JobState.RUNNING)
-    site.desk.set_mode("p1", Mode(mode), ROOT)
+    site.commands.set_mode("p1", Mode(mode), ROOT)
     site.run(5)
     site.world.unfinished = {ours: "its fence", theirs: "its fence", "never heard of": "its fence"}
     site.run(20)
@@ -224,7 +224,7 @@ def test_what_is_due_is_done_only_where_starts_and_stops_are_ours(tmp_path: Path
 
 def test_a_follow_up_that_fails_is_tried_again_soon_and_the_journal_does_not_swell(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("runs", 4, steps=40_000)], ANN)
+    (job,) = site.commands.submit([spec("runs", 4, steps=40_000)], ANN)
     site.until(job, JobState.RUNNING)
     site.fake.faults.on("follow_up", Raise(TryLater("busy")), times=10)
     site.world.unfinished = {job: "its fence"}
@@ -238,7 +238,7 @@ def test_a_follow_up_that_fails_is_tried_again_soon_and_the_journal_does_not_swe
 
 def test_nothing_is_followed_up_for_an_arbiter_that_was_replaced(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    (job,) = site.desk.submit([spec("runs", 4, steps=4000)], ANN)
+    (job,) = site.commands.submit([spec("runs", 4, steps=4000)], ANN)
     site.until(job, JobState.RUNNING)
     site.world.claim = "somebody else"
     site.world.unfinished = {job: "its fence"}

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from horae.api.sentences import sentence
-from horae.arbiter.agents import Agents
-from horae.arbiter.authority import NotAllowed
-from horae.arbiter.offers import table
+from horae.arbiter.decide.offers import table
+from horae.arbiter.requests.agents import Agents
+from horae.arbiter.requests.authority import NotAllowed
 from horae.config import Mode
-from horae.explain import explain
 from horae.journal import Kind
 from horae.journal.bidding import MOST_MISSED
 from horae.port import JobState
+from horae.views.explain import explain
+from horae.views.sentences import sentence
 from policy.contract import Context
 from policy.decide import choose, decide
 from policy.model import BadInput
+from policy.parts.throughput import Throughput
 from policy.themis.round import bids
-from policy.throughput import Throughput
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 EXT = "ann/tune"
@@ -31,8 +31,8 @@ def themis(tmp_path: Path, **options: Any) -> Site:
     pool = {"name": "p", "policy": "themis", "options": {"lease": 60.0, "fairness_knob": 0.0, **options}}
     site = Site(tmp_path, policy=decide, pools=[pool])
     rates: dict[str, Any] = {"steps": 4000, "throughput": {"k80": {1: 1.0}, "v100": {1: 2.0}}}
-    site.desk.submit([spec(name, (1, 8), app="tune", **rates) for name in ("a", "b")], ANN)
-    site.desk.submit([spec("other", (1, 8), **rates)], BEN)
+    site.commands.submit([spec(name, (1, 8), app="tune", **rates) for name in ("a", "b")], ANN)
+    site.commands.submit([spec("other", (1, 8), **rates)], BEN)
     return site
 
 
@@ -181,14 +181,14 @@ def test_only_the_owner_of_all_its_jobs_speaks_for_an_app(tmp_path: Path) -> Non
     assert agents.offer("tune", ROOT)["app"] == EXT
     with pytest.raises(BadInput, match="there is no app nothing"):
         agents.register("nothing", ANN)
-    site.desk.submit([spec("c", app="tune")], BEN)
+    site.commands.submit([spec("c", app="tune")], BEN)
     with pytest.raises(BadInput, match="several tenants"):
         agents.offer("tune", ANN)
 
 
 def test_where_no_bids_are_taken_nobody_registers(tmp_path: Path) -> None:
     site = Site(tmp_path, pools=[{"name": "p", "mode": "enforce", "policy": "max-min"}])
-    site.desk.submit([spec("a", app="tune")], ANN)
+    site.commands.submit([spec("a", app="tune")], ANN)
     with pytest.raises(BadInput, match="takes no bids"):
         Agents(site.core).register("tune", ANN)
 
@@ -225,7 +225,7 @@ def test_an_acknowledged_bid_survives_a_crash(tmp_path: Path) -> None:
 def test_an_offer_is_not_decided_in_a_pool_that_is_only_watched(tmp_path: Path) -> None:
     site = themis(tmp_path)
     registered(site)
-    site.desk.set_mode("p", Mode.OBSERVE, ROOT)
+    site.commands.set_mode("p", Mode.OBSERVE, ROOT)
     rounds = site.core.rounds
     site.run(30.0)
     assert site.job("1").reason is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from horae.arbiter.agents import Agents
+from horae.arbiter.requests.agents import Agents
 from horae.journal import Kind
 from horae.journal.store import rebuilt
 from horae.port import JobState

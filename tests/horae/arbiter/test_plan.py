@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.arbiter.plan import Phase, Position, Step, plan
+from horae.arbiter.execute.plan import Phase, Position, Step, plan
 from horae.journal.events import Verb
 
 NODES = {"a": 4, "b": 4, "c": 2}

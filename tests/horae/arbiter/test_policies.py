@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.arbiter.judge import Worker
+from horae.arbiter.decide.policy_runner import Worker
 from horae.arbiter.service import Arbiter
 from horae.fake import FakePort, Program, World
 from horae.port import JobState
@@ -28,9 +28,9 @@ def test_every_policy_runs_a_small_site_to_its_end(tmp_path: Path, policy: str) 
         guards={"min_run_s": 5.0},
         rounds={"quiet_s": 20.0},
     )
-    jobs = list(site.desk.submit([spec(f"a{i}", (1, 4), steps=200, throughput=TABLE) for i in range(4)], ANN))
+    jobs = list(site.commands.submit([spec(f"a{i}", (1, 4), steps=200, throughput=TABLE) for i in range(4)], ANN))
     site.run(20)
-    jobs += site.desk.submit([spec(f"b{i}", (2, 8), steps=300, throughput=TABLE) for i in range(3)], BEN)
+    jobs += site.commands.submit([spec(f"b{i}", (2, 8), steps=300, throughput=TABLE) for i in range(3)], BEN)
     site.run(15)
     site.world.set_health("n4", Health.DOWN)
     site.run(20)
@@ -44,7 +44,7 @@ def test_every_policy_runs_a_small_site_to_its_end(tmp_path: Path, policy: str) 
 def test_the_daemon_asks_its_policy_in_another_process(tmp_path: Path) -> None:
     world = World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
     arbiter = Arbiter(
-        config(tmp_path, pools=[{"mode": "enforce", "policy": "fifo"}], **QUICK), FakePort(world), judge=Worker()
+        config(tmp_path, pools=[{"mode": "enforce", "policy": "fifo"}], **QUICK), FakePort(world), runner=Worker()
     )
     arbiter.start()
     try:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.log_profiles import LogProfiles
-from horae.arbiter.probes import candidate, idle
-from horae.arbiter.profiles import Known, Measurement
+from horae.arbiter.admit.probes import candidate, idle
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.observe.measurements import Known, Measurement
 from horae.config import Mode
-from horae.explain import explain
 from horae.journal import Kind
 from horae.journal.store import rebuilt
 from horae.port import JobState
+from horae.views.explain import explain
 from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Snapshot, Work
-from profiler.explore import Plan, plan
+from profiler.estimates.explore import Plan, plan
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, answer, fill, room, spec
 
 NODES = (
@@ -132,7 +132,7 @@ def until_over(at: Site, name: str, patience_s: float = 600.0) -> None:
 
 def test_a_probe_is_made_measured_and_changes_the_decision(tmp_path: Path) -> None:
     at = site(tmp_path)
-    (name,) = at.desk.submit([spec("train", (1, 4), steps=100_000)], ANN)
+    (name,) = at.commands.submit([spec("train", (1, 4), steps=100_000)], ANN)
     at.until(name, JobState.RUNNING)
     until_probed(at, name)
     probe = at.job(name).probe
@@ -155,11 +155,11 @@ def test_a_probe_is_made_measured_and_changes_the_decision(tmp_path: Path) -> No
 
 def test_a_probe_gives_way_to_a_job_that_needs_its_gpus(tmp_path: Path) -> None:
     at = site(tmp_path, probes={"run_s": 100.0})
-    (name,) = at.desk.submit([spec("train", (1, 8), steps=1_000_000)], ANN)
+    (name,) = at.commands.submit([spec("train", (1, 8), steps=1_000_000)], ANN)
     at.until(name, JobState.RUNNING)
     until_probed(at, name)
     at.run(30.0, step_s=1.0)
-    (other,) = at.desk.submit([spec("wide", 7, steps=1_000)], BEN)
+    (other,) = at.commands.submit([spec("wide", 7, steps=1_000)], BEN)
     at.until(other, JobState.RUNNING)
     assert at.job(name).probe is None
     assert events(at, name)[-1]["over"] == "the policy needs its GPUs"
@@ -169,7 +169,7 @@ def test_a_probe_gives_way_to_a_job_that_needs_its_gpus(tmp_path: Path) -> None:
 
 def test_a_probe_goes_on_over_a_restart_of_the_arbiter(tmp_path: Path) -> None:
     at = site(tmp_path)
-    (name,) = at.desk.submit([spec("train", (1, 4), steps=100_000)], ANN)
+    (name,) = at.commands.submit([spec("train", (1, 4), steps=100_000)], ANN)
     at.until(name, JobState.RUNNING)
     until_probed(at, name)
     at.reopen()
@@ -186,7 +186,7 @@ def test_no_probe_without_a_budget_or_for_a_job_that_cannot_be_resumed(tmp_path:
         )
     ):
         at = site(tmp_path / str(i), probes={"an_hour": budget})
-        (name,) = at.desk.submit([one], ANN)
+        (name,) = at.commands.submit([one], ANN)
         at.until(name, JobState.RUNNING)
         at.run(60.0, step_s=1.0)
         assert events(at, name) == []
@@ -195,9 +195,9 @@ def test_no_probe_without_a_budget_or_for_a_job_that_cannot_be_resumed(tmp_path:
 def test_a_pool_that_only_advises_is_not_probed_unless_told_to_and_then_only_in_words(tmp_path: Path) -> None:
     for advise in (False, True):
         at = site(tmp_path / str(advise), probes={"advise": advise})
-        (name,) = at.desk.submit([spec("t", (1, 4), steps=100_000)], ANN)
+        (name,) = at.commands.submit([spec("t", (1, 4), steps=100_000)], ANN)
         at.until(name, JobState.RUNNING)
-        at.desk.set_mode("main", Mode.ADVISE, ROOT)
+        at.commands.set_mode("main", Mode.ADVISE, ROOT)
         at.run(100.0, step_s=1.0)
         assert [e["gpus"] > 1 for e in events(at, name)[:1]] == [True] * advise
         assert at.job(name).epoch == 1

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.authority import NotAllowed
-from horae.arbiter.desk import NoSuchJob
-from horae.arbiter.judge import Inline
+from horae.arbiter.decide.policy_runner import Inline
+from horae.arbiter.requests.authority import NotAllowed
+from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
 from horae.fake import FakePort, Program, World
 from horae.journal import AlreadyRunning
@@ -28,7 +28,7 @@ QUICK = {"rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01}}
 
 def serve(folder: Path, world: World | None = None, **changes: Any) -> Arbiter:
     world = world or World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
-    return Arbiter(config(folder, **{**QUICK, **changes}), FakePort(world), judge=Inline(first_come))
+    return Arbiter(config(folder, **{**QUICK, **changes}), FakePort(world), runner=Inline(first_come))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ class Telling(FakePort):
 def test_a_cluster_that_tells_of_events_is_looked_at_when_it_does(tmp_path: Path) -> None:
     port = Telling(World(NODES))
     slow = {"rounds": {"tick_s": 3600.0, "busy_s": 3600.0, "debounce_s": 0.01}}
-    arbiter = Arbiter(config(tmp_path, **slow), port, judge=Inline(first_come))
+    arbiter = Arbiter(config(tmp_path, **slow), port, runner=Inline(first_come))
     arbiter.start()
     try:
         eventually(arbiter.ready.is_set)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.profiles import Measurement
+from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.round import question
 from horae.journal import events
 from horae.port import JobState
-from policy import instance
 from policy.decide import decide
 from policy.model import Code, GpuRange, Health, Job, Limits, Provenance, Shape, Snapshot, TypeChoice, Work
+from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 
@@ -27,7 +27,7 @@ def job(site: Site, name: str) -> Job:
 
 
 def running(site: Site, *specs: Any) -> tuple[str, ...]:
-    jobs = site.desk.submit(specs, ANN)
+    jobs = site.commands.submit(specs, ANN)
     for name in jobs:
         site.until(name, JobState.RUNNING)
     return jobs
@@ -53,8 +53,8 @@ def test_what_a_policy_may_not_move_is_foreign_use(tmp_path: Path) -> None:
         spec("held", 4, steps=10**6, extra={"fake.stop_s": "50"}, grace_s=60.0),
         spec("kept", 4, steps=10**6),
     )
-    site.desk.cancel(cancelled, ANN)
-    site.desk.hold(held, ANN)
+    site.commands.cancel(cancelled, ANN)
+    site.commands.hold(held, ANN)
     site.run(3)
     shown = picture(site)
     assert [j.name for j in shown.jobs] == [kept]
@@ -72,7 +72,7 @@ def test_gpus_that_could_not_be_had_are_foreign_for_a_while(tmp_path: Path) -> N
 
 def test_maintenance_closes_the_nodes(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.desk.maintenance("main", True, ROOT)
+    site.commands.maintenance("main", True, ROOT)
     assert {n.health for n in picture(site).cluster.nodes} == {Health.DRAIN}
 
 
@@ -80,7 +80,7 @@ def test_a_job_that_cannot_be_resumed_keeps_the_size_it_was_started_at(tmp_path:
     site = Site(tmp_path)
     (name,) = running(site, spec("fixed", (1, 3), steps=10**6, checkpoint=None))
     assert job(site, name).gpus == GpuRange(3, 3, 3)
-    (rigid,) = site.desk.submit([spec("rigid", (1, 3), elastic=False)], ANN)
+    (rigid,) = site.commands.submit([spec("rigid", (1, 3), elastic=False)], ANN)
     site.run(3)
     assert job(site, rigid).gpus == GpuRange(3, 3, 3)
 
@@ -115,8 +115,8 @@ def test_without_any_table_or_ratio_no_speed_is_invented(tmp_path: Path) -> None
 
 def test_weights_and_caps_come_from_the_site(tmp_path: Path) -> None:
     site = Site(tmp_path, tenants=[{"name": "ann", "weight": 3.0}, {"name": "ben"}])
-    site.desk.submit([spec("a", 1)], ANN)
-    site.desk.submit([spec("b", 1)], BEN)
+    site.commands.submit([spec("a", 1)], ANN)
+    site.commands.submit([spec("b", 1)], BEN)
     site.run(3)
     site.core.write([events.capped("main", "ben", 5, site.core.now_s() + 10, "MaxTRES")])
     assert [(t.name, t.weight, t.cap) for t in picture(site).tenants] == [("ann", 3.0, None), ("ben", 1.0, 5)]
@@ -126,8 +126,8 @@ def test_weights_and_caps_come_from_the_site(tmp_path: Path) -> None:
 
 def test_apps_of_one_name_are_apart_in_different_tenants(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.desk.submit([spec("a", 1, app="sweep"), spec("b", 1, app="sweep")], ANN)
-    site.desk.submit([spec("c", 1, app="sweep")], BEN)
+    site.commands.submit([spec("a", 1, app="sweep"), spec("b", 1, app="sweep")], ANN)
+    site.commands.submit([spec("c", 1, app="sweep")], BEN)
     site.run(3)
     shown = picture(site)
     assert [j.app for j in shown.jobs] == ["ann/sweep", "ann/sweep", "ben/sweep"]
@@ -203,7 +203,7 @@ def test_a_job_past_its_stated_length_is_let_end_by_itself(tmp_path: Path) -> No
 def test_a_rigid_jobs_own_shape_and_types_are_in_it(tmp_path: Path) -> None:
     site = Site(tmp_path)
     shape = Shape(nodes=2, gpus_per_node=1, features=("ib",), exclusive=True)
-    (name,) = site.desk.submit([spec("rigid", 2, elastic=False, shape=shape, gpu_types=("a100",))], ANN)
+    (name,) = site.commands.submit([spec("rigid", 2, elastic=False, shape=shape, gpu_types=("a100",))], ANN)
     site.run(3)
     seen = job(site, name)
     assert (seen.shape, seen.gpu_types) == (shape, TypeChoice(require=("a100",)))

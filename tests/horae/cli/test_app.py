@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.cli import COMMANDS, GROUPS, app, exits, main, overview, screen
+from horae.cli import COMMANDS, GROUPS, app, exits, main, overview
 from horae.port import FixConfiguration, Never, TryLater
+from horae.tui import screen
 from policy.model import BadInput
 
 ROOT = Path(__file__).resolve().parents[3]

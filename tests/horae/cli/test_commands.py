@@ -14,7 +14,7 @@ import yaml
 
 from horae.api.client import Client
 from horae.api.peers import user_name
-from policy import instance
+from policy.text import instance
 from tests.horae.cli.conftest import Horae, eventually
 
 ME = user_name(os.getuid())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from horae.cli import exits, main
-from policy import answer, instance
+from policy.text import answer, instance
 
 TEXT = """\
 cluster:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.cli import forms
+from horae.tui import forms
 from policy.model import BadInput, GpuRange
 
 

@@ -14,8 +14,9 @@ import pytest
 
 from horae import visible
 from horae.api.client import Client
-from horae.api.forms import read_jobs
-from horae.cli import main, screen
+from horae.cli import main
+from horae.job_form import read_jobs
+from horae.tui import screen
 from policy.model import BadInput
 from tests.horae.api.test_arbiter import eventually
 from tests.horae.cli.conftest import Horae

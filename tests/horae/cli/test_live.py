@@ -16,10 +16,10 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from horae.api.views import fair_shares
-from horae.cli.live import parts
-from horae.cli.live.app import LiveApp
-from horae.cli.live.view import AppView, EventView, JobView, NodeView, TenantView, TrialView, View, palette
+from horae.tui import parts
+from horae.tui.app import LiveApp
+from horae.tui.view import AppView, EventView, JobView, NodeView, TenantView, TrialView, View, palette
+from horae.views.jobs import fair_shares
 
 VIEW = View(
     cluster="local (3 nodes)",

@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
+from horae.demo.cluster import gpus
 from horae.demo.scenario import Framework, command, fitted, scenario, torch_python
-from horae.demo.stage import gpus
 
 HORAE = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())"]
 

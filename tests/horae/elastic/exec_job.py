@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from horae.elastic.jobfolder import JobFolder
-from horae.elastic.processes import descendants
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.processes import descendants
 
 ROOT = Path(__file__).parents[3]
 ELASTIC = ROOT / "horae" / "elastic"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from horae.elastic import checkpoints
-from horae.elastic.stores import FolderStore
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.store import FolderStore
 from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]
@@ -389,7 +389,7 @@ def test_a_rank_of_an_older_epoch_leaves_without_writing(exec_job: Make) -> None
 
 def test_the_fence_is_read_right_before_a_checkpoint_takes_its_name(exec_job: Make) -> None:
     slow = """
-    import horae.elastic.checkpoints as inner
+    import horae.elastic.stores.checkpoints as inner
     whole = inner.checksum
     def checksum(path):
         print("writing", flush=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.elastic.batches import Sampler, derived_seed, micro_batches, share_of
+from horae.elastic.sdk.batches import Sampler, derived_seed, micro_batches, share_of
 
 
 @given(batch=st.integers(1, 200), world=st.integers(1, 40))

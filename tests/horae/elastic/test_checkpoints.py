@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic import checkpoints
-from horae.elastic.checkpoints import Damaged, Mark, Superseded
-from horae.elastic.stores import FolderStore, open_store, register_store
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.checkpoints import Damaged, Mark, Superseded
+from horae.elastic.stores.store import FolderStore, open_store, register_store
 
 
 def fill(text: str = "weights") -> checkpoints.Callable[[str], None]:

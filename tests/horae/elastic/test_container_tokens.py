@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic import webhdfs
-from horae.elastic.container_tokens import ENV, hdfs_token
+from horae.elastic.stores import webhdfs
+from horae.elastic.stores.container_tokens import ENV, hdfs_token
 
 
 def number(value: int) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.elastic import attributes, documents
+from horae.elastic.stores import attributes, documents
 from tests.horae.elastic.hdfs_server import Hdfs
 
 

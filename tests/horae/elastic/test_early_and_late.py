@@ -11,11 +11,11 @@ from tests.horae.elastic.exec_job import PATIENCE_S, ROOT
 
 EARLY = """
     import os, signal, sys
-    from horae.elastic.jobfolder import JobFolder
-    from horae.elastic.processes import keep
-    from horae.elastic.run import Run
-    from horae.elastic.spool import Spool
-    from horae.elastic.supervisor import STOP_SIGNALS, Supervisor
+    from horae.elastic.supervisor.jobfolder import JobFolder
+    from horae.elastic.supervisor.processes import keep
+    from horae.elastic.supervisor.run import Run
+    from horae.elastic.supervisor.spool import Spool
+    from horae.elastic.supervisor.supervisor import STOP_SIGNALS, Supervisor
 
     keep(STOP_SIGNALS)
     for number in STOP_SIGNALS:
@@ -27,8 +27,8 @@ EARLY = """
 """
 LATE = """
     import signal, sys
-    from horae.elastic.command import main
-    from horae.elastic.supervisor import STOP_SIGNALS
+    from horae.elastic.supervisor.command import main
+    from horae.elastic.supervisor.supervisor import STOP_SIGNALS
 
     code = main(["--folder", sys.argv[1], "--", "sh", "-c", "exit 7"])
     print(code, {signal.getsignal(number).name for number in STOP_SIGNALS})

@@ -9,13 +9,13 @@ import textwrap
 
 import pytest
 
-from horae.elastic.gang import Gang
+from horae.elastic.supervisor.gang import Gang
 from tests.horae.elastic.exec_job import PATIENCE_S, ROOT
 
 HELD_UP = """
     import os, signal, sys, time
-    from horae.elastic.gang import Gang, Member
-    from horae.elastic.processes import exit_code
+    from horae.elastic.supervisor.gang import Gang, Member
+    from horae.elastic.supervisor.processes import exit_code
 
     number = int(sys.argv[1])
     signal.signal(signal.SIGTERM, lambda *_: None)  # as the supervisor does

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from horae.elastic import documents
-from horae.elastic.environment import Environment
-from horae.elastic.gate import Gate, Opening
-from horae.elastic.saving import fence
-from horae.elastic.shape import free_ports
+from horae.elastic.sdk.environment import Environment
+from horae.elastic.sdk.saving import fence
+from horae.elastic.stores import documents
+from horae.elastic.supervisor.gate import Gate, Opening
+from horae.elastic.supervisor.shape import free_ports
 from tests.horae.elastic.exec_job import ELASTIC, PATIENCE_S, ROOT, counter, until
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from horae.elastic import files
-from horae.elastic.jobfolder import JobFolder
-from horae.elastic.stopping import stop_asked
+from horae.elastic.sdk.stopping import stop_asked
+from horae.elastic.supervisor.jobfolder import JobFolder
 
 
 @pytest.fixture

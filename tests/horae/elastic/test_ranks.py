@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horae.elastic import ranks
-from horae.elastic.environment import Environment
-from horae.elastic.ranks import Alone, NotFormed, RankLost, Star, connect
-from horae.elastic.shape import free_ports
+from horae.elastic.sdk import ranks
+from horae.elastic.sdk.environment import Environment
+from horae.elastic.sdk.ranks import Alone, NotFormed, RankLost, Star, connect
+from horae.elastic.supervisor.shape import free_ports
 
 
 def environment(rank: int, world: int, port: int, epoch: int = 1) -> Environment:

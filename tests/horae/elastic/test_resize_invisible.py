@@ -64,8 +64,8 @@ def weights(job: ExecJob) -> Any:
     """All parameters of the final checkpoint, flat."""
     import numpy as np
 
-    from horae.elastic import checkpoints
-    from horae.elastic.stores import FolderStore
+    from horae.elastic.stores import checkpoints
+    from horae.elastic.stores.store import FolderStore
 
     store = FolderStore(str(job.checkpoints))
     mark = checkpoints.marks(store)[0]

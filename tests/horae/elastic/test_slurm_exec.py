@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic import slurm
-from horae.elastic.jobfolder import JobFolder
-from horae.elastic.processes import kill_marked
+from horae.elastic.supervisor import slurm
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.processes import kill_marked
 from tests.horae.elastic.exec_job import ELASTIC, ROOT, counter, until
 
 #: Starts the tasks as slurmstepd does: own words for each, its group signalled, all killed at the first bad exit.
@@ -266,7 +266,7 @@ def test_a_dismissal_between_the_end_and_the_waiting_counts(batch: Batch) -> Non
     hasty = batch.path / "hasty.py"
     hasty.write_text(
         "import os, signal, sys\n"
-        "from horae.elastic import command, supervisor\n"
+        "from horae.elastic.supervisor import command; from horae.elastic.supervisor import supervisor\n"
         "account = supervisor.Supervisor._account\n"
         "def told(self, state):\n"
         "    done = account(self, state)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic.spool import Lines, Spool, rotated
+from horae.elastic.supervisor.spool import Lines, Spool, rotated
 
 
 def test_lines_of_several_ranks_are_whole_and_labelled(tmp_path: Path) -> None:

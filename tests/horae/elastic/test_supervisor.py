@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from horae.elastic import checkpoints, supervisor
-from horae.elastic.jobfolder import JobFolder
 from horae.elastic.protocol import EXIT_NO_CHECKPOINT
-from horae.elastic.run import Run
-from horae.elastic.spool import Spool
-from horae.elastic.stores import FolderStore
+from horae.elastic.stores import checkpoints
+from horae.elastic.stores.store import FolderStore
+from horae.elastic.supervisor import supervisor
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.run import Run
+from horae.elastic.supervisor.spool import Spool
 from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]

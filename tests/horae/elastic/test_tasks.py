@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.elastic.gate import Opening
-from horae.elastic.tasks import FRAMEWORK, SERVERS, Cluster, Task
+from horae.elastic.supervisor.gate import Opening
+from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS, Cluster, Task
 
 WORKERS = ["ha", "ha", "hb"]
 MEMBERS = ["ha", "hb"]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from horae.elastic import Environment, Stopped, Training
-from horae.elastic.stopping import held
+from horae.elastic.sdk.stopping import held
 from tests.horae.elastic.exec_job import ROOT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horae.elastic.verdict import End, judge
+from horae.elastic.supervisor.verdict import End, judge
 
 CASES = [
     # finishes

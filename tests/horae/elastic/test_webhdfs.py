@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from horae.elastic import checkpoints, documents, webhdfs
-from horae.elastic.hdfserrors import HdfsError, refusal
-from horae.elastic.stores import open_store
+from horae.elastic.stores import checkpoints, documents, webhdfs
+from horae.elastic.stores.hdfserrors import HdfsError, refusal
+from horae.elastic.stores.store import open_store
 from tests.horae.elastic.hdfs_server import Hdfs
 
 

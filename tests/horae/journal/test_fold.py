@@ -13,8 +13,8 @@ from horae.journal import Clock, Draft, Journal, Ledger, events
 from horae.journal.codec import plain, restore, text
 from horae.journal.events import Verb
 from horae.journal.store import rebuilt
-from horae.journal.views import job_table, pool_row, tenant_table
 from horae.port import CheckpointMark, JobState
+from horae.views.rows import job_table, pool_row, tenant_table
 from tests.horae.arbiter.site import Time, spec
 
 JOBS = ("1", "2", "x-3")

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from horae.elastic.jobfolder import JobFolder
-from horae.elastic.processes import kill_marked
+from horae.elastic.supervisor.jobfolder import JobFolder
+from horae.elastic.supervisor.processes import kill_marked
 from horae.local.adapter import LocalCluster
 from horae.local.books import Books
 from horae.local.options import parse

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from horae.elastic import protocol
-from horae.elastic.processes import marked
+from horae.elastic.supervisor.processes import marked
 from horae.local import connect
 from horae.local.adapter import LocalCluster
 from horae.port import ClusterPort, FixConfiguration, JobState, Never, TryLater

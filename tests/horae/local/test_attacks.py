@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from horae.elastic import protocol
-from horae.elastic.processes import descendants
+from horae.elastic.supervisor.processes import descendants
 from horae.local.adapter import LocalCluster
 from horae.local.jobfolders import REASON_FILE, RELEASED_FILE
 from horae.port import JobState, Never, PortError

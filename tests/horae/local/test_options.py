@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horae.local import gpus
+from horae import machine_gpus
 from horae.local.options import parse
 from policy.model import BadInput, Node
 
@@ -98,4 +98,4 @@ def test_without_real_gpus_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, t
     ],
 )
 def test_names_of_types(product: str, gpu_type: str) -> None:
-    assert gpus.type_of(product) == gpu_type
+    assert machine_gpus.type_of(product) == gpu_type

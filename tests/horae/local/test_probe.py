@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.authority import Caller
-from horae.arbiter.judge import Inline
-from horae.arbiter.log_profiles import LogProfiles
+from horae.arbiter.decide.policy_runner import Inline
+from horae.arbiter.observe.log_profiles import LogProfiles
+from horae.arbiter.requests.authority import Caller
 from horae.arbiter.service import Arbiter
 from horae.journal import Kind
 from policy.model import Decision, GpuRange, Snapshot
@@ -45,7 +45,7 @@ def arbiter(tmp_path: Path, cluster: Cluster) -> Iterator[Arbiter]:
             probes={"run_s": 1.0, "settle_s": 0.0},
         ),
         cluster.port,
-        judge=Inline(cautious),
+        runner=Inline(cautious),
         profiles=LogProfiles(every_s=0.2, budget_s=60.0),
     )
     running.start()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from horae.elastic.jobfolder import JobFolder
-from horae.local import specfile
+from horae import spec_json
+from horae.elastic.supervisor.jobfolder import JobFolder
 from horae.local.account import Account
 from horae.local.adapter import LocalCluster
 from horae.local.books import Books, encode
@@ -129,7 +129,7 @@ def older(tmp_path: Path, state: dict[str, Any] | None, epoch: int) -> tuple[Loc
     folder = JobFolder(str(tmp_path / "state" / "jobs" / "old"))
     Path(folder.path).mkdir(parents=True)
     spec = JobSpec("old", ("true",), GpuRange(1, 1, 1), owner=getpass.getuser())
-    Path(folder.file("spec.json")).write_bytes(specfile.encode(spec))
+    Path(folder.file("spec.json")).write_bytes(spec_json.encode(spec))
     if epoch:
         folder.write_epoch(epoch)
     if state is not None:

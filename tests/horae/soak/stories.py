@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.authority import Caller
+from horae.arbiter.requests.authority import Caller
 from horae.fake import Delay, Drop, LoseReply, Raise
 from horae.port import FixConfiguration, JobState, TryLater
 from policy.model import Health
@@ -54,12 +54,14 @@ class Story:
             self.ends[name] = JobState.CANCELLED
             # Long before it could end by itself, however many GPUs it gets.
             self.deeds[-1] = (at_s, name, submission(name, (least, most), 10**6, who, **changes))
-            self.deeds.append((at_s + self._time(30), f"{name} cancel", lambda s: s.desk.cancel(named(s, name), ROOT)))
+            self.deeds.append(
+                (at_s + self._time(30), f"{name} cancel", lambda s: s.commands.cancel(named(s, name), ROOT))
+            )
         elif fate < 0.3 and "checkpoint" not in changes:
             held_s = at_s + self._time(20)
-            self.deeds.append((held_s, f"{name} hold", lambda s: s.desk.hold(named(s, name), ROOT)))
+            self.deeds.append((held_s, f"{name} hold", lambda s: s.commands.hold(named(s, name), ROOT)))
             self.deeds.append(
-                (held_s + self._time(30), f"{name} unhold", lambda s: s.desk.unhold(named(s, name), ROOT))
+                (held_s + self._time(30), f"{name} unhold", lambda s: s.commands.unhold(named(s, name), ROOT))
             )
 
     def _node(self) -> None:

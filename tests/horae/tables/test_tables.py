@@ -10,8 +10,8 @@ import pytest
 import horae.tables
 from horae.tables import names, table
 from horae.tables.make import key_of
-from policy.instance import parse
 from policy.model import BadInput
+from policy.text.instance import parse
 
 INSTANCE = "cluster: {nodes: [{name: n, gpu_type: v100, gpus: 4}]}\njobs: [{name: j, gpus: 1, model: MODEL}]"
 

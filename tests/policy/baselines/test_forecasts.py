@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.decide import decide
-from policy.forecast import forecast_of, iterations_left, loss_at
-from policy.instance import parse
 from policy.model import BadInput, LossForecast, Snapshot
+from policy.parts.forecast import forecast_of, iterations_left, loss_at
+from policy.text.instance import parse
 
 
 def snapshot(jobs: list[dict[str, Any]], gpus: int) -> Snapshot:
@@ -117,7 +117,7 @@ def test_a_curve_that_does_not_fall_has_no_forecast(points: list[list[float]]) -
 
 
 def test_every_law_of_the_profiler_is_known_here() -> None:
-    from profiler.laws import LAWS, evaluate
+    from profiler.estimates.laws import LAWS, evaluate
 
     shapes = {"s": 120.0, "t": 300.0, "p": 0.7}
     for law, k in itertools.product(LAWS, (1.0, 50.0, 4000.0)):

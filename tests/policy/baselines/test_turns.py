@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import Code, Decision, Snapshot
+from policy.text.instance import parse
 
 
 def snapshot(jobs: list[dict[str, Any]], nodes: list[int] | None = None, **more: Any) -> Snapshot:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from policy.answer import to_json
 from policy.decide import decide
-from policy.instance import parse, to_plain
 from policy.model import Code, Snapshot
-from policy.plain import plain as plain_values
+from policy.text.answer import to_json
+from policy.text.instance import parse, to_plain
+from policy.text.plain import plain as plain_values
 from tests.policy.rounds import play
 
 

@@ -10,9 +10,9 @@ from scipy.optimize import linprog
 
 from policy.decide import decide
 from policy.gavel.programs import Jobs, Solving, equal_share, fifo, finish_time, makespan, max_min
-from policy.instance import parse
 from policy.model import Snapshot
-from policy.solver import Backend
+from policy.parts.solver import Backend
+from policy.text.instance import parse
 from tests.policy.rounds import play
 
 HOW = Solving()

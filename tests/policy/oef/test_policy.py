@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from policy.answer import to_json
 from policy.decide import decide
-from policy.instance import parse
 from policy.model import Code, Snapshot
+from policy.text.answer import to_json
+from policy.text.instance import parse
 from tests.policy.rounds import play
 
 BOTH = pytest.mark.parametrize("policy", ["oef-noncooperative", "oef-cooperative"])

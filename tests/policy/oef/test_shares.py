@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from policy.oef.shares import Users, cooperative, merged, non_cooperative
-from policy.solver import Backend
+from policy.parts.solver import Backend
 
 
 def users(speed: object, gpus: object, weight: object = None, cap: object = None) -> Users:

@@ -19,10 +19,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Termination
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
-    from policy.matrix import MatrixResult
+    from policy.parts.matrix import MatrixResult
 
 #: Above this many columns a linear program is not attempted.
 MOST_COLUMNS = 40_000
@@ -269,7 +269,7 @@ class Columns:
     def run(
         self, *, integer: bool = False, time_limit_s: float | None = None, node_limit: int | None = None
     ) -> MatrixResult:
-        from policy.matrix import maximise_matrix
+        from policy.parts.matrix import maximise_matrix
 
         return maximise_matrix(
             self.objective,

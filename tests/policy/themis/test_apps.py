@@ -9,8 +9,8 @@ import pytest
 
 from policy.contract import Context
 from policy.model import App, BadInput, Code, Phase, Tenant
+from policy.parts.throughput import Throughput
 from policy.themis.round import Round, bids
-from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, nodes, rounds, world
 
 # --- apps of several jobs ----------------------------------------------------------------------------------
@@ -50,8 +50,8 @@ def test_jobs_that_run_go_on_where_it_costs_little() -> None:
 
 def test_curve_stopping_takes_the_most_optimistic_curve() -> None:
     from policy.model import LossForecast
+    from policy.themis.auction.valuation import valuations
     from policy.themis.options import Options
-    from policy.themis.valuation import valuations
 
     forecast = LossForecast("power", {"iterations": 500.0}, (0.8, 1.5))
     jobs = [job("t0", 1, app="a", tenant="t", total=None, done=100.0, loss_forecast=forecast)]
@@ -68,8 +68,8 @@ def test_an_unknown_length_is_as_much_again_at_least_an_hour() -> None:
         job("long", 1, total=None, done=90_000.0, rate=2.0),
         replace(job("secret", 1, total=10.0, rate=2.0), known=False),
     ]
+    from policy.themis.auction.valuation import valuations
     from policy.themis.options import Options
-    from policy.themis.valuation import valuations
 
     snapshot = world(nodes(1, 4), jobs)
     left = {
@@ -80,8 +80,8 @@ def test_an_unknown_length_is_as_much_again_at_least_an_hour() -> None:
 
 def test_splitting_an_app_buys_nothing_with_weights() -> None:
     """T_id of an app grows with the number of its tenant's apps; with one app a tenant, nothing changes."""
+    from policy.themis.auction.valuation import valuations
     from policy.themis.options import Options
-    from policy.themis.valuation import valuations
 
     jobs = [job("a", 1, tenant="x"), job("b", 1, tenant="x"), job("c", 1, tenant="y")]
     snapshot = world(nodes(1, 4), jobs)

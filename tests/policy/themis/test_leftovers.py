@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.model import Limits, Slowdown, Snapshot
-from policy.throughput import Throughput
+from policy.parts.throughput import Throughput
 from tests.policy.themis.test_oracle import worlds
 from tests.policy.themis.worlds import decide, job, node, nodes, rounds, world
 

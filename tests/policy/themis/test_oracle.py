@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from policy.contract import Context
 from policy.model import GpuRange, Job, Limits, Node, Slowdown, Snapshot, Tenant
-from policy.themis import auction
+from policy.parts.throughput import Throughput
+from policy.themis.auction import auction
 from policy.themis.round import Round, run
-from policy.throughput import Throughput
 from tests.policy.themis import oracle
 from tests.policy.themis.worlds import job, node, world
 

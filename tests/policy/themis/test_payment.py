@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from policy.themis.payment import pay
+from policy.themis.auction.payment import pay
 from tests.policy.themis.worlds import job, nodes, rounds, world
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horae.api.forms import JobForm
+from horae.job_form import JobForm
 from policy.model import BadInput
 from yarn_bridge.submarine import Translation, markdown, translate
 from yarn_bridge.submarine.table import BY_NAME, OPTIONS, Fate

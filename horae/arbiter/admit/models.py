@@ -1,0 +1,66 @@
+"""The policy side's own models, as an admission uses them: how fast a job would run, and where a job would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.arbiter.admit.guards import Speed
+from horae.arbiter.admit.probes import Find
+from horae.arbiter.admit.repair import Offer, Place
+from horae.arbiter.round import Models
+from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
+
+
+def speed(snapshot: Snapshot) -> Speed:
+    return Throughput(snapshot.cluster).rate
+
+
+def place(snapshot: Snapshot) -> Place:
+    """Offers by the placement that policies use: fewest nodes, near what is held, within all limits."""
+
+    def settle(settled: Mapping[JobName, Allocation]) -> Offer:
+        placer, jobs = Placer(snapshot), {job.name: job for job in snapshot.jobs}
+        try:
+            for name, allocation in settled.items():
+                if allocation:
+                    placer.take(jobs[name], allocation)
+        except ValueError:
+            return lambda _name, _most: EMPTY  # what is settled does not fit any more: nothing is free for sure
+
+        def offer(name: JobName, most: Gpus) -> Allocation:
+            job = jobs[name]
+            gpus = job.gpus.at_most(most)
+            while gpus > 0:
+                found = placer.best(job, gpus)
+                if found:
+                    placer.take(job, found)
+                    return found
+                gpus = job.gpus.at_most(gpus - 1)
+            return EMPTY
+
+        return offer
+
+    return settle
+
+
+def find(snapshot: Snapshot) -> Find:
+    """A place on one GPU type, beside what the other jobs have."""
+    jobs = {job.name: job for job in snapshot.jobs}
+
+    def found(others: Mapping[JobName, Allocation], job: Job, gpus: Gpus, gpu_type: GpuType) -> Allocation:
+        placer = Placer(snapshot)
+        try:
+            for name, allocation in others.items():
+                if allocation and name in jobs:
+                    placer.take(jobs[name], allocation)
+        except ValueError:
+            return EMPTY
+        return placer.best(job, gpus, gpu_type) or EMPTY
+
+    return found
+
+
+def standard() -> Models:
+    return Models(speed, place, find)

@@ -1,0 +1,243 @@
+"""Asking a policy, and not believing it: the answer comes in time and well-formed, or the reason why not does.
+
+A policy runs in a process of its own (`policy_worker.py`), which is killed at the deadline: it may loop for ever,
+allocate without end or crash its solver, and the arbiter goes on with the previous allocation. `Inline` asks in the
+caller's thread; tests and `horae decide` use it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from horae.arbiter.decide import aside
+from horae.arbiter.decide.validation import problems
+from policy.decide import PolicyFailed
+from policy.model import EMPTY, BadInput, Decision, JobName, Seconds, Snapshot
+
+#: `policy.decide.decide`: snapshot, policy, options, seed, time limit -> decision
+Decide = Callable[[Snapshot, str, Mapping[str, Any], int, Seconds], Decision]
+
+#: "module:function" of the one that policies are asked through.
+DECIDE = "policy.decide:decide"
+#: What a policy may take beyond the time limit that it is told, for building its answer.
+SLACK_S = 2.0
+#: What its process may take to start, imports and all, before the time limit begins to count.
+START_S = 60.0
+#: The process's first word.
+READY = b"ready\n"
+_LENGTH = struct.Struct("!Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    pool: str
+    snapshot: Snapshot
+    policy: str
+    options: Mapping[str, Any]
+    seed: int
+    limit_s: Seconds
+    unfit: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)  #: jobs that no picture can be made of: why
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`decision` can be carried out on the question's snapshot, or is None and `why_not` says what happened.
+
+    `aside`: jobs that the policy raised for, and what; the decision is about the others."""
+
+    decision: Decision | None
+    why_not: str = ""
+    took_s: Seconds = 0.0
+    aside: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)
+
+
+class PolicyRunner(Protocol):
+    def ask(self, question: Question) -> Answer: ...
+
+    def close(self) -> None: ...
+
+
+class Inline:
+    def __init__(self, decide: Decide) -> None:
+        self._decide = decide
+
+    def ask(self, question: Question) -> Answer:
+        started = time.perf_counter()
+        found, why_not, left_out = asked(self._decide, question)
+        return checked(question, found, why_not, left_out, time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+#: What a policy process sends back: what it answered or None, what it raised, jobs left out and why.
+Reply = tuple[object, str, Mapping[JobName, str]]
+
+
+def asked(decide: Decide, question: Question) -> Reply:
+    """What the policy answers; where it raises, what it answers without the jobs that it raises for."""
+    until = time.monotonic() + question.limit_s
+    found, why_not = _asked(decide, question)
+    if not why_not:
+        return found, "", {}
+
+    def tried(snapshot: Snapshot) -> object:
+        left_s = max(until - time.monotonic(), 0.1)
+        return decide(snapshot, question.policy, question.options, question.seed, left_s)
+
+    culprits = aside.culprits(tried, question.snapshot, until)
+    if not culprits:
+        return None, why_not, {}
+    rest = replace(question, snapshot=aside.without(question.snapshot, culprits))
+    return (*_asked(decide, rest), culprits)
+
+
+def _asked(decide: Decide, question: Question) -> tuple[object, str]:
+    """(what it answered, "") or (None, what it raised)."""
+    try:
+        return decide(question.snapshot, question.policy, question.options, question.seed, question.limit_s), ""
+    except BadInput as error:
+        return None, f"policy {question.policy}: {error}"
+    except PolicyFailed as error:
+        return None, str(error)
+    except Exception as error:  # noqa: BLE001  (a policy is code of any origin; whatever it raises is its answer)
+        return None, f"policy {question.policy} raised {type(error).__name__}: {error}"
+
+
+def checked(
+    question: Question, found: object, why_not: str, left_out: Mapping[JobName, str], took_s: Seconds
+) -> Answer:
+    if why_not:
+        return Answer(None, why_not, took_s, left_out)
+    wrong = problems(aside.without(question.snapshot, left_out), found)
+    if wrong:
+        return Answer(None, f"policy {question.policy} answered nonsense: {'; '.join(wrong)}", took_s, left_out)
+    assert isinstance(found, Decision)
+    return Answer(found, "", took_s, left_out)
+
+
+class Worker:
+    """One process that answers one question after the other; a fresh one after each that had to be killed."""
+
+    def __init__(self, decide: str = DECIDE) -> None:
+        self._decide = decide
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, question: Question) -> Answer:
+        started = time.monotonic()
+        try:
+            process = self._running()
+            deadline = time.monotonic() + question.limit_s + SLACK_S
+            assert process.stdin is not None and process.stdout is not None
+            _write(process.stdin.fileno(), packed(question), deadline)
+            found, why_not, left_out = unpacked(_read(process.stdout.fileno(), deadline))
+        except TimeoutError:
+            self.close()
+            return Answer(
+                None,
+                f"policy {question.policy} did not answer within {question.limit_s:g} s and was ended",
+                time.monotonic() - started,
+            )
+        except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
+            process_ = self._process  # `close` may come from another thread
+            code = process_.poll() if process_ is not None else None
+            self.close()
+            ended = f"its process ended with code {code}" if code is not None else f"{type(error).__name__}: {error}"
+            return Answer(None, f"policy {question.policy} gave no answer: {ended}", time.monotonic() - started)
+        return checked(question, found, why_not, left_out, time.monotonic() - started)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            # Our own modules' places, and no other: not the folder that we were started in, which may be anybody's.
+            path = os.pathsep.join(p for p in sys.path if Path(p).is_absolute())
+            environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "horae.arbiter.decide.policy_worker", self._decide, str(os.getpid())],
+                cwd="/",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C at a terminal is the arbiter's to handle
+            )
+            assert self._process.stdout is not None
+            try:
+                _exactly(self._process.stdout.fileno(), len(READY), time.monotonic() + START_S)
+            except TimeoutError:
+                raise ChildProcessError(f"it did not start within {START_S:g} s") from None
+        return self._process
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+# --- the wire: length, then a pickle, between a process and its own child ---------------------------------
+
+
+def packed(value: object) -> bytes:
+    from horae.arbiter.decide.pickling import dumps
+
+    body = dumps(value)
+    return _LENGTH.pack(len(body)) + body
+
+
+def unpacked(body: bytes) -> Any:
+    from horae.arbiter.decide.pickling import loads
+
+    return loads(body)
+
+
+def _write(fd: int, data: bytes, deadline: float) -> None:
+    os.set_blocking(fd, False)
+    rest = memoryview(data)
+    while rest:
+        _wait(fd, select.POLLOUT, deadline)
+        try:
+            rest = rest[os.write(fd, rest[: 1 << 20]) :]
+        except BlockingIOError:
+            continue
+
+
+def _read(fd: int, deadline: float) -> bytes:
+    os.set_blocking(fd, False)
+    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, deadline))
+    return _exactly(fd, length, deadline)
+
+
+def _exactly(fd: int, length: int, deadline: float) -> bytes:
+    parts, left = [], length
+    while left:
+        _wait(fd, select.POLLIN, deadline)
+        try:
+            part = os.read(fd, min(left, 1 << 20))
+        except BlockingIOError:
+            continue
+        if not part:
+            raise EOFError
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _wait(fd: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+        raise TimeoutError

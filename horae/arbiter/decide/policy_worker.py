@@ -1,0 +1,57 @@
+"""The process in which policies run: a question in, an answer out, until the arbiter closes the pipe.
+
+It dies with the arbiter, also when the arbiter is killed while a policy computes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import sys
+
+from horae.arbiter.decide.policy_runner import READY, Decide, asked, packed, unpacked
+from horae.quiet import quiet
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    target, parent = sys.argv[1], int(sys.argv[2])
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return  # it died before we could say so
+    # A policy, or its solver, may print: the answer's pipe is not for that.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    questions = os.fdopen(os.dup(0), "rb")
+    module, _, name = target.partition(":")
+    decide: Decide = getattr(importlib.import_module(module), name)
+    with os.fdopen(answers, "wb") as out:
+        out.write(READY)
+        out.flush()
+        while head := questions.read(8):
+            body = questions.read(int.from_bytes(head, "big"))
+            with quiet():
+                data = answer(decide, body)
+            out.write(data)
+            out.flush()
+            # What a policy left behind in cycles goes now; what stays (modules) is not looked at again.
+            gc.collect()
+            gc.freeze()
+
+
+def answer(decide: Decide, body: bytes) -> bytes:
+    question = unpacked(body)
+    reply = asked(decide, question)
+    try:
+        return packed(reply)
+    except Exception as error:  # noqa: BLE001  (whatever cannot be sent is the answer's fault)
+        return packed((None, f"policy {question.policy} answered what cannot be sent: {error}", {}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From an admitted allocation to calls of the port: plan, intents, calls, outcomes."""

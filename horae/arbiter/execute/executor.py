@@ -1,0 +1,186 @@
+"""Everything that is asked of the cluster, one call after the other. The only module that holds a port.
+
+`Executor` runs where calls may take long; the core runs elsewhere and gets values back. A call's error is a value
+here: what it means is the core's affair (`outcomes.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.journal.events import Verb
+from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Leaving, Observation, PortError
+from horae.spec import JobSpec
+from policy.model import EMPTY, Allocation, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """An action on one job; its intent is in the journal."""
+
+    verb: Verb
+    job: JobId
+    allocation: Allocation = field(default_factory=lambda: EMPTY)
+    epoch: int = 0
+    grace_s: Seconds = 0.0
+    spec: JobSpec | None = None
+    what: str = ""  #: of a follow-up: what it is about to do
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOrder:
+    pool: str
+    jobs: tuple[JobId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetReason:
+    job: JobId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRest:
+    """Hand back what the cluster holds for us and does not show yet."""
+
+
+#: Starts, stops or follow-ups given to the port at once: the time that actions may take is looked at in between.
+AT_ONCE = 64
+
+Op = Do | Claim | Beat | SetOrder | SetReason | ReleaseRest
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    op: Op
+    error: PortError | None = None
+    tried: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the cluster gave, or why it gave nothing."""
+
+    observation: Observation | None
+    capabilities: Capabilities | None = None
+    measured: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)
+    error: PortError | None = None
+
+
+class Executor:
+    def __init__(
+        self, port: ClusterPort, profiles: Profiles, monotonic: Callable[[], Seconds] = time.monotonic
+    ) -> None:
+        self._port, self._profiles, self._monotonic = port, profiles, monotonic
+
+    def look(self, *, read_logs: bool) -> Look:
+        try:
+            capabilities = self._port.capabilities()
+            observation = self._port.observe()
+        except PortError as error:
+            return Look(None, error=error)
+        measured: Mapping[JobId, Measurement] = EMPTY
+        if read_logs:
+            measured = self._profiles.update(observation, self._port.read_log)
+        return Look(observation, capabilities, measured)
+
+    def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
+        """In turn, starts, stops or follow-ups that come one after the other together where the port can; what does
+        not fit into `budget_s` is not tried."""
+        until = self._monotonic() + budget_s
+        done: list[Done] = []
+        for some in self._grouped(ops):
+            if done and self._monotonic() > until:
+                done += [Done(op, tried=False) for op in some]
+            elif len(some) > 1 or _follows_up(some[0]):
+                done += self._together(some)
+            else:
+                done += [self._alone(some[0])]
+        return tuple(done)
+
+    def _grouped(self, ops: Sequence[Op]) -> list[list[Op]]:
+        """Single calls, and runs of a verb that the port takes at once. The order stays."""
+        groups: list[list[Op]] = []
+        last: Verb | None = None
+        together = {Verb.FOLLOW_UP} | ({Verb.START, Verb.STOP} if isinstance(self._port, Batching) else set())
+        for op in ops:
+            verb = op.verb if isinstance(op, Do) and op.verb in together else None
+            alike = verb is not None and verb is last
+            if alike and len(groups[-1]) < AT_ONCE:
+                groups[-1].append(op)
+            else:
+                groups.append([op])
+            last = verb
+        return groups
+
+    def _together(self, ops: Sequence[Op]) -> list[Done]:
+        port, asked = self._port, [op for op in ops if isinstance(op, Do)]
+        failed: Mapping[JobId, PortError]
+        try:
+            if asked[0].verb is Verb.FOLLOW_UP:
+                assert isinstance(port, FollowingUp)  # who else shows what is due?
+                failed = port.follow_up([op.job for op in asked])
+                return [Done(op, failed.get(op.job)) for op in asked]
+            assert isinstance(port, Batching)
+            if asked[0].verb is Verb.START:
+                failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
+            else:
+                failed = port.stop_many([(op.job, op.grace_s) for op in asked])
+        except PortError as error:
+            failed = {op.job: error for op in asked}
+        return [Done(op, failed.get(op.job)) for op in asked]
+
+    def _alone(self, op: Op) -> Done:
+        try:
+            self._perform(op)
+        except PortError as error:
+            return Done(op, error)
+        return Done(op)
+
+    def _perform(self, op: Op) -> None:
+        port = self._port
+        match op:
+            case Claim(token):
+                port.claim(token)
+            case Beat():
+                port.heartbeat()
+            case SetOrder(_, jobs):
+                port.set_order(jobs)
+            case SetReason(job, text):
+                port.set_reason(job, text)
+            case ReleaseRest():
+                if isinstance(port, Leaving):
+                    port.release_rest()
+            case Do(Verb.SUBMIT, job, spec=spec):
+                assert spec is not None
+                port.submit(job, spec)
+            case Do(Verb.START, job, allocation, epoch):
+                port.start(job, allocation, epoch)
+            case Do(Verb.RESHAPE, job, allocation, epoch):
+                port.reshape(job, allocation, epoch)
+            case Do(Verb.STOP, job, grace_s=grace_s):
+                port.checkpoint_and_stop(job, grace_s)
+            case Do(Verb.CANCEL, job):
+                port.cancel(job)
+            case Do(Verb.RELEASE, job):
+                port.release(job)
+
+    def close(self) -> None:
+        self._port.close()
+
+
+def _follows_up(op: Op) -> bool:
+    return isinstance(op, Do) and op.verb is Verb.FOLLOW_UP

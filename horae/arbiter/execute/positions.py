@@ -1,0 +1,133 @@
+"""Where each job stands, for the plan: ledger -> positions, targets and the GPUs that are ours. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from horae.arbiter.decide.snapshot import View, decidable, grant_stands, movable, occupies
+from horae.arbiter.execute.plan import Phase, Position
+from horae.config import Config
+from horae.journal import JobRecord, Ledger
+from horae.port import JobId, JobState
+from policy.model import Allocation, Gpus, GpuType, Health, Limits, NodeName, Pinning, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    positions: Sequence[Position]
+    targets: Mapping[JobId, Allocation]
+    capacity: Mapping[NodeName, Gpus]
+    closed: frozenset[NodeName]
+
+
+def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> Board:
+    """The jobs of the pool that a plan may have to do with, and their targets; what others hold there is not ours."""
+    now_s, config = view.now_s, view.config
+    nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
+    capacity: Counter[NodeName] = Counter(
+        {n.name: n.gpus - n.foreign if n.health is not Health.DOWN else 0 for n in nodes}
+    )
+    capacity.subtract(view.strays)
+    mine = []
+    for record in ledger.live():
+        if record.pool == pool and record.shown:
+            if not _waits_untouched(record):
+                mine.append(record)
+        else:
+            capacity.subtract(occupies(record, now_s, config.rounds.settle_s))
+    mine.sort(key=lambda r: (r.submitted_s, r.id))
+    types = {n.name: n.gpu_type for n in view.observation.nodes}
+    positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
+    targets = {r.id: _target(r, p, view.limits, types, config, now_s) for r, p in zip(mine, positions, strict=True)}
+    closed = frozenset(n.name for n in nodes if n.health is not Health.UP)
+    if ledger.pool(pool).maintenance is not None:
+        closed = frozenset(capacity)
+    return Board(positions, targets, {n.name: capacity[n.name] for n in nodes}, closed)
+
+
+def _waits_untouched(record: JobRecord) -> bool:
+    """It holds nothing, is to get nothing, and nothing is asked of it: no plan has a step for it, nor waits for it."""
+    return (
+        not record.target
+        and not record.allocation
+        and record.grant is None
+        and record.cancel_why is None
+        and record.stop_asked_s is None
+        and not record.state.holds
+    )
+
+
+def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Phase:
+    if record.state is JobState.STOPPING or (record.state.holds and record.stop_asked_s is not None):
+        return Phase.LEAVES
+    if record.state.holds:
+        return Phase.RUNS
+    return Phase.GRANTED if grant_stands(record, now_s, settle_s) else Phase.IDLE
+
+
+def repeatable(asked_s: Seconds | None, now_s: Seconds, repeat_s: Seconds, opened_s: Seconds) -> bool:
+    """Whether something is asked for (again): never asked, long ago, or by an arbiter that did not live to see."""
+    return asked_s is None or now_s - asked_s >= repeat_s or asked_s <= opened_s
+
+
+def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: Seconds, opened_s: Seconds) -> Position:
+    rounds = config.rounds
+    phase = phase_of(record, now_s, rounds.settle_s)
+    cancel = record.cancel_why is not None
+    repeat = False
+    if cancel:
+        repeat = repeatable(record.cancel_sent_s, now_s, rounds.repeat_s, opened_s)
+        phase = Phase.LEAVES if record.cancel_sent_s is not None else phase
+    elif phase is Phase.LEAVES and record.state is not JobState.STOPPING:
+        repeat = repeatable(record.stop_repeated_s, now_s, rounds.repeat_s, opened_s)
+    elif phase is Phase.GRANTED and record.grant is not None:
+        repeat = repeatable(record.grant.at_s, now_s, rounds.repeat_s, opened_s)
+    blocked_s = record.blocked["since_s"] if record.blocked is not None else None
+    return Position(
+        record.id,
+        phase,
+        occupies(record, now_s, rounds.settle_s),
+        grace_s=record.spec.grace_s,
+        epoch=record.grant.epoch if record.grant is not None else 0,
+        repeat=repeat,
+        withdraw=blocked_s is not None and phase is Phase.RUNS and now_s - blocked_s >= rounds.blocked_s,
+        cancel=cancel,
+        left_nodes=frozenset(record.left_nodes),
+        may_start_s=record.left_s + restart_gap_s,
+    )
+
+
+def _target(
+    record: JobRecord,
+    position: Position,
+    limits: Limits,
+    types: Mapping[NodeName, GpuType],
+    config: Config,
+    now_s: Seconds,
+) -> Allocation:
+    """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is."""
+    if record.hold_why is not None and (movable(record) or not record.state.holds):
+        return {}
+    if record.target is None or not decidable(record, config, now_s):
+        return position.held
+    if _as_good(position.held, record.target, limits.pinning, types):
+        return position.held
+    return record.target
+
+
+def _as_good(held: Allocation, target: Allocation, pinning: Pinning, types: Mapping[NodeName, GpuType]) -> bool:
+    """Where the cluster chooses the nodes, what it chose is what was asked for."""
+    if pinning is Pinning.EXACT or not held or not target:
+        return False
+    if pinning is Pinning.NONE:
+        return sum(held.values()) == sum(target.values())
+    return _by_type(held, types) == _by_type(target, types)
+
+
+def _by_type(allocation: Allocation, types: Mapping[NodeName, GpuType]) -> Counter[GpuType]:
+    out: Counter[GpuType] = Counter()
+    for node, gpus in allocation.items():
+        out[types.get(node, "?")] += gpus
+    return out

@@ -1,0 +1,120 @@
+"""What follows from looking alone, beside what was seen: limits learnt from blocked starts, time that ran out,
+jobs that the cluster forgot. Pure: ledger -> events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.arbiter.observe.measurements import Measurement
+from horae.config import Config
+from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.codec import plain
+from horae.port import BlockKind, JobId, JobState
+from policy.model import Seconds
+
+#: A measured rate that moved by this part is news for a policy.
+NEWS = 0.1
+
+
+def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Seconds]) -> list[Draft]:
+    """A blocked start comes back as the tenant's cap, or as GPUs to be left alone. `told`: what was said already."""
+    drafts: list[Draft] = []
+    rounds = config.rounds
+    for record in ledger.live():
+        block = record.blocked
+        if block is None:
+            told.pop(record.id, None)
+            continue
+        if now_s - block["since_s"] < rounds.blocked_s or told.get(record.id) == block["since_s"]:
+            continue
+        told[record.id] = block["since_s"]
+        if block["kind"] == BlockKind.LIMIT:
+            cap = block.get("cap")
+            if cap is None:  # the cluster does not tell the number: half of what was granted is tried next, then less
+                tried = record.grant.allocation if record.grant is not None else record.target or {}
+                cap = sum(tried.values()) // 2 + sum(
+                    sum(r.allocation.values())
+                    for r in ledger.live(record.pool)
+                    if r.tenant == record.tenant and r.id != record.id
+                )
+            drafts.append(events.capped(record.pool, record.tenant, cap, now_s + rounds.feedback_s, block["text"]))
+        elif record.grant is not None:
+            drafts += [
+                events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block["text"])
+                for node, gpus in record.grant.allocation.items()
+            ]
+    return drafts
+
+
+def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
+    """Jobs that have run for their whole time limit, over all their starts."""
+    return [
+        events.cancel_asked(r.id, "time limit", f"its running time reached its limit of {r.spec.time_limit_s:g} s")
+        for r in ledger.live()
+        if r.spec.time_limit_s is not None and r.cancel_why is None and r.ran_at(now_s) >= r.spec.time_limit_s
+    ]
+
+
+def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:
+    """Jobs that end without the cluster's word: cancelled before it knew them, or forgotten by it."""
+    drafts = []
+    for record in ledger.live():
+        sent_s = record.submit_sent_s  # it may still be on its way
+        on_its_way = sent_s is not None and now_s - sent_s < config.rounds.settle_s
+        if record.cancel_why is not None and not record.shown and not on_its_way:
+            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, record.cancel_why))
+        elif record.missing_since_s is not None and (not owns_submission or record.cancel_why is not None):
+            text = record.cancel_why or "the cluster does not know it any more"
+            drafts.append(events.ended(record.id, JobState.CANCELLED, now_s, text))
+    return drafts
+
+
+def measured(
+    ledger: Ledger,
+    fresh: Mapping[JobId, Measurement],
+    last_s: dict[JobId, Seconds],
+    config: Config,
+    now_s: Seconds,
+) -> tuple[list[Draft], set[JobId]]:
+    """Measurements worth recording, and the jobs about which a policy would now think differently."""
+    drafts, news = [], set()
+    for job, new in fresh.items():
+        record = ledger.jobs.get(job)
+        if record is None:
+            continue
+        told = _tells_something_new(record, new)
+        if told and record.live:
+            news.add(job)
+        due = now_s - last_s.get(job, float("-inf")) >= config.history.measured_s
+        warmup_s = _warmup(record, new, now_s)
+        if told or due or warmup_s is not None or not record.state.holds:
+            last_s[job] = now_s
+            drafts.append(events.measured(job, plain(new), warmup_s=warmup_s))
+    return drafts, news
+
+
+def _warmup(record: JobRecord, new: Measurement, now_s: Seconds) -> Seconds | None:
+    """How long this start ran before its first iteration: the time since, less what its iterations took."""
+    known = (
+        record.state is JobState.RUNNING and record.started_s is not None and record.warmed_epoch < record.epoch_seen
+    )
+    gpus = sum(record.holding.values())
+    rate = next((table[gpus] for t in record.holding if gpus in (table := new.rates.get(t, {}))), None)
+    if not known or new.epoch != record.epoch_seen or not rate:
+        return None
+    before = record.checkpoint.step if record.checkpoint is not None and record.checkpoint.epoch < new.epoch else 0.0
+    assert record.started_s is not None
+    return max(now_s - record.started_s - max(new.done - before, 0.0) / rate, 0.0)
+
+
+def _tells_something_new(record: JobRecord, new: Measurement) -> bool:
+    old = record.measured
+    if not old or old.get("total") != new.total:
+        return True
+    rates = old.get("rates", {})
+    for gpu_type, table in new.rates.items():
+        for gpus, rate in table.items():
+            known = rates.get(gpu_type, {}).get(str(gpus))
+            if known is None or abs(rate - known) > NEWS * known:
+                return True
+    return False

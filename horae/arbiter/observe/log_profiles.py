@@ -1,0 +1,409 @@
+"""The profiler behind the arbiter: any training log in, progress, speed, loss and slowdown out.
+
+Each look reads the new bytes of a log (`LogReader`, which takes them in any pieces) and asks what is known now. What
+was measured at one placement is a stretch; it goes to the store of its model key, and what comes back is merged over
+all jobs of the key: the job's rates, its S by span. Claims are held against the clock and against the key's other
+jobs before they are used. What a log leaves open is said in the notes, with how to print it.
+
+Kept in the journal with the measurement (`Measurement.profiler`): the key, the job's own stretches, and the reader's
+state, packed, made at `Measurement.offset`. After a restart reading goes on there; when the rules have changed since,
+or the log has, it starts again at its beginning.
+
+Units of progress. Iterations where the log counts them over the run or per epoch; else epochs: `done`, `total` and
+the rates are in the same unit, whichever it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, Known, Measurement, ReadLog, due
+from horae.arbiter.observe.model_key import model_key
+from horae.port import JobId, JobState, Observation, ObservedJob, PortError
+from horae.spec import JobSpec
+from policy.model import Allocation, Gpus, GpuType, LossForecast, Node, NodeName, Provenance, Seconds, Slowdown
+from profiler.estimates.curves import Positions, curve_of, loss_curve
+from profiler.estimates.iteration import Timing, timing, without_pauses
+from profiler.estimates.loss import Forecast, State, forecast, state
+from profiler.estimates.profiles import Store, lacks
+from profiler.estimates.scaling import Source
+from profiler.estimates.stretch import Span, Stretch
+from profiler.estimates.trust import Claim, Verdict, Watched, judge
+from profiler.model import Kind, Run
+from profiler.rules.book import RuleBook, load
+from profiler.runs import persistence as reader_state
+from profiler.runs.reader import LogReader
+from profiler.runs.sane import sane
+
+#: Points that a reader keeps of one run.
+POINTS = 256
+#: Seconds a round may take; logs that are left over come first in the next.
+BUDGET_S = 1.0
+#: Bytes read of one log in one look; the rest waits for the next.
+BYTES_A_LOOK = 8 << 20
+#: After so many the time is looked at: lines of some shapes cost a thousand times what others do.
+PIECE = 32 << 10
+#: A packed state is renewed this often, and when a job leaves.
+STATE_S = 300.0
+#: Forecasts made in one round; a curve is forecast again when it grew by a tenth.
+FORECASTS_A_ROUND = 20
+GREW = 1.1
+
+SpecOf = Callable[[JobId], JobSpec | None]
+
+
+@dataclass(slots=True)
+class _Log:
+    """What is known of one job's log."""
+
+    reader: LogReader
+    offset: int = 0
+    identity: str = ""
+    read_s: Seconds = NEVER_S
+    tried_s: Seconds = NEVER_S
+    behind: bool = False  #: there was more than there was time for
+    packed_s: Seconds = NEVER_S
+    key: str = ""
+    key_from: str = ""
+    epoch: int = 0  #: the start that `from_line` and `watched` belong to
+    from_line: int = 0  #: lines up to here were written at another placement
+    watched: tuple[Seconds, float] | None = None  #: (when, progress) at the first progress of this start
+    loss: tuple[tuple[float, float], ...] = ()  #: of the starts before what the reader knows
+    forecast: Forecast | None = None
+    forecast_n: int = 0
+    own: dict[tuple[int, str, Gpus, Span], Stretch] = field(default_factory=dict)
+    measured: Measurement = field(default_factory=Measurement)
+
+
+class LogProfiles:
+    """`Profiles` by the profiler. One owner; every `every_s` a running job is looked at.
+
+    `spec_of` tells a job's specification where the cluster does not (the journal's).
+    """
+
+    def __init__(
+        self,
+        every_s: Seconds = 10.0,
+        *,
+        book: RuleBook | None = None,
+        spec_of: SpecOf | None = None,
+        store: Store | None = None,
+        budget_s: Seconds = BUDGET_S,
+    ) -> None:
+        self._every_s, self._budget_s = every_s, budget_s
+        self._book = book or load()
+        self._spec_of = spec_of
+        self.store = store or Store()
+        self._logs: dict[JobId, _Log] = {}
+        self._forecasts = 0
+
+    # --- the hook ------------------------------------------------------------------------------------------
+
+    def restore(self, known: Mapping[JobId, Measurement]) -> None:
+        for job, measured in known.items():
+            saved = measured.profiler
+            log = _Log(self._reader(saved.get("reader")), measured=measured, key=str(saved.get("key", "")))
+            log.loss, log.key_from = measured.loss, measured.key_from
+            if saved.get("reader") and log.reader.bytes:
+                log.offset, log.identity = measured.offset, measured.identity
+                log.from_line = log.reader.lines  # which start is running now is not known yet
+            for item in saved.get("stretches", ()):
+                stretch = Stretch.from_dict(dict(item))
+                log.own[stretch.start, *stretch.place] = stretch
+                self.store.record(log.key, stretch)
+            self._logs[job] = log
+
+    def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
+        now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
+        self._forecasts = FORECASTS_A_ROUND
+        changed = {}
+        began = time.monotonic()
+        waiting = due(observation, {job: log.read_s for job, log in self._logs.items()}, self._every_s)
+        for job in sorted(waiting, key=lambda job: self._logs[job.id].tried_s if job.id in self._logs else NEVER_S):
+            if time.monotonic() - began > self._budget_s:
+                break
+            log = self._logs.get(job.id)
+            if log is None:
+                log = self._logs[job.id] = _Log(LogReader(self._book, POINTS))
+            log.tried_s = now_s
+            # No log takes all the time that there is for them.
+            until = time.monotonic() + self._budget_s / 2
+            try:
+                if self._look(log, job, read_log, nodes, now_s, until):
+                    changed[job.id] = log.measured
+            except PortError:
+                continue  # no log now; the next round asks again
+            if not log.behind:  # else it is due again at once, behind those who waited longer
+                log.read_s = now_s
+        known = {job.id for job in observation.jobs}
+        for gone in [job for job in self._logs if job not in known]:
+            del self._logs[gone]
+        return changed
+
+    def key_of(self, job: JobId) -> str:
+        """The model key that a job's measurements are kept under; its own name before anything was read."""
+        log = self._logs.get(job)
+        return log.key if log is not None and log.key else f"job/{job}"
+
+    # --- one look ------------------------------------------------------------------------------------------
+
+    def _look(
+        self,
+        log: _Log,
+        job: ObservedJob,
+        read_log: ReadLog,
+        nodes: Mapping[NodeName, Node],
+        now_s: Seconds,
+        until: Seconds,
+    ) -> bool:
+        grown = self._read(log, job, read_log, until)
+        if job.epoch != log.epoch:
+            # What this look has read may be of either start: times are taken from the lines after it.
+            first = job.epoch == 1 and log.epoch == 0
+            log.epoch, log.from_line, log.watched = job.epoch, 0 if first else log.reader.lines, None
+        if not grown:
+            return False
+        before = log.measured
+        runs = [sane(run) for run in log.reader.runs()[-1:]]
+        spec = job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
+        key = model_key(spec) if spec is not None else self.key_of(job.id)
+        if log.key and key != log.key:
+            self.store.rename(log.key, key, job.id)
+            log.key_from = "corrected"
+        elif not log.key_from:
+            log.key_from = "given" if spec is not None and spec.model else "derived"
+        log.key = key
+        if runs:
+            self._measure(log, job, runs[-1], nodes, now_s)
+        else:
+            log.measured = replace(log.measured, notes=lacks(progress=False))
+        log.measured = replace(log.measured, **self._shared(log, spec))
+        if now_s - log.packed_s >= STATE_S or job.state is not JobState.RUNNING:
+            log.packed_s = now_s
+            log.measured = replace(log.measured, offset=log.offset, identity=log.identity, profiler=self._packed(log))
+        return log.measured != before
+
+    def _read(self, log: _Log, job: ObservedJob, read_log: ReadLog, until: Seconds) -> bool:
+        """Whether there was anything new. `until` on the monotonic clock; the rest then waits for the next look."""
+        start = log.reader.bytes
+        log.behind = True
+        while log.reader.bytes - start < BYTES_A_LOOK:
+            chunk = read_log(job.id, log.offset)
+            if log.identity and chunk.identity != log.identity:
+                # Another file: what was measured stays, reading begins anew.
+                log.loss = log.measured.loss
+                log.reader, log.from_line, start = LogReader(self._book, POINTS), 0, 0
+                if chunk.next_offset != len(chunk.data):  # it is longer than what was read of the old one
+                    chunk = read_log(job.id, 0)
+            log.identity, log.offset = chunk.identity, chunk.next_offset - len(chunk.data)
+            for at in range(0, len(chunk.data), PIECE):
+                piece = chunk.data[at : at + PIECE]
+                log.reader.feed(piece)
+                log.offset += len(piece)
+                if time.monotonic() > until:
+                    return log.reader.bytes != start
+            if chunk.eof or not chunk.data:
+                log.behind = False
+                break
+        return log.reader.bytes != start
+
+    def _measure(self, log: _Log, job: ObservedJob, run: Run, nodes: Mapping[NodeName, Node], now_s: Seconds) -> None:
+        progress = _progress(run)
+        done, total, by_epoch = progress if progress is not None else (log.measured.done, log.measured.total, False)
+        here = _since(run, log.from_line, sum(job.allocation.values()))
+        times = timing(here)
+        seconds = (times.epoch.median if times.epoch else None) if by_epoch else _seconds(times)
+        if log.watched is None or done < log.watched[1]:
+            log.watched = (now_s, done)
+        moved = done != log.measured.done
+        place = _place(job.allocation, nodes)
+        watched = Watched(now_s - log.watched[0], log.watched[1]) if moved else None
+        peers = self.store.peers(log.key, *place[:2], but=job.id) if place is not None else []
+        verdict = judge(Claim(done, total, seconds), watched, peers)
+        if place is not None and verdict.rate and (seconds is not None or moved):
+            self._record(log, job, place, verdict, times, run, now_s)
+        curve = _merged(log.loss, run)
+        log.measured = replace(
+            log.measured,
+            done=done if verdict.progress_believed else log.measured.done,
+            total=total,
+            epoch=job.epoch,
+            loss=curve[-LOSS_POINTS:],
+            loss_forecast=self._forecast(log, curve, total),
+            notes=_notes(run, curve, verdict, progress, seconds is not None),
+        )
+
+    def _record(
+        self,
+        log: _Log,
+        job: ObservedJob,
+        place: tuple[GpuType, Gpus, Span],
+        verdict: Verdict,
+        times: Timing,
+        run: Run,
+        now_s: Seconds,
+    ) -> None:
+        if verdict.rate is None:
+            return
+        n, spread = _samples(times) if verdict.claimed_used else (1, 0.1)
+        gpu_type, gpus, span = place
+        stretch = Stretch(job.id, gpu_type, gpus, span, 1 / verdict.rate, n, spread, run.batch_size, now_s, job.epoch)
+        log.own[job.epoch, gpu_type, gpus, span] = stretch
+        self.store.record(log.key, stretch)
+
+    def _shared(self, log: _Log, spec: JobSpec | None) -> dict[str, Any]:
+        """What all jobs of the key tell about this one."""
+        wanted = {t: _counts(s.measured, spec) for t, s in self.store.scaling(log.key).items()}
+        tables = self.store.table(log.key, wanted)
+        rates: dict[GpuType, dict[Gpus, float]] = {}
+        provenance: dict[GpuType, Provenance] = {}
+        for gpu_type, table in tables.items():
+            told = {n: r for n, r in table.items() if r.source is not Source.LINEAR}
+            rates[gpu_type] = {n: r.value for n, r in told.items()}
+            fitted = any(r.source is Source.FIT for r in told.values())
+            provenance[gpu_type] = Provenance.FIT if fitted else Provenance.MEASURED
+        s = self.store.slowdown(log.key)
+        values = {span: s[span].value for span in Span}
+        told_s = Slowdown(values[Span.NODE], values[Span.RACK], values[Span.CLUSTER])
+        places = {
+            gpu_type: {n: Known(r.value, *r.interval, r.source.value) for n, r in table.items()}
+            for gpu_type, table in tables.items()
+        }
+        return {
+            "rates": rates,
+            "provenance": provenance,
+            "slowdown": told_s,
+            "places": places,
+            "key": log.key,
+            "key_from": log.key_from,
+        }
+
+    def _forecast(self, log: _Log, curve: tuple[tuple[float, float], ...], total: float | None) -> LossForecast | None:
+        if len(curve) >= GREW * log.forecast_n and self._forecasts > 0:
+            self._forecasts -= 1
+            log.forecast_n = len(curve)
+            log.forecast, _ = forecast(curve)
+        made = log.forecast
+        if made is None:
+            return None
+        level = made.iterations_to_level()
+        relative = None
+        if level is not None and level[0] > 0:
+            relative = (level[1][0] / level[0], level[1][1] / level[0])
+        return LossForecast(made.law, dict(made.fitted.parameters), relative)
+
+    # --- what survives a restart ---------------------------------------------------------------------------
+
+    def _packed(self, log: _Log) -> dict[str, Any]:
+        text = json.dumps(reader_state.dump(log.reader), separators=(",", ":"))
+        return {
+            "key": log.key,
+            "stretches": [s.to_dict() for s in log.own.values()],
+            "reader": base64.b85encode(zlib.compress(text.encode(), 6)).decode(),
+        }
+
+    def _reader(self, packed: object) -> LogReader:
+        if isinstance(packed, str) and packed:
+            try:
+                saved = json.loads(zlib.decompress(base64.b85decode(packed)))
+                return reader_state.load(saved, self._book)
+            except (ValueError, zlib.error):  # other rules, or not what was written: read again from the start
+                return LogReader(self._book, POINTS)
+        return LogReader(self._book, POINTS)
+
+
+# --- one run's numbers --------------------------------------------------------------------------------------
+
+
+def _progress(run: Run) -> tuple[float, float | None, bool] | None:
+    """(done, total, counted in epochs) of a run, None where it shows no progress."""
+    last = next((p for p in reversed(run.points) if p.kind is Kind.TRAIN and p.iteration is not None), None)
+    if last is not None and (run.unit != "sample" or run.batch_size):
+        per = run.batch_size if run.unit == "sample" and run.batch_size else 1.0
+        at = Positions.of(run)(last)
+        total = run.total_iterations
+        if run.scope == "epoch":
+            length, epochs = run.iterations_per_epoch, run.total_epochs
+            total = length * epochs if length is not None and epochs is not None else None
+        if at is not None:
+            return at / per, None if total is None else total / per, False
+    if run.last_epoch is None:
+        return None
+    return run.last_epoch, run.total_epochs, True
+
+
+def _since(run: Run, line: int, gpus: Gpus) -> Run:
+    """The part of a run that was written at the present placement."""
+    kept = tuple(p for p in run.points if p.line > line and (p.world is None or not gpus or p.world == gpus))
+    return replace(run, points=kept, pauses=tuple(p for p in run.pauses if p.first_line > line))
+
+
+def _seconds(times: Timing) -> float | None:
+    return times.iteration.median if times.iteration is not None else None
+
+
+def _samples(times: Timing) -> tuple[int, float]:
+    """How many samples and how far they spread, relative, for the weight of a stretch."""
+    if times.iteration is None or not times.samples:
+        return 1, 0.1
+    kept = [s.seconds for s in without_pauses(times.samples)]
+    middle = times.iteration.median
+    spread = sorted(abs(s - middle) for s in kept)[len(kept) // 2] / middle
+    return times.iteration.n, min(max(1.4826 * spread, 0.005), 1.0)
+
+
+def _merged(before: tuple[tuple[float, float], ...], run: Run) -> tuple[tuple[float, float], ...]:
+    """The loss of the starts before and of this run; what was trained again replaces what was."""
+    curve = loss_curve(run)
+    now = curve.points if curve is not None else ()
+    if not before or not now:
+        return before or now
+    return curve_of([*((k, None, v) for k, v in before if k < now[0][0]), *((k, None, v) for k, v in now)])
+
+
+def _notes(
+    run: Run,
+    curve: tuple[tuple[float, float], ...],
+    verdict: Verdict,
+    progress: tuple[float, float | None, bool] | None,
+    timed: bool,
+) -> tuple[str, ...]:
+    length = progress is not None and progress[1] is not None
+    said = list(lacks(progress=progress is not None, speed=timed, length=length, loss=bool(curve)))
+    said += [*verdict.reasons, *run.warnings]
+    if progress is not None and progress[2]:
+        said.append("its log counts epochs, not iterations: progress and rates are in epochs")
+    if state(curve) is State.DIVERGING:
+        said.append("its training loss rises at the end of what was read")
+    if run.failure is not None:
+        said.append(f"its log shows {run.failure.kind.value} at line {run.failure.line}: {run.failure.text[:200]}")
+    return tuple(said)
+
+
+def _place(allocation: Allocation, nodes: Mapping[NodeName, Node]) -> tuple[GpuType, Gpus, Span] | None:
+    """Where a job runs; None where it spans types: its rate then says nothing about either."""
+    held = [nodes[name] for name in allocation if name in nodes]
+    types = {n.gpu_type for n in held}
+    if len(types) != 1 or len(held) != len(allocation):
+        return None
+    racks = {n.rack for n in held}
+    span = Span.NODE if len(held) == 1 else Span.RACK if len(racks) == 1 else Span.CLUSTER
+    return types.pop(), sum(allocation.values()), span
+
+
+def _counts(measured: Mapping[Gpus, object], spec: JobSpec | None) -> list[Gpus]:
+    """Counts worth telling a policy beside the measured ones: what the job may have, in doublings."""
+    top = max(measured, default=1) * 2
+    if spec is None:
+        return []
+    if spec.gpus.allowed is not None:
+        return [n for n in spec.gpus.allowed if n <= top]
+    most = min(spec.gpus.max or top, top)
+    counts = {1 << i for i in range(most.bit_length())} | {spec.gpus.min, spec.gpus.requested, most}
+    return sorted(n for n in counts if n and spec.gpus.feasible(n) and n <= most)

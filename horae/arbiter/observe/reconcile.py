@@ -1,0 +1,256 @@
+"""What an observation says that the ledger does not know yet, as events. Pure but for `Eyes`, a small memory.
+
+Only differences become events, so a quiet cluster writes nothing. Ages are taken on the cluster's own clock and
+moved to ours, so that a cluster host with another time does not bend the accounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from horae.config import Config
+from horae.journal import Draft, JobRecord, Ledger, events
+from horae.journal.codec import plain
+from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob
+from horae.spec import JobSpec
+from policy.model import GpuRange, Gpus, GpuType, NodeName, Seconds
+
+#: A checkpoint alone is worth an event this often.
+CHECKPOINT_EVENT_S = 60.0
+#: A time limit that moved by less is the same: clusters keep limits in minutes, and count from another moment.
+LIMIT_EVENT_S = 60.0
+
+
+@dataclass(slots=True)
+class LastSeen:
+    """What was seen last, to find what changed without comparing everything with the ledger."""
+
+    seen: dict[JobId, ObservedJob] = field(default_factory=dict)
+    missed: dict[JobId, Seconds] = field(default_factory=dict)  #: since when a job is not shown
+    stale: dict[JobId, Seconds] = field(default_factory=dict)  #: since when a job is shown older than we know it
+
+
+def notice(
+    ledger: Ledger,
+    observation: Observation,
+    last: LastSeen,
+    *,
+    config: Config,
+    pools: Mapping[NodeName, str],
+    now_s: Seconds,
+) -> list[Draft]:
+    """Events for everything that changed. `eyes` is brought up to date."""
+    types = {node.name: node.gpu_type for node in observation.nodes}
+    drafts: list[Draft] = []
+    shown = set()
+    for job in observation.jobs:
+        shown.add(job.id)
+        last.missed.pop(job.id, None)
+        if last.seen.get(job.id) == job:
+            continue
+        record = ledger.jobs.get(job.id)
+        if record is None:
+            drafts += _adopt(job, ledger, observation, config, pools, types, now_s)
+        elif not record.live:
+            if not _alive_again(record, job, last, config, now_s):
+                continue
+            drafts += [events.reopened(job.id), _seen(record, job, observation, types, now_s)]
+        elif _outdated(record, job, last, config, now_s):
+            continue
+        else:
+            drafts += _compare(record, job, observation, types, now_s)
+        last.seen[job.id] = job
+    drafts += _missing(ledger, shown, last, config, now_s)
+    return drafts
+
+
+def _outdated(record: JobRecord, job: ObservedJob, last: LastSeen, config: Config, now_s: Seconds) -> bool:
+    """An older start than one we saw: a stale read, unless it stays so (the cluster was restored from a copy)."""
+    if job.epoch >= record.epoch_seen:
+        last.stale.pop(job.id, None)
+        return False
+    since = last.stale.setdefault(job.id, now_s)
+    return now_s - since < config.rounds.settle_s
+
+
+def _alive_again(record: JobRecord, job: ObservedJob, last: LastSeen, config: Config, now_s: Seconds) -> bool:
+    """A job that is over for us (we gave it up, say) and that the cluster shows alive, for longer than a stale read."""
+    if record.released or job.state.ended:
+        last.stale.pop(job.id, None)
+        return False
+    return now_s - last.stale.setdefault(job.id, now_s) >= config.rounds.settle_s
+
+
+def _compare(
+    record: JobRecord, job: ObservedJob, observation: Observation, types: Mapping[NodeName, GpuType], now_s: Seconds
+) -> list[Draft]:
+    drafts: list[Draft] = []
+    if job.spec is not None and (record.adopted or record.guessed) and job.spec != record.spec:
+        drafts.append(
+            events.respecified(
+                job.id, job.spec, tenant=_tenant(job.spec), app=_app(job.spec, job.id), owner=job.spec.owner
+            )
+        )
+    if record.shown and record.missing_since_s is None and not _differs(record, job, now_s):
+        return drafts
+    drafts.append(_seen(record, job, observation, types, now_s))
+    if job.state.ended:
+        drafts.append(events.ended(job.id, job.state, _since(record, job, observation, now_s), _last_words(job)))
+    return drafts
+
+
+def _differs(record: JobRecord, job: ObservedJob, now_s: Seconds) -> bool:
+    blocked = (record.blocked or {}).get("kind"), (record.blocked or {}).get("text")
+    shown = (job.blocked.kind.value, job.blocked.text) if job.blocked is not None else (None, None)
+    return (
+        record.state is not job.state
+        or record.epoch_seen != job.epoch
+        or record.allocation != job.allocation
+        or record.exit_code != job.exit_code
+        or record.native != job.native
+        or blocked != shown
+        or _newer(record.checkpoint, job.checkpoint)
+        or _limit_moved(record.cluster_left_at(now_s), job.time_left_s)
+    )
+
+
+def _limit_moved(known_s: Seconds | None, shown_s: Seconds | None) -> bool:
+    """Somebody gave it another time limit; clocks and reads differ by less."""
+    if known_s is None or shown_s is None:
+        return (known_s is None) != (shown_s is None)
+    return abs(known_s - shown_s) >= LIMIT_EVENT_S
+
+
+def _newer(known: CheckpointMark | None, shown: CheckpointMark | None) -> bool:
+    if shown is None:
+        return False
+    if known is None or known.epoch != shown.epoch:
+        return True
+    return known.step != shown.step and shown.time_s - known.time_s >= CHECKPOINT_EVENT_S
+
+
+def _seen(
+    record: JobRecord | None,
+    job: ObservedJob,
+    observation: Observation,
+    types: Mapping[NodeName, GpuType],
+    now_s: Seconds,
+) -> Draft:
+    holding: dict[GpuType, Gpus] = {}
+    for node, gpus in job.allocation.items():
+        gpu_type = types.get(node, "?")
+        holding[gpu_type] = holding.get(gpu_type, 0) + gpus
+    blocked = None
+    if job.blocked is not None:
+        same = record is not None and record.blocked is not None and record.blocked["kind"] == job.blocked.kind.value
+        since_s = record.blocked["since_s"] if same and record is not None and record.blocked else now_s
+        blocked = {**plain(job.blocked), "since_s": since_s}
+    return events.seen(
+        job.id,
+        state=job.state,
+        epoch=job.epoch,
+        allocation=job.allocation,
+        holding=holding,
+        since_s=_since(record, job, observation, now_s),
+        exit_code=job.exit_code,
+        checkpoint=job.checkpoint,
+        blocked=blocked,
+        native=job.native,
+        time_left_s=job.time_left_s,
+    )
+
+
+def _since(record: JobRecord | None, job: ObservedJob, observation: Observation, now_s: Seconds) -> Seconds:
+    """When it came into its state, on our clock: never in the future, never before its last charge."""
+    age_s = max(observation.now_s - job.since_s, 0.0) if job.since_s else 0.0
+    since_s = now_s - age_s
+    if record is None:
+        return since_s
+    if record.state is job.state and record.epoch_seen == job.epoch and record.shown:
+        return record.since_s
+    return min(max(since_s, record.charged_s), now_s)
+
+
+def _last_words(job: ObservedJob) -> str:
+    if job.state is JobState.FAILED and job.exit_code is not None:
+        signal = f" (signal {job.exit_code - 128})" if job.exit_code > 128 else ""
+        return f"its program ended with exit code {job.exit_code}{signal}"
+    return job.native
+
+
+# --- jobs we did not know ---------------------------------------------------------------------------------
+
+
+def _adopt(
+    job: ObservedJob,
+    ledger: Ledger,
+    observation: Observation,
+    config: Config,
+    pools: Mapping[NodeName, str],
+    types: Mapping[NodeName, GpuType],
+    now_s: Seconds,
+) -> list[Draft]:
+    spec = job.spec or _guess(job)
+    submitted_s = now_s
+    if job.submitted_s is not None:
+        submitted_s = now_s - max(observation.now_s - job.submitted_s, 0.0)
+    drafts = [
+        events.adopted(
+            job.id,
+            spec,
+            pool=pool_for(spec, job.allocation, config, pools),
+            tenant=_tenant(spec),
+            app=_app(spec, job.id),
+            owner=spec.owner,
+            submitted_s=submitted_s,
+            guessed=job.spec is None,
+        ),
+        _seen(None, job, observation, types, now_s),
+    ]
+    if job.state.ended:
+        drafts.append(events.ended(job.id, job.state, _since(None, job, observation, now_s), _last_words(job)))
+    return drafts
+
+
+def _guess(job: ObservedJob) -> JobSpec:
+    """Nobody can say what it is: a rigid gang of what it holds, never stopped by us."""
+    gpus = max(sum(job.allocation.values()), 1)
+    return JobSpec(name=job.id, command=(), gpus=GpuRange(gpus, gpus, gpus), elastic=False)
+
+
+def pool_for(spec: JobSpec, held: Mapping[NodeName, Gpus], config: Config, pools: Mapping[NodeName, str]) -> str:
+    """Where its GPUs are; else the pool it names; else the first pool."""
+    for node in sorted(held):
+        if node in pools:
+            return pools[node]
+    named = spec.extra.get("pool")
+    return named if named is not None and config.pool(named) is not None else config.pools[0].name
+
+
+def _tenant(spec: JobSpec) -> str:
+    return spec.tenant or spec.owner or spec.name
+
+
+def _app(spec: JobSpec, job: JobId) -> str:
+    return spec.app or spec.name or job
+
+
+# --- jobs that are gone -----------------------------------------------------------------------------------
+
+
+def _missing(ledger: Ledger, shown: set[JobId], last: LastSeen, config: Config, now_s: Seconds) -> list[Draft]:
+    """Jobs that the cluster had shown and does not any more. One look may err: it must stay so for a while."""
+    drafts = []
+    for record in ledger.jobs.values():
+        if record.id in shown or not record.live or not record.shown or record.missing_since_s is not None:
+            continue
+        since_s = last.missed.setdefault(record.id, now_s)
+        if now_s - since_s >= config.rounds.settle_s:
+            last.seen.pop(record.id, None)
+            drafts.append(events.missing(record.id))
+    for gone in [job for job in last.missed if job not in ledger.jobs]:
+        del last.missed[gone]
+    for gone in [job for job in last.seen if job not in shown and job not in last.missed]:
+        del last.seen[gone]
+    return drafts

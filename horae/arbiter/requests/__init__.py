@@ -1,0 +1,1 @@
+"""What people and apps' agents ask of the arbiter, and whether they may."""

@@ -1,0 +1,190 @@
+"""What people ask for: submit, cancel, hold, modes. Each request is checked, journaled and acknowledged; what it
+means for the cluster is the next round's affair.
+
+Everything acknowledged is on the disk. Runs on the core's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from horae.arbiter.core import Core
+from horae.arbiter.decide.modes import mode_of
+from horae.arbiter.decide.snapshot import movable
+from horae.arbiter.observe.reconcile import pool_for
+from horae.arbiter.requests import authority
+from horae.arbiter.requests.authority import Caller, NotAllowed
+from horae.config import Mode
+from horae.journal import Draft, JobRecord, events
+from horae.port import JobId, JobState, Never
+from horae.spec import JobSpec
+from policy.model import BadInput, Seconds
+
+
+class NoSuchJob(Exception):
+    def __init__(self, job: JobId) -> None:
+        self.job, self.text = job, f"there is no job {job}"
+        super().__init__(self.text)
+
+
+#: Two jobs submitted in the same instant keep their order by this much.
+_NEXT_S = 1e-6
+
+
+class Commands:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # --- jobs ---------------------------------------------------------------------------------------------
+
+    def submit(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
+        """All or none; the ids in order. Raises BadInput, NotAllowed, Never, JournalStopped."""
+        (found,) = self.submit_all([(specs, caller)])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def submit_all(
+        self, requests: Sequence[tuple[Sequence[JobSpec], Caller]]
+    ) -> list[tuple[JobId, ...] | BadInput | NotAllowed | Never]:
+        """Many requests, one write: the ids of each, or why it is refused. Raises JournalStopped for all."""
+        core, ledger = self._core, self._core.ledger
+        number, at_s = ledger.next_id, max(core.now_s(), ledger.submitted_s + _NEXT_S)
+        drafts: list[Draft] = []
+        answers: list[tuple[JobId, ...] | BadInput | NotAllowed | Never] = []
+        for specs, caller in requests:
+            try:
+                if not core.capabilities.owns_submission:
+                    raise Never("on this cluster jobs are submitted with the cluster's own commands")
+                checked = [self._checked(spec, caller) for spec in specs]
+            except (BadInput, NotAllowed, Never) as refused:
+                answers.append(refused)
+                continue
+            first = number + len(drafts)
+            drafts += [
+                self._submitted(str(first + i), spec, at_s + (first + i - number) * _NEXT_S)
+                for i, spec in enumerate(checked)
+            ]
+            answers.append(tuple(str(first + i) for i in range(len(checked))))
+        core.write(drafts, durable=True)
+        core.wake()
+        return answers
+
+    def _submitted(self, job: JobId, spec: JobSpec, at_s: Seconds) -> Draft:
+        return events.submitted(
+            job,
+            spec,
+            pool=pool_for(spec, {}, self._core.config, {}),
+            tenant=spec.tenant,
+            app=spec.app or spec.name,
+            owner=spec.owner,
+            submitted_s=at_s,
+        )
+
+    def _checked(self, spec: JobSpec, caller: Caller) -> JobSpec:
+        config = self._core.config
+        owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
+        if not spec.name or "\n" in spec.name:
+            raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
+        if not spec.command:
+            raise BadInput("a job needs a command", field="command", remedy="say what to run")
+        gpus = spec.gpus
+        if gpus.allowed is not None:
+            bad = not gpus.allowed or gpus.allowed[0] < 1 or list(gpus.allowed) != sorted(set(gpus.allowed))
+        else:
+            bad = gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min)
+        if bad:
+            raise BadInput(
+                "this range of GPUs holds no size to run at", field="gpus", value=gpus, remedy="min <= max, from 1"
+            )
+        pool = spec.extra.get("pool")
+        if pool is not None and config.pool(pool) is None:
+            names = ", ".join(p.name for p in config.pools)
+            raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
+        return replace(spec, owner=owner, tenant=tenant)
+
+    def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
+        """End it for good. A job that is over stays as it ended."""
+        record = self._theirs(job, caller)
+        if not record.live or record.cancel_why is not None:
+            return
+        self._needs_hands(record)
+        self._core.write([events.cancel_asked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
+        self._core.wake()
+
+    def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
+        """Keep it from running; a running job checkpoints and leaves. Raises BadInput where it cannot."""
+        record = self._theirs(job, caller)
+        if not record.live or record.hold_why is not None:
+            return
+        if record.state.holds and not movable(record):
+            raise BadInput(
+                f"job {job} runs and cannot be stopped and resumed",
+                field="job",
+                value=job,
+                remedy="cancel it, or let it run",
+            )
+        self._needs_hands(record)
+        self._core.write([events.held(job, caller.user, why)], durable=True)
+        self._core.wake()
+
+    def unhold(self, job: JobId, caller: Caller) -> None:
+        record = self._theirs(job, caller)
+        if record.live and record.hold_why is not None:
+            self._core.write([events.unheld(job, caller.user)], durable=True)
+            self._core.wake()
+
+    def _theirs(self, job: JobId, caller: Caller) -> JobRecord:
+        record = self._core.ledger.jobs.get(job)
+        if record is None:
+            raise NoSuchJob(job)
+        authority.may_act_on(caller, record, self._core.config)
+        return record
+
+    def _needs_hands(self, record: JobRecord) -> None:
+        pool = self._core.config.pool(record.pool)
+        if pool is not None and not mode_of(self._core.ledger, pool).acts and record.shown:
+            raise NotAllowed(
+                f"pool {record.pool} is only watched (mode {mode_of(self._core.ledger, pool)}); "
+                "use the cluster's own command"
+            )
+
+    # --- operators ----------------------------------------------------------------------------------------
+
+    def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
+        authority.may_operate(caller, self._core.config)
+        self._known_pool(pool)
+        self._core.write([events.mode(pool, mode.value, caller.user)], durable=True)
+        self._core.wake()
+
+    def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
+        """In maintenance nothing starts or moves in the pool; what runs, runs on."""
+        authority.may_operate(caller, self._core.config)
+        self._known_pool(pool)
+        why = why or f"announced by {caller.user}"
+        self._core.write([events.maintenance(pool, on, caller.user, why)], durable=True)
+        self._core.wake()
+
+    def release_all(self, caller: Caller) -> tuple[JobId, ...]:
+        """Step back to watching, and hand every job back to the cluster; running ones run on."""
+        core = self._core
+        authority.may_operate(caller, core.config)
+        jobs = tuple(r.id for r in core.ledger.live())
+        core.write(
+            [events.mode(p.name, Mode.OBSERVE.value, caller.user, releasing=True) for p in core.config.pools],
+            durable=True,
+        )
+        unseen = [
+            events.ended(r.id, JobState.CANCELLED, core.now_s(), "handed back before the cluster knew it")
+            for r in core.ledger.live()
+            if not r.shown and r.submit_sent_s is None
+        ]
+        core.write(unseen, durable=True)
+        core.wake()
+        return jobs
+
+    def _known_pool(self, name: str) -> None:
+        if self._core.config.pool(name) is None:
+            names = ", ".join(p.name for p in self._core.config.pools)
+            raise BadInput(f"there is no pool {name}", field="pool", value=name, remedy=f"one of {names}")

@@ -1,0 +1,1 @@
+"""Inside the trainer: resume, train, save, leave."""

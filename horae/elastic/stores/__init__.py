@@ -1,0 +1,1 @@
+"""Where checkpoints and documents lie: folders, HDFS, and what keeps them whole."""

@@ -1,0 +1,165 @@
+"""Where checkpoints live: a folder, or another store registered under its URL scheme.
+
+A store keeps *entries*: folders of files that appear whole or not at all. Writing is `begin` (a local folder to
+write into), then `publish` (one atomic rename into place) or `abandon`. What a broken writer left is swept by the
+next start.
+"""
+
+import os
+import shutil
+from typing import Callable, Dict, List, Optional
+
+from ..files import read_bytes, sync_folder
+
+_TEMPORARY = ".tmp-"
+
+
+class Store:
+    """The interface. Entries are named by the caller; names that begin with a dot are the store's own."""
+
+    url = ""
+    #: Listing costs microseconds and never blocks, so the supervisor may look while the job runs.
+    cheap = False
+
+    def entries(self) -> List[str]:
+        """Names of all published entries, whole or damaged. Empty when the store's folder does not exist."""
+        raise OSError("this store cannot list")
+
+    def read(self, entry: str, name: str) -> Optional[bytes]:
+        """One small file of an entry, None when it is not there."""
+        raise OSError("this store cannot read")
+
+    def sizes(self, entry: str) -> Dict[str, int]:
+        """Size in bytes of every file of an entry, by path within it."""
+        raise OSError("this store cannot list")
+
+    def fetch(self, entry: str) -> str:
+        """A local folder with the entry's files. Give it to `done` after use."""
+        raise OSError("this store cannot read")
+
+    def done(self, folder: str) -> None:
+        """The folder that `fetch` gave is no longer needed."""
+
+    def begin(self, entry: str) -> str:
+        """An empty local folder in which to make the entry."""
+        raise OSError("this store cannot write")
+
+    def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
+        """Make the entry visible at once and for good. `last_check` is called as late as can be and may raise."""
+        raise OSError("this store cannot write")
+
+    def abandon(self, folder: str) -> None:
+        """Forget what `begin` gave."""
+        raise OSError("this store cannot write")
+
+    def delete(self, entry: str) -> None:
+        raise OSError("this store cannot write")
+
+    def sweep(self) -> List[str]:
+        """Remove what broken writers left; returns it. Called by the one writer of a fresh start."""
+        return []
+
+
+class FolderStore(Store):
+    """Entries are folders in a folder, on any POSIX filesystem."""
+
+    cheap = True
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.url = self.path
+
+    def entries(self) -> List[str]:
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return [name for name in names if not name.startswith(".")]
+
+    def read(self, entry: str, name: str) -> Optional[bytes]:
+        return read_bytes(os.path.join(self.path, entry, name), 16 << 20)
+
+    def sizes(self, entry: str) -> Dict[str, int]:
+        return sizes_of(os.path.join(self.path, entry))
+
+    def fetch(self, entry: str) -> str:
+        return os.path.join(self.path, entry)
+
+    def begin(self, entry: str) -> str:
+        os.makedirs(self.path, exist_ok=True)
+        folder = os.path.join(self.path, "%s%s.%d.%s" % (_TEMPORARY, entry, os.getpid(), os.urandom(4).hex()))
+        os.mkdir(folder)
+        return folder
+
+    def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
+        sync_tree(folder)
+        last_check()
+        os.rename(folder, os.path.join(self.path, entry))
+        sync_folder(self.path)
+
+    def abandon(self, folder: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def delete(self, entry: str) -> None:
+        # Renamed first: a deletion that is interrupted must not leave half an entry under its name.
+        doomed = os.path.join(self.path, "%sold.%s.%s" % (_TEMPORARY, entry, os.urandom(4).hex()))
+        try:
+            os.rename(os.path.join(self.path, entry), doomed)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def sweep(self) -> List[str]:
+        try:
+            left = [name for name in os.listdir(self.path) if name.startswith(_TEMPORARY)]
+        except FileNotFoundError:
+            return []
+        for name in left:
+            shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
+        return left
+
+
+def sizes_of(folder: str) -> Dict[str, int]:
+    """Size of every regular file below `folder`, by path relative to it."""
+    found = {}
+    for root, _folders, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(root, name)
+            found[os.path.relpath(path, folder)] = os.stat(path).st_size
+    return found
+
+
+def sync_tree(folder: str) -> None:
+    for root, _folders, names in os.walk(folder, topdown=False):
+        for name in names:
+            fd = os.open(os.path.join(root, name), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        sync_folder(root)
+
+
+_schemes: Dict[str, Callable[[str], Store]] = {}
+
+
+def register_store(scheme: str, factory: Callable[[str], Store]) -> None:
+    """Let checkpoints live under `scheme://...`: `factory(url)` makes the store."""
+    _schemes[scheme] = factory
+
+
+def open_store(url: str) -> Store:
+    """The store behind a checkpoint folder or URL. Raises ValueError for a scheme nobody registered."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return FolderStore(url)
+    if scheme == "file":
+        return FolderStore(rest)
+    if scheme not in _schemes and scheme in ("webhdfs", "swebhdfs", "hdfs"):
+        from . import webhdfs
+
+        webhdfs.register()
+    if scheme not in _schemes:
+        known = ", ".join(sorted(set(_schemes) | {"file", "hdfs", "swebhdfs", "webhdfs"}))
+        raise ValueError("no checkpoint store for %s:// (known: %s)" % (scheme, known))
+    return _schemes[scheme](url)

@@ -1,0 +1,423 @@
+"""Checkpoints and small documents in HDFS over WebHDFS: plain HTTP, nothing installed on the node.
+
+    webhdfs://namenode:9870/user/alice/checkpoints      swebhdfs:// for HTTPS
+    hdfs://namenode:8020/user/alice/checkpoints         needs $HORAE_WEBHDFS=http://namenode:9870
+
+Several NameNodes are written with commas (`http://nn1:9870,http://nn2:9870`, `webhdfs://nn1:9870,nn2:9870/...`): the
+active one is found by asking. A checkpoint's upload and download wait a while for a NameNode that restarts, is in safe
+mode or changes over, and for a DataNode that is lost; other trouble, a quota above all, is told at once.
+
+Who asks: a delegation token ($HORAE_HDFS_TOKEN, or a file named by $HORAE_HDFS_TOKEN_FILE, read at every request so
+that it can be renewed), else the one that YARN gave this container, else `user.name` ($HADOOP_USER_NAME, else this
+process's user). A request goes to the NameNode, which redirects data to a DataNode; the redirect carries the token
+itself.
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import getpass
+import http.client
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+import urllib.parse
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
+
+from .. import protocol
+from . import attributes
+from .container_tokens import hdfs_token
+from .hdfserrors import HdfsError, refusal
+from .store import Store, register_store, sizes_of
+
+ENV_ADDRESS = "HORAE_WEBHDFS"
+ENV_TOKEN = "HORAE_HDFS_TOKEN"
+ENV_TOKEN_FILE = "HORAE_HDFS_TOKEN_FILE"
+_PREFIX = "/webhdfs/v1"
+_TEMPORARY = ".tmp-"
+_PIECE = 1 << 20
+_TIMEOUT_S = 60.0
+_PATIENCE_S = 30.0  #: of an upload or download; at most half of the job's grace
+_PAUSE_S = 1.0
+#: files of a checkpoint on their way at once: HDFS takes half a second for the end of each, however small
+_AT_ONCE = 4
+
+
+#: Addresses of a site's NameNodes -> the one that was active last.
+_active: "Dict[Tuple[str, ...], str]" = {}
+T = TypeVar("T")
+
+
+class Away(ConnectionError):
+    """A NameNode that does not answer, or breaks off."""
+
+
+class Hdfs:
+    """The few operations that checkpoints need. Paths are absolute. `bases`: http://host:port of each NameNode."""
+
+    def __init__(self, *bases: str) -> None:
+        self._bases = bases
+
+    def get(self, path: str, write: Callable[[bytes], Any]) -> bool:
+        """Pass the file's bytes to `write`; False when there is none."""
+        try:
+            response, connection = self._open("GET", self._address(path, "OPEN"))
+        except HdfsError as error:
+            if error.status == 404:
+                return False
+            raise
+        left = None if response.length is None else int(response.length)
+        try:
+            while True:
+                try:
+                    piece = response.read(_PIECE)
+                except http.client.HTTPException as error:
+                    raise ConnectionError("HDFS broke off %s: %s" % (path, type(error).__name__)) from None
+                if not piece:
+                    if left:
+                        raise ConnectionError("HDFS broke off %s: %d bytes are missing" % (path, left))
+                    return True
+                left = None if left is None else left - len(piece)
+                write(piece)
+        finally:
+            connection.close()
+
+    def put(self, path: str, source: Any, size: int) -> None:
+        """Create or overwrite a file from a binary stream of `size` bytes."""
+        response, connection = self._open("PUT", self._address(path, "CREATE", overwrite="true"), source, size)
+        _rest(response, connection)
+
+    def append(self, path: str, source: Any, size: int, sent: Callable[[], Any] = int) -> None:
+        """Add to a file, which is made where there is none. `sent`: called once HDFS has all bytes to write."""
+        try:
+            response, connection = self._open("POST", self._address(path, "APPEND"), source, size, sent)
+        except HdfsError as error:
+            if error.status != 404:
+                raise
+            self.put(path, source, size)
+            return
+        _rest(response, connection)
+
+    def size(self, path: str) -> int:
+        """Bytes in a file; 0 when there is none."""
+        try:
+            return int(self._json("GET", self._address(path, "GETFILESTATUS"))["FileStatus"]["length"])
+        except HdfsError as error:
+            if error.status == 404:
+                return 0
+            raise
+
+    def list(self, path: str) -> "List[Dict[str, Any]]":
+        """FileStatus of each entry; empty when the folder does not exist."""
+        try:
+            answer = self._json("GET", self._address(path, "LISTSTATUS"))
+        except HdfsError as error:
+            if error.status == 404:
+                return []
+            raise
+        return list(answer["FileStatuses"]["FileStatus"])
+
+    def make_folder(self, path: str, **settings: str) -> None:
+        self._json("PUT", self._address(path, "MKDIRS", **settings))
+
+    def rename(self, source: str, target: str, overwrite: bool = False) -> None:
+        """Raises FileExistsError when HDFS will not: the target is there, or the source is not."""
+        options = {"destination": target}
+        if overwrite:
+            options["renameoptions"] = "OVERWRITE"
+        answer = self._json("PUT", self._address(source, "RENAME", **options))
+        if answer is not None and answer.get("boolean") is False:
+            raise FileExistsError("HDFS did not rename %s to %s" % (source, target))
+
+    def document(self, path: str) -> Optional[bytes]:
+        """A document kept in attributes; None when there is none."""
+        try:
+            return attributes.join(self._json("GET", self._address(path, "GETXATTRS", encoding="base64")))
+        except HdfsError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def keep_document(self, path: str, data: bytes, at: str) -> None:
+        """Replace a document at once. It is made in the folder `at`, whose stamp changes with it."""
+        folder, _, name = path.rpartition("/")
+        temporary = "%s/%s%s.%s" % (at, _TEMPORARY, name, os.urandom(4).hex())
+        pieces = attributes.split(data)
+        self.make_folder(temporary, permission="755")
+        for key, value in pieces:
+            settings = {"xattr.name": key, "xattr.value": value, "flag": "CREATE"}
+            self._json("PUT", self._address(temporary, "SETXATTR", **settings))
+        try:
+            self.rename(temporary, path, overwrite=True)
+        except HdfsError as error:
+            if error.status != 404:
+                raise
+            self.make_folder(folder, permission="755")  # the first of its kind
+            self.rename(temporary, path, overwrite=True)
+
+    def delete(self, path: str) -> None:
+        self._json("DELETE", self._address(path, "DELETE", recursive="true"))
+
+    # --- HTTP ---------------------------------------------------------------------------------------------
+
+    def _address(self, path: str, operation: str, **options: str) -> str:
+        query = {"op": operation}
+        query.update(options)
+        token = _token()
+        if token:
+            query["delegation"] = token
+        else:
+            query["user.name"] = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        return "%s%s?%s" % (_PREFIX, urllib.parse.quote(path), urllib.parse.urlencode(query))
+
+    def _json(self, method: str, address: str) -> Any:
+        text = _rest(*self._open(method, address))
+        try:
+            return json.loads(text.decode()) if text.strip() else None
+        except ValueError:
+            raise ConnectionError("HDFS's answer is not JSON") from None
+
+    def _open(
+        self, method: str, address: str, source: Any = None, size: int = 0, sent: Callable[[], Any] = int
+    ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
+        """The active NameNode's answer. Raises OSError: HdfsError, or ConnectionError where somebody is away."""
+        trouble: OSError = Away("no NameNode is known")
+        first = _active.get(self._bases)
+        for base in sorted(self._bases, key=lambda each: each != first):
+            try:
+                answer = self._follow(method, base + address, source, size, sent)
+            except HdfsError as error:
+                if not error.standby:
+                    _active[self._bases] = base  # a refusal is an answer
+                    raise
+                trouble = error
+            except Away as error:
+                if not isinstance(trouble, HdfsError):
+                    trouble = error
+            else:
+                _active[self._bases] = base
+                return answer
+        raise trouble
+
+    def _follow(
+        self, method: str, address: str, source: Any, size: int, sent: Callable[[], Any]
+    ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
+        """One redirect is followed: data goes only where the NameNode sends it."""
+        for hop in range(3):
+            connection = _connect(address)
+            target = urllib.parse.urlsplit(address)
+            path = target.path + ("?" + target.query if target.query else "")
+            headers = {"Content-Type": "application/octet-stream"} if source is not None else {}
+            body = None
+            if source is not None:
+                # The NameNode takes no data: an empty body first, the stream to whom it redirects to.
+                headers["Content-Length"] = str(size if hop else 0)
+                body = source if hop else b""
+            try:
+                connection.request(method, path, body=body, headers=headers)
+                if hop:
+                    sent()
+                response = connection.getresponse()
+            except (http.client.HTTPException, OSError) as error:
+                connection.close()
+                # Not always its own words: they may hold the address, and the address holds the token.
+                why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+                if not hop:
+                    raise Away("the NameNode %s does not answer: %s" % (target.netloc, why)) from None
+                raise ConnectionError(
+                    "the NameNode sends data to %s, which cannot be reached from here: %s" % (target.netloc, why)
+                ) from None
+            if response.status in (301, 302, 303, 307, 308):
+                address = response.headers.get("Location", "")
+                connection.close()
+                continue
+            if response.status >= 400:
+                raise refusal(response.status, _rest(response, connection), response.headers.get("Content-Type"))
+            return response, connection
+        raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
+
+
+class HdfsStore(Store):
+    """Entries are folders in an HDFS folder; made locally, uploaded under a temporary name, renamed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._hdfs, self._path = locate(url)
+        grace_s = float(os.environ.get(protocol.ENV_GRACE) or 2 * _PATIENCE_S)
+        self._patience_s = min(_PATIENCE_S, grace_s / 2)
+
+    def entries(self) -> List[str]:
+        names = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path) if each["type"] == "DIRECTORY"]
+        return [name for name in names if not name.startswith(".")]
+
+    def read(self, entry: str, name: str) -> Optional[bytes]:
+        pieces: List[bytes] = []
+        found = self._hdfs.get("%s/%s/%s" % (self._path, entry, name), pieces.append)
+        return b"".join(pieces) if found else None
+
+    def sizes(self, entry: str) -> Dict[str, int]:
+        return dict(self._walk("%s/%s" % (self._path, entry), ""))
+
+    def fetch(self, entry: str) -> str:
+        folder = tempfile.mkdtemp(prefix="horae-fetch-")
+        patience = Patience(self._patience_s)
+        try:
+            steps = []
+            for path in patience.with_(lambda: self.sizes(entry)):
+                local = os.path.join(folder, path)
+                os.makedirs(os.path.dirname(local), exist_ok=True)
+                steps.append(functools.partial(self._download, "%s/%s/%s" % (self._path, entry, path), local))
+            patience.with_all(steps)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return folder
+
+    def _download(self, remote: str, local: str) -> None:
+        with open(local, "wb") as file:
+            if not self._hdfs.get(remote, file.write):
+                raise FileNotFoundError("%s is gone from HDFS" % remote)
+
+    def done(self, folder: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def begin(self, entry: str) -> str:
+        return tempfile.mkdtemp(prefix="horae-%s-" % entry)
+
+    def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
+        temporary = "%s/%s%s.%s" % (self._path, _TEMPORARY, entry, os.urandom(4).hex())
+        patience = Patience(self._patience_s)
+        try:
+            patience.with_(lambda: self._hdfs.make_folder(temporary))
+            patience.with_all(
+                functools.partial(self._upload, os.path.join(folder, path), "%s/%s" % (temporary, path), size)
+                for path, size in sorted(sizes_of(folder).items())
+            )
+            patience.with_(lambda: self._put_in_place(temporary, entry, last_check))
+        except BaseException as error:
+            if not passes(error):  # where HDFS is away this would only wait
+                with contextlib.suppress(OSError):  # the next start sweeps
+                    self._hdfs.delete(temporary)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, local: str, remote: str, size: int) -> None:
+        with open(local, "rb") as file:
+            self._hdfs.put(remote, file, size)
+
+    def _put_in_place(self, temporary: str, entry: str, last_check: Callable[[], None]) -> None:
+        last_check()
+        try:
+            self._hdfs.rename(temporary, "%s/%s" % (self._path, entry))
+        except FileExistsError:
+            # Renamed by an earlier attempt whose answer was lost: then the temporary name is gone.
+            names = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path)]
+            if entry not in names or temporary.rpartition("/")[2] in names:
+                raise
+
+    def abandon(self, folder: str) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def delete(self, entry: str) -> None:
+        self._hdfs.delete("%s/%s" % (self._path, entry))
+
+    def sweep(self) -> List[str]:
+        left = [str(each["pathSuffix"]) for each in self._hdfs.list(self._path)]
+        left = [name for name in left if name.startswith(_TEMPORARY)]
+        for name in left:
+            self._hdfs.delete("%s/%s" % (self._path, name))
+        return left
+
+    def _walk(self, path: str, below: str) -> "List[Tuple[str, int]]":
+        found: List[Tuple[str, int]] = []
+        for each in self._hdfs.list(path):
+            name = below + str(each["pathSuffix"])
+            if each["type"] == "DIRECTORY":
+                found += self._walk("%s/%s" % (path, each["pathSuffix"]), name + "/")
+            else:
+                found.append((name, int(each["length"])))
+        return found
+
+
+def locate(url: str) -> "Tuple[Hdfs, str]":
+    """Server and absolute path of a webhdfs://, swebhdfs:// or hdfs:// URL. Raises ValueError."""
+    parts = urllib.parse.urlsplit(url)
+    path = parts.path.rstrip("/") or "/"
+    if parts.scheme in ("webhdfs", "swebhdfs"):
+        scheme = "https" if parts.scheme == "swebhdfs" else "http"
+        return Hdfs(*("%s://%s" % (scheme, each) for each in parts.netloc.split(","))), path
+    bases = [each.strip().rstrip("/") for each in os.environ.get(ENV_ADDRESS, "").split(",") if each.strip()]
+    if not bases:
+        raise ValueError(
+            "%s: set %s to the NameNode's HTTP address, or use webhdfs://host:port/..." % (url, ENV_ADDRESS)
+        )
+    return Hdfs(*bases), path
+
+
+class Patience:
+    """Waiting for trouble that passes, over all steps of one errand together."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def with_(self, step: Callable[[], T]) -> T:
+        """The step's result; it is taken again while its trouble may pass. Raises OSError."""
+        while True:
+            try:
+                return step()
+            except OSError as error:
+                if not passes(error) or self._left <= 0:
+                    raise
+                self._left -= _PAUSE_S
+                time.sleep(_PAUSE_S)
+
+    def with_all(self, steps: "Iterable[Callable[[], T]]") -> None:
+        """Several steps side by side; the first trouble that is told ends those that have not begun."""
+        own = [(Patience(self._left), step) for step in steps]  # waiting side by side takes the time of one
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            begun = [pool.submit(patience.with_, step) for patience, step in own]
+            try:
+                for each in begun:
+                    each.result()
+            finally:
+                for each in begun:
+                    each.cancel()
+        self._left = min([self._left] + [patience._left for patience, _ in own])
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same may succeed later without anybody's doing."""
+    return error.passes if isinstance(error, HdfsError) else isinstance(error, (ConnectionError, socket.timeout))
+
+
+def register() -> None:
+    for scheme in ("webhdfs", "swebhdfs", "hdfs"):
+        register_store(scheme, HdfsStore)
+
+
+def _rest(response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> bytes:
+    """What is left of an answer. Raises OSError, as everything here: an answer that breaks off is no other fault."""
+    try:
+        return response.read()
+    except http.client.HTTPException as error:
+        raise ConnectionError("HDFS broke off its answer: %s" % type(error).__name__) from None
+    finally:
+        connection.close()
+
+
+def _connect(address: str) -> http.client.HTTPConnection:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
+    return http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
+
+
+def _token() -> str:
+    path = os.environ.get(ENV_TOKEN_FILE)
+    if path:
+        with open(path) as file:
+            return file.read().strip()
+    return os.environ.get(ENV_TOKEN, "") or hdfs_token()

@@ -1,0 +1,297 @@
+"""`horae-exec` as the parent of a batch job's trainer under Slurm.
+
+    #!/bin/bash
+    #SBATCH --requeue --open-mode=append
+    exec horae-exec --checkpoint ckpt/ -- python train.py
+
+`exec`, because Slurm signals the batch script's own process. One `srun` starts one task a GPU over the shape that
+the job has *now*; each task is a small process of ours (`task_main`) that turns Slurm's words into a rank's. A
+task's exit codes and signals need care:
+
+* Slurm kills a step at the first task that exits with anything but 0, also with 86 while its peers still write. A
+  task that leaves with 86 therefore says so in a file beside the fence and exits 0; any other failure ends all.
+* USR1 reaches the tasks at different times, and before their handlers exist: it is ignored until then.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+from .. import protocol
+from ..files import read_bytes, write_atomic
+from .gang import Member
+from .jobfolder import JobFolder
+from .processes import exit_code, send
+from .shape import free_ports
+
+#: Frozen at submission, or meant for the batch script alone: srun would obey them instead of the present shape.
+STALE = (
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_NTASKS_PER_SOCKET",
+    "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_GPU",
+    "SLURM_DISTRIBUTION",
+)
+#: What the arbiter wrote beside the fence: {epoch, restarts}, which restart of the job the newest epoch is.
+_GRANT_FILE = "slurm.json"
+#: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
+_EXEC_FILE = "slurm.exec"
+#: How long a job that has checkpointed waits to be requeued.
+_STAY_S = 120.0
+#: How long a task that checkpointed tries to say so.
+_NOTE_S = 60.0
+
+
+class Shape:
+    """The allocation of the restart that runs now."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        """Raises ValueError outside a batch job, with the variable that is missing."""
+        self.job = _needed(env, "SLURM_JOB_ID")
+        if env.get("SLURM_ARRAY_JOB_ID") and env.get("SLURM_ARRAY_TASK_ID"):
+            self.job = "%s_%s" % (env["SLURM_ARRAY_JOB_ID"], env["SLURM_ARRAY_TASK_ID"])
+        self.nodes = int(_needed(env, "SLURM_JOB_NUM_NODES"))
+        self.node_list = _needed(env, "SLURM_JOB_NODELIST")
+        self.gpus_per_node = int(env.get("SLURM_GPUS_ON_NODE") or 1)
+        self.restarts = int(env.get("SLURM_RESTART_COUNT") or 0)
+
+    @property
+    def world(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+def job_folder(env: Mapping[str, str], shape: Shape) -> str:
+    """Where the arbiter looks for this job; without an arbiter, a folder in the user's home."""
+    if env.get(protocol.ENV_JOB_DIR):
+        return env[protocol.ENV_JOB_DIR]
+    if env.get("HORAE_SPOOL") and env.get("HORAE_NONCE"):
+        return os.path.join(env["HORAE_SPOOL"], "jobs", "%s.%s" % (shape.job, env["HORAE_NONCE"]))
+    cluster = env.get("SLURM_CLUSTER_NAME") or "slurm"
+    return os.path.join(os.path.expanduser("~"), ".horae", "jobs", "%s-%s" % (cluster, shape.job))
+
+
+def epoch_of(folder: JobFolder, shape: Shape) -> int:
+    """The epoch of this restart: the arbiter's, where its note is about this restart; else the restart's number.
+
+    Without an arbiter the fence is written here. A first run in a used folder is another job's under the same
+    number (Slurm gives numbers out again): its fence is not ours.
+    """
+    grant = _grant(folder)
+    if grant is not None:
+        epoch, restarts = grant
+        if restarts == shape.restarts:
+            return epoch
+        # Requeued behind the arbiter's back: no newer fence exists, this run is the newest all the same.
+        return epoch if shape.restarts > restarts else epoch - 1
+    epoch = shape.restarts + 1
+    if folder.epoch() < epoch or shape.restarts == 0:
+        folder.write_epoch(epoch)
+    return epoch
+
+
+def ungranted(folder: JobFolder, shape: Shape) -> bool:
+    """Whether this restart is nobody's: the cluster requeued the job and the arbiter was away. Its old nodes may be
+    others' by now, and an older run may still write; where the arbiter says that exit code 86 is held, that is what
+    such a start ends with, before it does anything."""
+    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    try:
+        value = json.loads(data.decode()) if data is not None else {}
+        return value.get("fenced") is True and shape.restarts > int(value["restarts"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def is_batch_shell() -> bool:
+    """Whether this process is what Slurm signals: `exec horae-exec ...`. Asked before the keeper comes between."""
+    try:
+        with open("/proc/%d/comm" % os.getppid()) as file:
+            return file.read().startswith("slurmstepd")
+    except OSError:
+        return False
+
+
+def announce(folder: JobFolder, epoch: int, direct: bool, checkpoint: Optional[str]) -> None:
+    """A signal to a batch shell without a trap for it would end the job: the arbiter sends none where not `direct`."""
+    words = {"epoch": epoch, "direct": direct, "checkpoint": checkpoint, "host": socket.gethostname()}
+    write_atomic(folder.file(_EXEC_FILE), json.dumps(words).encode() + b"\n", sync=False)
+
+
+def host_names(node_list: str) -> "List[str]":
+    """Raises OSError when scontrol cannot be run."""
+    answer = subprocess.run(
+        ["scontrol", "show", "hostnames", node_list], stdout=subprocess.PIPE, check=False, universal_newlines=True
+    )
+    names = answer.stdout.split()
+    if not names:
+        raise OSError("scontrol show hostnames %s: nothing came back" % node_list)
+    return names
+
+
+def members(
+    command: Sequence[str], env: Mapping[str, str], cwd: str, shape: Shape, hosts: Sequence[str]
+) -> "List[Member]":
+    """One srun for the whole gang. The batch script runs on its first node, so a port free here is rank 0's."""
+    port = free_ports("")
+    fresh = {key: value for key, value in env.items() if key not in STALE}
+    fresh.update(
+        {
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": str(port),
+            protocol.ENV_PORT: str(port + 1),
+            protocol.ENV_NODES: json.dumps(dict.fromkeys(hosts, shape.gpus_per_node)),
+        }
+    )
+    argv = ["srun", "-N", str(shape.nodes), "-n", str(shape.world)]
+    argv += ["--ntasks-per-node", str(shape.gpus_per_node), "--gres", "gpu:%d" % shape.gpus_per_node, "--mem", "0"]
+    argv += ["--cpu-bind=none", "--distribution=block", "--overcommit", "--kill-on-bad-exit=1", "--unbuffered"]
+    if shape.world > 1:
+        argv.append("--label")
+    argv += [sys.executable, os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "--slurm-task", "--"]
+    return [Member(argv + list(command), fresh, cwd, rank=0)]
+
+
+def translate(folder: JobFolder, epoch: int, code: int) -> int:
+    """srun's exit code as the gang's: 0 is 86 when the tasks said so, and of several failures the first counts.
+
+    (srun reports the highest code, which is that of the tasks Slurm killed because of the first.)
+    """
+    said = (read_bytes(folder.file(_note(epoch)), 64) or b"").strip()
+    if not said.isdigit() or (code == 0) != (int(said) == protocol.EXIT_STOPPED):
+        return code
+    return int(said)
+
+
+def asked_to_stay(folder: JobFolder, epoch: int) -> bool:
+    """Whether the stop file says that the batch job must not end by itself (see `stay`)."""
+    try:
+        request = json.loads((read_bytes(folder.file(protocol.STOP_FILE), 4096) or b"").decode())
+    except ValueError:
+        return False
+    return isinstance(request, dict) and request.get("epoch") == epoch and request.get("stay") is True
+
+
+def stay(folder: JobFolder, epoch: int, dismissed: Callable[[], bool], patience_s: float = _STAY_S) -> None:
+    """Wait, after the checkpoint, until the arbiter requeues the job: Slurm sends TERM, and the job is over.
+
+    For sites and jobs where exit code 86 would count as a failure: dependents would start, or never would. When
+    nobody comes, or a newer start of the job lives, it ends all the same: an idle job must not keep its GPUs.
+    `dismissed`: whether the TERM came already, before this listened for it.
+    """
+    left: List[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: left.append(number))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late repetition of the request
+    until = time.monotonic() + patience_s
+    while not left and not dismissed() and time.monotonic() < until and folder.epoch() <= epoch:
+        time.sleep(0.2)
+
+
+# --- one task ---------------------------------------------------------------------------------------------
+
+
+def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = None) -> int:
+    """Be one task: set the rank's words, run the trainer, and say 86 in a way that Slurm lets its peers live."""
+    env = dict(os.environ if variables is None else variables)
+    env.update(rank_words(env))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        try:
+            os.execvpe(command[0], list(command), env)
+        except OSError as error:
+            os.write(2, ("[horae-exec] cannot run %s: %s\n" % (command[0], error)).encode())
+            os._exit(127)
+
+    def forward(number: int, _frame: object) -> None:
+        send(child, number)
+
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    _pid, status = os.waitpid(child, 0)
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        # On the way out Python restores the default actions, and a late request would kill us.
+        signal.signal(number, signal.SIG_IGN)
+    code = exit_code(status)
+    noted = bool(code) and leave_note(
+        os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code
+    )
+    return 0 if code == protocol.EXIT_STOPPED and noted else code
+
+
+def _note(epoch: int) -> str:
+    """Where the tasks of an epoch say how they ended, where that was not 0: a failure, else 86."""
+    return ".ended-%d" % epoch
+
+
+def leave_note(path: str, code: int, patience_s: float = _NOTE_S) -> bool:
+    """False where that cannot be written. What a stop needs is tried again for a while: left out, the gang's 0 would
+    be a job that has completed, and said by the exit code it would end peers that still write."""
+    until = time.monotonic() + (patience_s if code == protocol.EXIT_STOPPED else 0.0)
+    told = False
+    while True:
+        try:
+            said = (read_bytes(path, 64) or b"").strip()
+            if said and said != b"%d" % protocol.EXIT_STOPPED:
+                return True  # another task failed before this one
+            write_atomic(path, b"%d\n" % code)
+            return True
+        except OSError as error:
+            if not told:
+                os.write(2, ("[horae-exec] cannot note the exit code %d: %s\n" % (code, error)).encode())
+            told = True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.2)
+
+
+def rank_words(env: Mapping[str, str]) -> Dict[str, str]:
+    words = {
+        "RANK": env["SLURM_PROCID"],
+        "WORLD_SIZE": env["SLURM_NTASKS"],
+        "LOCAL_RANK": env["SLURM_LOCALID"],
+        "NODE_RANK": env.get("SLURM_NODEID") or "0",
+    }
+    try:
+        socket.getaddrinfo(env["MASTER_ADDR"], None)
+    except (OSError, KeyError):
+        # Node names need not mean anything to the resolver; srun runs on the first node, where rank 0 is.
+        words["MASTER_ADDR"] = env.get("SLURM_LAUNCH_NODE_IPADDR") or "127.0.0.1"
+    nodes = int(env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES") or 1)
+    words["LOCAL_WORLD_SIZE"] = str(int(env["SLURM_NTASKS"]) // max(1, nodes))
+    return words
+
+
+def _grant(folder: JobFolder) -> "Optional[tuple[int, int]]":
+    data = read_bytes(folder.file(_GRANT_FILE), 4096)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data.decode())
+        return int(value["epoch"]), int(value["restarts"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _needed(env: Mapping[str, str], name: str) -> str:
+    if not env.get(name):
+        raise ValueError("%s is not set: this is not a Slurm batch job" % name)
+    return env[name]

@@ -1,0 +1,1 @@
+"""What a terminal shows: plain columns, colours, forms of numbers, the live picture."""

@@ -1,0 +1,174 @@
+"""The arbiter's state as the API's plain data. Pure functions of the ledger, made where it does not change.
+
+Wall times everywhere: the ledger's own clock (`at_s`) never jumps and differs from the wall's after a step, so its
+times are shifted by the caller's `now_s` against `wall_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from horae.arbiter.observe.measurements import Measurement
+from horae.config import Config
+from horae.journal import JobRecord, Ledger
+from horae.port import JobId, JobState
+from horae.views.rows import job_row
+from policy.model import GpuRange, Node, Seconds
+
+#: Newest points of a loss curve that a status carries.
+LOSS_POINTS = 60
+
+
+#: Newer than what is on record, by job.
+Measured = Mapping[JobId, Measurement]
+
+
+def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> dict[str, Any]:
+    """Everything about one job; `horae.api.access` takes out what is private."""
+    row, spec = job_row(record, now_s), record.spec
+    fresh = measured.get(record.id)
+    losses = [list(p) for p in fresh.loss] if fresh is not None else record.measured.get("loss", [])
+    done = row.done if fresh is None or row.ended_s is not None else max(row.done, fresh.done)
+    return {
+        "id": row.id,
+        "name": row.name,
+        "owner": row.owner,
+        "tenant": row.tenant,
+        "app": row.app,
+        "pool": row.pool,
+        "state": row.state,
+        "native": record.native,
+        "gpus": _gpus(spec.gpus),
+        "range": gpu_range(spec.gpus),
+        "allocation": dict(row.allocation),
+        "target": None if row.target is None else dict(row.target),
+        "submitted_s": row.submitted_s,
+        "since_s": record.since_s + wall_s - now_s,
+        "ended_s": row.ended_s,
+        "ran_s": row.ran_s,
+        "time_left_s": row.time_left_s,
+        "waited_s": row.waited_s,
+        "attained": dict(row.attained),
+        "step": done,
+        "total": row.total if fresh is None or row.total is not None else fresh.total,
+        "rate": row.rate,
+        "loss": losses[-1][1] if losses else None,
+        "losses": losses[-LOSS_POINTS:],
+        "starts": row.epoch,
+        "resizes": len(record.restarts),
+        "restart_cost_s": row.restart_cost_s,
+        "exit_code": row.exit_code,
+        "ended": not record.live,
+        "why": row.why,
+        "code": record.reason["code"] if record.reason is not None else None,
+        "rho": _rho(record, ledger),
+        "elastic": spec.elastic,
+        "model": spec.model,
+        "command": list(spec.command),
+        "cwd": spec.cwd,
+        "env": dict(spec.env),
+        "checkpoint": spec.checkpoint,
+        "extra": dict(spec.extra),
+    }
+
+
+def _gpus(gpus: GpuRange) -> dict[str, Any]:
+    found: dict[str, Any] = {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}
+    return found if gpus.allowed is None else {**found, "allowed": list(gpus.allowed)}
+
+
+def gpu_range(gpus: GpuRange) -> str:
+    """As `horae submit --gpus` reads it."""
+    if gpus.allowed is not None:
+        return ",".join(map(str, gpus.allowed))
+    return str(gpus.min) if gpus.rigid else f"{gpus.min}:{'' if gpus.max is None else gpus.max}"
+
+
+def _rho(record: JobRecord, ledger: Ledger) -> float | None:
+    found = ledger.pool(record.pool).decided.get("certificate", {}).get("rho", {}).get(record.app_key)
+    return None if found is None or not record.live else float(found)
+
+
+def jobs(
+    ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured, *, ended: bool, losses: bool
+) -> list[dict[str, Any]]:
+    """By submission. Without `losses` the curves, the bulk of it, are left out."""
+    records = sorted((r for r in ledger.jobs.values() if ended or r.live), key=lambda r: (r.submitted_s, r.id))
+    out = [job(record, ledger, now_s, wall_s, measured) for record in records]
+    if not losses:
+        for data in out:
+            del data["losses"]
+    return out
+
+
+def nodes(found: Iterable[Node], pool_of: Mapping[str, str], ledger: Ledger) -> list[dict[str, Any]]:
+    held: dict[str, int] = {}
+    for record in ledger.jobs.values():
+        for node, gpus in record.allocation.items():
+            held[node] = held.get(node, 0) + gpus
+    return [
+        {
+            "name": node.name,
+            "gpu_type": node.gpu_type,
+            "gpus": node.gpus,
+            "held": held.get(node.name, 0),
+            "foreign": node.foreign,
+            "health": node.health.value,
+            "rack": node.rack,
+            "pool": pool_of.get(node.name),
+        }
+        for node in found
+    ]
+
+
+def tenants(ledger: Ledger, config: Config, found: Iterable[Node], now_s: Seconds) -> list[dict[str, Any]]:
+    """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now."""
+    capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
+    names = {t.name for t in config.tenants} | {r.tenant for r in ledger.jobs.values()}
+    mine = {name: [r for r in ledger.jobs.values() if r.tenant == name] for name in sorted(names)}
+    demand = {name: float(sum(_usable(r, capacity) for r in records if r.live)) for name, records in mine.items()}
+    weights = {name: config.weight(name) for name in mine}
+    fair = fair_shares(float(capacity), weights, demand)
+    caps = {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
+    return [
+        {
+            "name": name,
+            "weight": weights[name],
+            "held": sum(sum(r.allocation.values()) for r in records if r.live),
+            "fair": fair[name],
+            "cap": caps.get(name),
+            "running": sum(r.live and r.state.holds for r in records),
+            "waiting": sum(r.live and not r.state.holds for r in records),
+            "gpu_s": sum(sum((r.attained_at(now_s) if r.live else r.attained).values()) for r in records),
+            "rho": max((x for r in records if (x := _rho(r, ledger)) is not None), default=None),
+        }
+        for name, records in mine.items()
+    ]
+
+
+def _usable(record: JobRecord, capacity: int) -> int:
+    """The most GPUs this job could use now. One that cannot be resized and runs can use what it has."""
+    if record.hold_why is not None or record.cancel_why is not None:
+        return sum(record.allocation.values())
+    if record.state is JobState.RUNNING and not record.spec.elastic:
+        return sum(record.allocation.values())
+    return record.spec.gpus.at_most(capacity)
+
+
+def fair_shares(capacity: float, weights: Mapping[str, float], demand: Mapping[str, float]) -> dict[str, float]:
+    """Weighted max-min fair GPUs: no tenant is owed more than it can use, what it leaves goes to the others."""
+    shares = dict.fromkeys(demand, 0.0)
+    unfilled = {t for t, d in demand.items() if d > 0 and weights.get(t, 1.0) > 0}
+    left = capacity
+    while unfilled and left > 1e-9:
+        level = left / sum(weights.get(t, 1.0) for t in unfilled)
+        full = {t for t in unfilled if demand[t] - shares[t] <= level * weights.get(t, 1.0) + 1e-9}
+        for tenant in sorted(full or unfilled):
+            give = demand[tenant] - shares[tenant] if full else level * weights.get(tenant, 1.0)
+            shares[tenant] += give
+            left -= give
+        if not full:
+            break
+        unfilled -= full
+    return shares

@@ -1,0 +1,1 @@
+"""What policies are made of: speeds, places, gangs, rounding, orders, the solver."""

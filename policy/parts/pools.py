@@ -1,0 +1,204 @@
+"""How many GPUs of each type can still be handed out, for policies that decide counts before places.
+
+An elastic policy hands out GPUs step by step: a job goes from one size of its gang to the next. `Pools` knows which
+step comes next and whether it can be had: GPUs of its type are left, its tenant's cap allows it, and it makes the job
+faster. With its first step a job is bound to one GPU type, the one it is fastest on among those with room (ties: the
+type it holds, then the newest); a gang that no single type has room for is left to `policy/parts/assign.py`, which
+may mix
+types. GPUs on draining nodes count for the jobs that hold them and for nobody else.
+
+A job whose speed nobody knows counts one a GPU on every type, so it is bound to none (`ANY`) where the cluster can
+carry out gangs of several types: who comes first would else fill the type that everybody picks, and the next be left
+with what is over.
+
+A step is *useful* if it is strictly faster than what the job has; sizes between that are not are skipped. A job
+without a throughput table is taken to scale linearly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
+from policy.parts.throughput import Span, Throughput
+
+#: A gain smaller than this part of the throughput is float noise.
+NOISE = 1e-12
+
+
+#: The type of a job that takes GPUs of any type, as they come.
+ANY: GpuType = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The next size of a job: `gpus` of `gpu_type`, `add` more than now."""
+
+    gpu_type: GpuType
+    gpus: Gpus
+    add: Gpus
+
+
+class Pools:
+    """What is left of each GPU type and what each job has got. Deterministic."""
+
+    def __init__(self, snapshot: Snapshot, speeds: Throughput, *, widest: bool = False, mixed: bool = True) -> None:
+        """`widest`: count the slowdown of the narrowest span that holds a gang; else the table alone. `mixed` False:
+        every job is bound to a type."""
+        self.speeds = speeds
+        self._mixed = mixed and not snapshot.cluster.limits.one_type_per_job and len(speeds.present) > 1
+        self._any = 0  #: GPUs, of whatever type, that unbound jobs have taken
+        self.count: dict[JobName, Gpus] = {}
+        self.type: dict[JobName, GpuType] = {}
+        self.free: dict[GpuType, int] = dict.fromkeys(speeds.present, 0)
+        self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
+        self._used: dict[str, int] = {}
+        self._stay: dict[str, int] = {}
+        self._newest = {t: i for i, t in enumerate(speeds.present)}
+        draining: dict[str, GpuType] = {}
+        self._node_size: dict[GpuType, int] = {}
+        self._rack_size: dict[GpuType, int] = {}
+        racks: dict[tuple[GpuType, str | None], int] = {}
+        for n in snapshot.cluster.nodes:
+            size = n.gpus - n.foreign
+            if n.health is Health.UP:
+                self.free[n.gpu_type] += size
+                self._node_size[n.gpu_type] = max(self._node_size.get(n.gpu_type, 0), size)
+                racks[n.gpu_type, n.rack] = racks.get((n.gpu_type, n.rack), 0) + size
+                self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
+            elif n.health is Health.DRAIN:
+                draining[n.name] = n.gpu_type
+        self._node_size[ANY] = max(self._node_size.values(), default=0)
+        self._rack_size[ANY] = max(self._rack_size.values(), default=0)
+        self._own: dict[JobName, dict[GpuType, int]] = {}
+        if draining:
+            for job in snapshot.jobs:
+                for node, gpus in job.allocation.items():
+                    if node in draining:
+                        own = self._own.setdefault(job.name, {})
+                        own[draining[node]] = own.get(draining[node], 0) + gpus
+        self._widest = widest
+        # By kind of job, type and size: what a gang makes there, and the next size that helps.
+        self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
+        self._next: dict[tuple[int, GpuType, Gpus], Gpus | None] = {}
+
+    def rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
+        """iterations/s of a gang; per GPU 1 where no speed is known."""
+        if gpus == 0:
+            return 0.0
+        key = (self.speeds.kind(job), gpu_type, gpus)
+        found = self._rates.get(key)
+        if found is None:
+            found = self._rates[key] = self._rate(job, gpu_type, gpus)
+        return found
+
+    def _rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
+        rate = self.speeds.at(job, gpu_type, gpus) if job.throughput else float(gpus)
+        if rate is None:
+            return 0.0
+        if not self._widest:
+            return rate
+        if gpus <= self._node_size.get(gpu_type, 0):
+            span = Span.NODE
+        else:
+            span = Span.RACK if gpus <= self._rack_size.get(gpu_type, 0) else Span.CLUSTER
+        return rate / self.speeds.slowdown(job, span)
+
+    def room(self, job: Job, gpu_type: GpuType) -> Gpus:
+        """GPUs of the type that the job could get on top of what it has."""
+        left = self._left(job, gpu_type)
+        cap = self._caps.get(job.tenant)
+        return left if cap is None else min(left, cap - self._used.get(job.tenant, 0))
+
+    @property
+    def left(self) -> Gpus:
+        """GPUs of all types that nobody has taken."""
+        return sum(self.free.values()) - self._any
+
+    def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
+        left = self.left if gpu_type == ANY else min(self.free[gpu_type], self.left)
+        return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
+
+    def _own_on(self, job: Job, gpu_type: GpuType) -> Gpus:
+        """GPUs of draining nodes that the job holds."""
+        own = self._own.get(job.name)
+        if own is None:
+            return 0
+        return sum(own.values()) if gpu_type == ANY else own.get(gpu_type, 0)
+
+    def _types(self, job: Job) -> tuple[GpuType, ...]:
+        return (ANY,) if self._mixed and not job.throughput else self.speeds.types(job)
+
+    def next_step(self, job: Job) -> Step | None:
+        """The next useful step, whether there is room for it or not; None: more GPUs would not help."""
+        has = self.count.get(job.name, 0)
+        if has == 0:
+            return self.first_step(job)
+        gpu_type = self.type[job.name]
+        size = self._useful(job, gpu_type, has)
+        return None if size is None else Step(gpu_type, size, size - has)
+
+    def first_step(self, job: Job) -> Step | None:
+        """The smallest gang, on the type where it is fastest and has room; else where it would be fastest."""
+        best: tuple[tuple[bool, float, int, int], Step] | None = None
+        held = self.speeds.by_type(job.allocation) if job.allocation else {}
+        for t in self._types(job):
+            size = self._useful(job, t, 0)
+            if size is None:
+                continue
+            key = (size <= self.room(job, t), self.rate(job, t, size), held.get(t, 0), self._newest.get(t, 0))
+            if best is None or key > best[0]:
+                best = (key, Step(t, size, size))
+        return None if best is None else best[1]
+
+    def _useful(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
+        key = (self.speeds.kind(job), gpu_type, has)
+        if key not in self._next:
+            self._next[key] = self._above(job, gpu_type, has)
+        return self._next[key]
+
+    def _above(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
+        now = self.rate(job, gpu_type, has)
+        size = job.gpus.above(has)
+        curve = self.speeds.curves(job).get(gpu_type)
+        # Beyond the last point the curve is a line through (0, 0): where it does not help once, it never will
+        # (unless the span widens there, so look a little further).
+        last = max(curve.points[-1] if curve is not None else 1, has) + 1
+        if self._widest:
+            last += max(self._node_size.get(gpu_type, 0), self._rack_size.get(gpu_type, 0))
+        while size is not None:
+            if self.rate(job, gpu_type, size) > now * (1 + NOISE):
+                return size
+            if size > last:
+                return None
+            size = job.gpus.above(size)
+        return None
+
+    def fits(self, job: Job, step: Step) -> bool:
+        """True if there is room for the step. Once False it stays so: room only shrinks."""
+        if self._stays(job, step):
+            return step.add <= self._left(job, step.gpu_type)
+        return step.add <= self.room(job, step.gpu_type)
+
+    def held_back(self, job: Job, step: Step) -> bool:
+        """True if only its tenant's limit is in the way of the step."""
+        return not self.fits(job, step) and step.add <= self._left(job, step.gpu_type)
+
+    def _stays(self, job: Job, step: Step) -> bool:
+        """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
+        as_it_is = step.gpus == job.held and step.add == step.gpus
+        return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
+
+    def give(self, job: Job, step: Step) -> None:
+        """Take the step."""
+        if self._stays(job, step):
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
+        has = self.count.get(job.name, 0)
+        from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0)
+        if step.gpu_type == ANY:
+            self._any += step.add - from_own
+        else:
+            self.free[step.gpu_type] -= step.add - from_own
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + step.add
+        self.count[job.name] = step.gpus
+        self.type[job.name] = step.gpu_type

@@ -1,0 +1,136 @@
+"""Why a job holds what it holds: the sentence, the numbers behind it, and what would change it.
+
+Policies give the reasons that only they know; `fill` adds one for every other job, from what it held and holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
+
+
+def gpus(n: float) -> str:
+    """`1 GPU`, `4 GPUs`."""
+    return f"{n:g} GPU" + ("" if n == 1 else "s")
+
+
+def places(allocation: Allocation) -> str:
+    """`a1` or `a1, a2 and 6 more`."""
+    names = list(allocation)
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> Reason | None:
+    """The reason that what it held and holds gives by itself; None for a job that held and holds nothing."""
+    held, has = job.held, sum(now.values())
+    numbers: dict[str, Any] = {"gpus": has, "held": held}
+    rate, was = speeds.rate(job, now), speeds.rate(job, job.allocation)
+    if rate is not None and has:
+        numbers["iterations_s"] = rate
+    if was is not None and held and now != job.allocation:
+        numbers["held_iterations_s"] = was
+    if not held:
+        if not has:
+            return None
+        return Reason(Code.GRANTED, f"gets {gpus(has)} on {places(now)}", numbers, change)
+    if not has:
+        return Reason(Code.PREEMPTED, f"gives up its {gpus(held)}", numbers, change)
+    if has > held:
+        return Reason(Code.GREW, f"grows from {held} to {gpus(has)} on {places(now)}", numbers, change)
+    if has < held:
+        return Reason(Code.SHRANK, f"shrinks from {held} to {gpus(has)} on {places(now)}", numbers, change)
+    if dict(now) == dict(job.allocation):
+        return Reason(Code.KEPT, f"keeps its {gpus(has)} on {places(now)}", numbers, change)
+    return Reason(Code.MOVED, f"moves its {gpus(has)} to {places(now)}", numbers, change)
+
+
+def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
+    """The reason of a job that waits with a gang of `size`, for a code that the placement gives."""
+    free = placer.free()
+    numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
+    if code is Code.INFEASIBLE:
+        types = placer.speeds.types(job)
+        where = f" of {', '.join(types)}" if job.throughput and types else ""
+        text = f"no set of healthy nodes could hold {gpus(size)}{where}"
+        return Reason(code, text, numbers, "nodes that come back, or a smaller minimum")
+    if code is Code.WAITS_CAP:
+        room = placer.room(job.tenant)
+        numbers["room"] = room
+        text = f"its tenant {job.tenant} may take {gpus(room or 0)} more; it needs {size}"
+        return Reason(code, text, numbers, f"a higher limit, or other jobs of {job.tenant} that end")
+    if code is Code.WAITS_GANG:
+        text = f"{gpus(free)} are free, but not in a shape that holds its gang of {size}"
+        return Reason(code, text, numbers, "GPUs that come free on the same nodes or of the same type")
+    if code is Code.UNKNOWN_SPEED:
+        text = "its speed is known on no GPU type of the cluster"
+        return Reason(code, text, numbers, "a throughput measurement, or a stated one")
+    if code is Code.WAITS_TURN:
+        text = f"needs {gpus(size)} of {free} free, but the policy's order keeps it waiting"
+        return Reason(code, text, numbers, "jobs ahead of it that end")
+    text = f"needs {gpus(size)}; {free} are free"
+    return Reason(Code.WAITS_CAPACITY, text, numbers, f"{gpus(max(size - free, 1))} more that come free")
+
+
+FINISHED = Reason(Code.FINISHED, "has no work left", {"gpus": 0}, "")
+
+
+def fill(
+    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], given: Mapping[JobName, Reason], speeds: Throughput
+) -> dict[JobName, Reason]:
+    """A reason for every job, those in `given` first."""
+    out: dict[JobName, Reason] = {}
+    placer: Placer | None = None
+    alike: dict[object, Reason] = {}  #: of jobs that hold nothing and get nothing, by all that their reason depends on
+    for job in snapshot.jobs:
+        if job.name in given:
+            out[job.name] = given[job.name]
+            continue
+        now = allocation.get(job.name, EMPTY)
+        key = None
+        if not now and not job.allocation and job.work.left != 0:
+            key = (speeds.kind(job), job.tenant, job.cpus_per_gpu, job.memory_per_gpu)
+            if key in alike:
+                out[job.name] = alike[key]
+                continue
+        if not now and job.work.left == 0:
+            out[job.name] = FINISHED
+            continue
+        found = outcome(job, now, speeds)
+        if not now:
+            if placer is None:
+                placer = left_over(snapshot, allocation, speeds)
+            cause = waits(job, waiting_code(job, placer), job.gpus.min, placer)
+            if found is not None:  # it held GPUs: why it cannot have them back
+                numbers = {**found.numbers, **cause.numbers, "cause": str(cause.code)}
+                cause = Reason(found.code, f"{found.text}: {cause.text}", numbers, cause.change)
+            found = cause
+        assert found is not None, "a job that holds GPUs has an outcome"
+        if key is not None:
+            alike[key] = found
+        out[job.name] = found
+    return out
+
+
+def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput) -> Placer:
+    """The ledger after a decision. A tenant may hold more than a limit that was learnt later: it has no room then."""
+    holds: dict[str, int] = {}
+    for job in snapshot.jobs:
+        holds[job.tenant] = holds.get(job.tenant, 0) + sum(allocation.get(job.name, {}).values())
+    tenants = tuple(t if t.cap is None else replace(t, cap=max(t.cap, holds.get(t.name, 0))) for t in snapshot.tenants)
+    return Placer(replace(snapshot, tenants=tenants), speeds, taken=allocation)
+
+
+def waiting_code(job: Job, placer: Placer) -> Code:
+    """Why the smallest gang of a job that holds nothing is not running."""
+    if job.throughput and not placer.speeds.types(job):
+        return Code.UNKNOWN_SPEED
+    if placer.best(job, job.gpus.min) is not None:
+        return Code.WAITS_TURN
+    return placer.why_not(job, job.gpus.min)

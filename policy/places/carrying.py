@@ -1,0 +1,118 @@
+"""A decision that is still being carried out: asked again in the middle of it, a policy answers the same.
+
+Carrying out takes time. Jobs that are to move are stopped first and hold nothing for a while, others wait for their
+GPUs. A policy that reads what jobs hold would see another cluster at each of these moments, and could answer each
+with another plan: two jobs that shrink and grow would be stopped for one plan and started for the next.
+
+So the state carries, under `carrying`, the jobs whose GPUs a decision changes: what they held, what they are to hold,
+and the leases. Until the cluster shows a job as it was decided, the policy sees it as if it were: superseded plans are
+cancelled by a reason (an arrival, an end, a node), never by their own first half. A job that shows anything else than
+what it held, nothing, or what it was to hold (somebody else moved it) is seen as it is; so are all, when what was
+decided does not fit the nodes and limits any more.
+
+Reasons speak of what jobs really hold (`told`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from policy.model import EMPTY, Allocation, Code, Health, Job, JobName, Proposal, Reason, Snapshot
+from policy.parts.reasons import outcome
+from policy.parts.throughput import Throughput
+
+KEY = "carrying"
+
+
+def seen(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as a policy sees it: what is being carried out counts as done, and the state is the policy's own."""
+    pending: Mapping[str, Any] = snapshot.state.get(KEY, EMPTY)
+    if KEY not in snapshot.state:
+        return snapshot
+    own = {k: v for k, v in snapshot.state.items() if k != KEY}
+    jobs = tuple(_as_decided(j, pending[j.name]) if j.name in pending else j for j in snapshot.jobs)
+    now = replace(snapshot, state=own)
+    then = replace(now, jobs=jobs)
+    return then if _fits(then, snapshot) else now
+
+
+def _as_decided(job: Job, entry: Mapping[str, Any]) -> Job:
+    to, leases = entry["to"], entry.get("leases", {})
+    if dict(job.allocation) == dict(to) or (job.allocation and dict(job.allocation) != dict(entry["from"])):
+        return job
+    return replace(job, allocation=dict(to), lease_until={n: tuple(t) for n, t in leases.items()})
+
+
+def _fits(then: Snapshot, now: Snapshot) -> bool:
+    """True if what was decided could still be: GPUs of nodes, draining ones as they are, sizes of gangs, caps."""
+    room = {n.name: 0 if n.health is Health.DOWN else n.gpus - n.foreign for n in then.cluster.nodes}
+    draining = {n.name for n in then.cluster.nodes if n.health is Health.DRAIN}
+    holds: dict[str, int] = {}
+    stays: dict[str, int] = {}  #: what nobody changes: a limit learnt later takes nothing away from it
+    for job, real in zip(then.jobs, now.jobs, strict=True):
+        holds[job.tenant] = holds.get(job.tenant, 0) + job.held
+        if job is real:
+            stays[job.tenant] = stays.get(job.tenant, 0) + job.held
+            for node, gpus in job.allocation.items():
+                room[node] = room.get(node, 0) - gpus
+            continue
+        if not job.gpus.feasible(job.held):
+            return False
+        for node, gpus in job.allocation.items():
+            if node not in room or (node in draining and gpus > real.allocation.get(node, 0)):
+                return False
+            room[node] -= gpus
+            if room[node] < 0:
+                return False
+    caps = {t.name: t.cap for t in then.tenants if t.cap is not None}
+    return all(n <= max(caps[t], stays.get(t, 0)) for t, n in holds.items() if t in caps)
+
+
+def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
+    """The proposal with, in its state, what it changes and until the cluster shows it."""
+    pending: dict[JobName, Any] = {}
+    for job in snapshot.jobs:
+        to: Allocation = proposal.allocation.get(job.name, EMPTY)
+        if dict(to) == dict(job.allocation):
+            continue
+        entry: dict[str, Any] = {"from": dict(job.allocation), "to": dict(to)}
+        if leases := proposal.leases.get(job.name):
+            entry["leases"] = {node: list(times) for node, times in leases.items()}
+        pending[job.name] = entry
+    if not pending:
+        return proposal
+    return replace(proposal, state={**proposal.state, KEY: pending})
+
+
+def told(snapshot: Snapshot, viewed: Snapshot, proposal: Proposal, speeds: Throughput) -> Proposal:
+    """The proposal with reasons that compare with what jobs hold, not with what the policy saw them hold."""
+    if viewed.jobs is snapshot.jobs:
+        return proposal
+    out = dict(proposal.reasons)
+    for job, view in zip(snapshot.jobs, viewed.jobs, strict=True):
+        if view is job or job.name not in out:
+            continue
+        now = proposal.allocation.get(job.name, EMPTY)
+        said = outcome(view, now, speeds)
+        out[job.name] = _again(job, out[job.name], said, outcome(job, now, speeds) if now else None)
+    return replace(proposal, reasons=out)
+
+
+def _again(job: Job, reason: Reason, said: Reason | None, real: Reason | None) -> Reason:
+    numbers = {**reason.numbers, "held": job.held} if "held" in reason.numbers else reason.numbers
+    if real is None:
+        if reason.code is Code.PREEMPTED and not job.held:
+            return replace(reason, code=Code.WAITS_TURN, numbers=numbers)
+        if reason.code in _WAITS and job.held:
+            return replace(reason, code=Code.PREEMPTED, numbers=numbers)
+        return replace(reason, numbers=numbers)
+    text = reason.text
+    if said is not None and text.startswith(said.text):
+        text = real.text + text[len(said.text) :]
+    code = real.code if said is not None and reason.code is said.code else reason.code
+    return replace(reason, code=code, text=text, numbers={**numbers, **real.numbers})
+
+
+_WAITS = (Code.WAITS_CAPACITY, Code.WAITS_GANG, Code.WAITS_TURN, Code.WAITS_CAP, Code.WAITS_LEASE)

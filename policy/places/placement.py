@@ -1,0 +1,530 @@
+"""Whole GPUs on named nodes: a ledger of what is free, and the best place for a gang.
+
+`Placer(snapshot)` starts with every healthy GPU of ours free, whoever holds it now; what jobs hold are *claims*,
+which others' placements avoid while they can. A policy asks `best(job, gpus)`, then `take`s it; `give_back` undoes a
+take, `drop` says that a job gets nothing, so that its claims stand in nobody's way.
+
+The best place of a gang, the earlier first:
+
+1. one GPU type, if one suffices: the type the job holds, else the one it is fastest on (ties: the newest);
+2. the fewest nodes;
+3. the narrowest span (one rack before several): S grows with it;
+4. it keeps most of what the job holds (AFS §4.4), less what other, not yet placed jobs hold there;
+5. the tightest fit, then the order of nodes in the snapshot.
+
+2 and 3 are exact; 4 is exact on one node, and over several it weighs every set of up to `gangs.MOST_HELD_NODES`
+nodes held (greedy beyond); 5 is greedy over several nodes.
+
+Never planned: what `Limits` rule out, GPUs of foreign jobs, of nodes that are down, of draining nodes (but a job may
+keep what it holds there), CPUs and memory beyond what a node has for us, GPUs beyond a tenant's cap (but a job of a
+tenant above it may stay as it is), anything but the shape of a job that has one (what it holds, it keeps as it is).
+Where the adapter cannot name nodes (`Pinning`), a job whose size stays keeps its
+place, since no plan could move it.
+
+Cost: nodes in equal states are one class, so a gang on one node costs O(classes), a take O(log nodes).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Pinning, Snapshot
+from policy.parts.throughput import Span, Throughput
+from policy.places.gangs import NOTHING, PLAIN, Classes, Must, Need, Own, State, Traits, brought, divisors, fit, need_of
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node in the ledger. `new`: it takes new work; `claimed`: GPUs that unplaced jobs hold there."""
+
+    whole: Node
+    new: bool
+    free: int
+    claimed: int
+    cpus: float | None
+    memory: float | None
+    features: frozenset[str] = frozenset()  #: of those that a job asks for
+    whole_at: int | None = None  #: GPUs free when nobody is there; None: nobody asks
+
+    @property
+    def state(self) -> State:
+        return (self.free, max(self.free - self.claimed, 0), self.cpus, self.memory, self.traits)
+
+    @property
+    def traits(self) -> Traits:
+        if self.whole_at is None and not self.features:
+            return PLAIN
+        return (self.features, self.free == self.whole_at)
+
+    def give(self, gpus: Gpus, job: Job) -> None:
+        """Free so many GPUs (negative: take them), and what the job brings along."""
+        self.free += gpus
+        if self.cpus is None and self.memory is None:
+            return
+        cpus, memory = brought(job, gpus)
+        if self.cpus is not None and cpus:
+            self.cpus = round(self.cpus + cpus, 6)
+        if self.memory is not None and memory:
+            self.memory += memory
+
+
+class Placer:
+    """The ledger of one decision. Not thread-safe; deterministic."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        speeds: Throughput | None = None,
+        *,
+        taken: Mapping[JobName, Allocation] | None = None,
+    ) -> None:
+        """`taken`: what all jobs have taken already, which was found to be possible, but for what the shapes ask for;
+        who is not in it has nothing."""
+        self.speeds = speeds or Throughput(snapshot.cluster)
+        self.limits = snapshot.cluster.limits
+        self.taken: dict[JobName, Allocation] = {}
+        self._nodes: list[_Node] = []
+        shapes = [j.shape for j in snapshot.jobs if j.shape is not None]
+        asked = frozenset(feature for shape in shapes for feature in shape.features)
+        alone = any(shape.exclusive for shape in shapes)
+        for n in snapshot.cluster.nodes:
+            free = 0 if n.health is Health.DOWN else n.gpus - n.foreign
+            memory = None if n.memory is None else float(n.memory)
+            whole_at = n.gpus if alone and not n.foreign else None
+            features = asked.intersection(n.features)
+            self._nodes.append(_Node(n, n.health is Health.UP, free, 0, n.cpus, memory, features, whole_at))
+        self._closed: dict[JobName, dict[int, int]] = {}  #: GPUs beside those of jobs that share no node
+        self._index = {n.whole.name: i for i, n in enumerate(self._nodes)}
+        self._caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
+        self._used: dict[str, int] = {}
+        self._stay: dict[str, int] = {}  #: of what tenants use, what jobs hold as they held it
+        self._claims: dict[JobName, dict[int, int]] = {}
+        if taken is not None:
+            self._settle_all(snapshot.jobs, taken)
+        for job in snapshot.jobs if taken is None else ():
+            if job.allocation:
+                self._claim(job)
+        self._by_type: dict[GpuType, Classes] = {t: {} for t in self.speeds.present}
+        self._by_rack: dict[GpuType, dict[str | None, Classes]] = {t: {} for t in self.speeds.present}
+        self._free: dict[GpuType, int] = dict.fromkeys(self.speeds.present, 0)
+        self._rack_free: dict[tuple[GpuType, str | None], int] = {}
+        for i in range(len(self._nodes)):
+            self._enter(i)
+        # Until a node changes: gangs that found no place, and the free GPUs that a kind of job could use.
+        self._nowhere: set[object] = set()
+        self._usable: dict[object, int] = {}
+        self._possible: dict[object, bool] = {}
+        self._fewest: dict[object, int] = {}
+        self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
+
+    # --- questions -----------------------------------------------------------------------------------------
+
+    def free(self, gpu_type: GpuType | None = None) -> Gpus:
+        """GPUs that new work could take now, of one type or of all. Claims of unplaced jobs count as free."""
+        return sum(self._free.values()) if gpu_type is None else self._free.get(gpu_type, 0)
+
+    def free_on(self, node: NodeName) -> Gpus:
+        """GPUs of one node that nobody has taken yet."""
+        return self._nodes[self._index[node]].free
+
+    def room(self, tenant: str) -> Gpus | None:
+        """GPUs that the tenant may still take; None: no cap."""
+        cap = self._caps.get(tenant)
+        return None if cap is None else max(cap - self._used.get(tenant, 0), 0)
+
+    def best(
+        self, job: Job, gpus: Gpus, gpu_type: GpuType | None = None, *, at_least: Allocation = EMPTY
+    ) -> Allocation | None:
+        """The best place for `gpus` GPUs of `job` (see the module's text), or None where there is none.
+
+        `gpu_type`: only there. `at_least`: GPUs that must be part of it (unexpired leases). The job must not have
+        taken anything; whether a gang of this size can run is the caller's business.
+        """
+        if gpus <= 0:
+            return EMPTY
+        room = self.room(job.tenant)
+        if room is not None and gpus > room:
+            return self._holds_on(job) if gpus == job.held else None
+        if (self.limits.pinning is not Pinning.EXACT or job.shape) and gpus == job.held and not at_least:
+            stay = self.keep(job)
+            if stay is not None and (gpu_type is None or set(self.speeds.by_type(stay)) == {gpu_type}):
+                return stay
+        need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus, gpu_type)
+        if alike in self._nowhere and not job.allocation and not at_least:
+            return None
+        place = self._search(job, need, gpus, gpu_type, at_least)
+        if place is None and not job.allocation and not at_least:
+            self._nowhere.add(alike)
+        return place
+
+    def _search(
+        self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None, at_least: Allocation
+    ) -> Allocation | None:
+        own = self._own(job, need)
+        must = {self._index[n]: g for n, g in at_least.items()}
+        for one in self._types(job, gpus, gpu_type):
+            if (found := self._in_type(one, need, gpus, own, must, self._equal(job))) is not None:
+                return self._named(found)
+        if gpu_type is None and not self.limits.one_type_per_job:
+            types = self._types(job, gpus, None)
+            if len(types) > 1:
+                scope = [self._by_type[t] for t in types]
+                own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
+                both = fit(scope, need, gpus, own, must, self._equal(job))
+                return None if both is None else self._named(both)
+        return None
+
+    def keep(self, job: Job) -> Allocation | None:
+        """What the job holds, if that is a gang and all of it can be held on; else None."""
+        return self._holds_on(job) if job.gpus.feasible(job.held) else None
+
+    def _holds_on(self, job: Job) -> Allocation | None:
+        if not job.allocation or not self._has_room(job, job.allocation) or not self.could_take(job, job.allocation):
+            return None
+        return dict(job.allocation)
+
+    def could_take(self, job: Job, allocation: Allocation) -> bool:
+        """True if these GPUs are free for the job and the limits allow them (its tenant's cap apart)."""
+        try:
+            self._check(job, allocation)
+        except ValueError:
+            return False
+        return True
+
+    def why_not(self, job: Job, gpus: Gpus) -> Code:
+        """Why `best(job, gpus)` finds nothing."""
+        if not self.possible(job, gpus):
+            return Code.INFEASIBLE
+        room = self.room(job.tenant)
+        if room is not None and gpus > room:
+            return Code.WAITS_CAP
+        need = need_of(job)
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus)
+        free = self._usable.get(alike)
+        if free is None:
+            free = 0
+            for t in self._types(job, gpus, None):
+                free += sum(need.usable(s[0], s[2], s[3], s[4]) * len(at) for s, at in self._by_type[t].items())
+            self._usable[alike] = free
+        return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
+
+    def usual(self, job: Job) -> Gpus:
+        """The gang of a policy that gives jobs what they request: that, or what is the largest of the job's sizes below
+        it that the nodes that are up (or what the job holds) and its tenant's cap could ever hold. Where none could,
+        the requested size, so that `why_not` says what is in the way."""
+        cap = self._caps.get(job.tenant)
+        size = job.gpus.requested
+        if cap is not None and size > cap and size != job.held:
+            size = job.gpus.at_most(cap)
+        while size and not self.possible(job, size):
+            if size == job.held and self.keep(job) is not None:
+                return size
+            size = job.gpus.at_most(min(size - 1, self._most(job)))
+        return size or job.gpus.requested
+
+    def _most(self, job: Job) -> Gpus:
+        """All GPUs of nodes that are up of the types that the job runs on."""
+        types = self.speeds.types(job)
+        return sum(n.whole.gpus - n.whole.foreign for n in self._nodes if n.new and n.whole.gpu_type in types)
+
+    def possible(self, job: Job, gpus: Gpus) -> bool:
+        """True if the gang would fit on the nodes that are up with nothing else of ours on them."""
+        need, types = need_of(job), self._types(job, gpus, None)
+        key = (need, tuple(sorted(types)), gpus)
+        if key not in self._possible:
+            offers: dict[GpuType, list[int]] = {t: [] for t in types}
+            for node in self._nodes:
+                n = node.whole
+                if node.new and n.gpu_type in offers:
+                    memory = None if n.memory is None else float(n.memory)
+                    traits = (node.features, not n.foreign)
+                    offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
+            groups = list(offers.values())
+            if not self.limits.one_type_per_job:
+                groups.append([u for group in offers.values() for u in group])
+            self._possible[key] = any(self._holds(group, gpus, self._equal(job)) for group in groups)
+        return self._possible[key]
+
+    def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:
+        """On how few nodes a gang would fit with nothing else of ours there, of the types that `allocation` uses."""
+        types = tuple(sorted(self.speeds.by_type(allocation)))
+        need = need_of(job)
+        key = ("fewest", need, types, gpus)
+        found = self._fewest.get(key)
+        if found is None:
+            offers = sorted(
+                (
+                    need.usable(
+                        n.gpus - n.foreign,
+                        n.cpus,
+                        None if n.memory is None else float(n.memory),
+                        (node.features, not n.foreign),
+                    )
+                    for node, n in ((node, node.whole) for node in self._nodes)
+                    if n.gpu_type in types and n.health is not Health.DOWN
+                ),
+                reverse=True,
+            )
+            found, left = 0, gpus
+            while left > 0 and found < len(offers):
+                left -= offers[found]
+                found += 1
+            if self._equal(job):
+                equal = (k for k in divisors(gpus) if sum(o >= gpus // k for o in offers) >= k)
+                found = next(equal, found)
+            self._fewest[key] = found
+        return found
+
+    def _equal(self, job: Job) -> bool:
+        """Whether its nodes are to have equally many GPUs: what keeps its own shape is not reshaped."""
+        return self.limits.equal_gpus_per_node and job.shape is None
+
+    def _holds(self, offers: list[int], gpus: Gpus, equal: bool) -> bool:
+        if not equal:
+            return sum(offers) >= gpus
+        return any(sum(u >= gpus // k for u in offers) >= k for k in divisors(gpus))
+
+    # --- changes -------------------------------------------------------------------------------------------
+
+    def take(self, job: Job, allocation: Allocation) -> None:
+        """Give `allocation` to the job. Raises ValueError, saying why, if it cannot be so."""
+        if job.name in self.taken:
+            raise ValueError(f"{job.name} has taken GPUs already")
+        if not allocation:
+            return self.drop(job)
+        gpus = sum(allocation.values())
+        if not self._has_room(job, allocation):
+            raise ValueError(f"{job.name}: tenant {job.tenant} may take {self.room(job.tenant)} more GPUs, not {gpus}")
+        self._check(job, allocation)
+        if allocation == job.allocation:
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + gpus
+        claims = self._claims.pop(job.name, {})
+        freed = {self._index[n]: -g for n, g in allocation.items()}
+        if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
+            self._closed[job.name] = {i: self._nodes[i].free + g for i, g in freed.items()}
+        self._change(freed, claims, job)
+        self._close(job, -1)
+        self.taken[job.name] = dict(allocation)
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
+        return None
+
+    def give_back(self, job: Job) -> Allocation:
+        """Undo the job's take; its claims stand again. Returns what it had taken (empty: nothing)."""
+        allocation = self.taken.pop(job.name, EMPTY)
+        claims = {}
+        if job.name not in self._claims and job.allocation:
+            self._claims[job.name] = self._known(job.allocation)
+            claims = {i: -g for i, g in self._claims[job.name].items()}
+        self._close(job, 1)
+        self._closed.pop(job.name, None)
+        self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
+        gpus = sum(allocation.values())
+        self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
+        if gpus and allocation == job.allocation:
+            self._stay[job.tenant] -= gpus
+        return allocation
+
+    def _close(self, job: Job, sign: int) -> None:
+        """What is beside a job that shares no node goes (-1) and comes (1) with it; its CPUs and memory stand."""
+        for i, gpus in self._closed.get(job.name, {}).items():
+            self._leave(i)
+            self._nodes[i].free += sign * gpus
+            self._enter(i)
+
+    def drop(self, job: Job) -> None:
+        """The job gets nothing: what it holds is free for all."""
+        claims = self._claims.pop(job.name, None)
+        if claims:
+            self._change({}, claims, job)
+
+    # --- the ledger ----------------------------------------------------------------------------------------
+
+    def _has_room(self, job: Job, allocation: Allocation) -> bool:
+        """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is
+        needs no room, unless jobs of the tenant have taken some otherwise."""
+        room = self.room(job.tenant)
+        if room is None or sum(allocation.values()) <= room:
+            return True
+        return allocation == job.allocation and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
+
+    def _check(self, job: Job, allocation: Allocation) -> None:
+        need, types = need_of(job), self.speeds.types(job)
+        if job.shape is not None:
+            if allocation == job.allocation:
+                need = NOTHING
+            elif job.shape.nodes and need.per_node and len(allocation) != job.shape.nodes:
+                raise ValueError(f"{job.name}: {len(allocation)} nodes, where it asks for {job.shape.nodes}")
+        for name, gpus in allocation.items():
+            i = self._index.get(name)
+            if i is None:
+                raise ValueError(f"{job.name}: no node {name}")
+            node = self._nodes[i]
+            most = need.usable(node.free, node.cpus, node.memory, node.traits)
+            if not node.new:
+                most = min(most, job.allocation.get(name, 0))
+            if gpus < 1 or gpus > most or (need.per_node is not None and gpus != need.per_node):
+                raise ValueError(f"{job.name}: {gpus} GPUs on {name}, where it can have {most}")
+            if node.whole.gpu_type not in types and (job.gpu_types is None or name not in job.allocation):
+                raise ValueError(f"{job.name}: cannot run on {node.whole.gpu_type} ({name})")
+        if self.limits.one_type_per_job and len(self.speeds.by_type(allocation)) > 1:
+            raise ValueError(f"{job.name}: spans GPU types, which the cluster cannot carry out")
+        if self._equal(job) and len(set(allocation.values())) > 1:
+            raise ValueError(f"{job.name}: unequal GPUs on its nodes, which the cluster cannot carry out")
+
+    def _settle_all(self, jobs: Iterable[Job], taken: Mapping[JobName, Allocation]) -> None:
+        """Where a shape is not kept (told before it is seen to, `policy/places/shapes.py`), only the count matters."""
+        shaped: list[Job] = []
+        for job in jobs:
+            if not (allocation := taken.get(job.name, EMPTY)):
+                continue
+            if job.shape is None:
+                self._settle(job, allocation)
+            else:
+                shaped.append(job)
+        for job in shaped:
+            allocation = taken[job.name]
+            kept = self.could_take(job, allocation)
+            self._settle(job if kept else replace(job, shape=None), allocation)
+
+    def _settle(self, job: Job, allocation: Allocation) -> None:
+        """A `take` before the nodes are sorted into classes."""
+        known = self._known(allocation)
+        for i, gpus in known.items():
+            self._nodes[i].give(-gpus, job)
+        if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
+            self._closed[job.name] = {i: self._nodes[i].free for i in known}
+            for i in known:
+                self._nodes[i].free = 0
+        total = sum(allocation.values())
+        if allocation == job.allocation:
+            self._stay[job.tenant] = self._stay.get(job.tenant, 0) + total
+        self._used[job.tenant] = self._used.get(job.tenant, 0) + total
+        self.taken[job.name] = dict(allocation)
+
+    def _claim(self, job: Job) -> None:
+        self._claims[job.name] = self._known(job.allocation)
+        for i, g in self._claims[job.name].items():
+            self._nodes[i].claimed += g
+
+    def _known(self, allocation: Allocation) -> dict[int, int]:
+        """By index; a node that has left the cluster is nobody's."""
+        return {self._index[n]: g for n, g in allocation.items() if n in self._index}
+
+    def _change(self, freed: Mapping[int, int], unclaimed: Mapping[int, int], job: Job) -> None:
+        """Add `freed` GPUs (negative: take them) and remove `unclaimed` claims, keeping the classes true."""
+        touched = set(freed) | set(unclaimed)
+        for i in touched:
+            self._leave(i)
+        for i, g in unclaimed.items():
+            self._nodes[i].claimed -= g
+        for i, g in freed.items():
+            self._nodes[i].give(g, job)
+        for i in touched:
+            self._enter(i)
+
+    def _enter(self, i: int) -> None:
+        node = self._nodes[i]
+        if not node.new or node.free <= 0:
+            return
+        gpu_type, rack, state = node.whole.gpu_type, node.whole.rack, node.state
+        for classes in (self._by_type[gpu_type], self._by_rack[gpu_type].setdefault(rack, {})):
+            insort(classes.setdefault(state, []), i)
+        self._free[gpu_type] += node.free
+        self._rack_free[gpu_type, rack] = self._rack_free.get((gpu_type, rack), 0) + node.free
+
+    def _leave(self, i: int) -> None:
+        self._nowhere.clear()
+        self._usable.clear()
+        node = self._nodes[i]
+        if not node.new or node.free <= 0:
+            return
+        gpu_type, rack, state = node.whole.gpu_type, node.whole.rack, node.state
+        for classes in (self._by_type[gpu_type], self._by_rack[gpu_type][rack]):
+            members = classes[state]
+            del members[bisect_left(members, i)]
+            if not members:
+                del classes[state]
+        self._free[gpu_type] -= node.free
+        self._rack_free[gpu_type, rack] -= node.free
+
+    def _named(self, found: Mapping[int, int]) -> Allocation:
+        return {self._nodes[i].whole.name: found[i] for i in sorted(found)}
+
+    # --- the search ----------------------------------------------------------------------------------------
+
+    def _types(self, job: Job, gpus: Gpus, gpu_type: GpuType | None) -> tuple[GpuType, ...]:
+        """The types where a gang of this size can run, the one to try first, first."""
+        if gpu_type is not None:
+            fits = gpu_type in self.speeds.types(job) and self.speeds.at(job, gpu_type, gpus) != 0.0
+            return (gpu_type,) if fits else ()
+        key = (self.speeds.kind(job), gpus)
+        order = self._ranks.get(key)
+        if order is None:
+            rates = [(self.speeds.at(job, t, gpus), i, t) for i, t in enumerate(self.speeds.types(job))]
+            ranked = sorted(((-(r or 0.0), -i, t) for r, i, t in rates if r != 0.0), key=lambda x: x[:2])
+            order = tuple(t for _, _, t in ranked)
+            if job.gpu_types is not None and job.gpu_types.prefer:
+                order = tuple(sorted(order, key=lambda t: t not in job.gpu_types.prefer if job.gpu_types else True))
+            self._ranks[key] = order
+        if job.allocation and len(order) > 1:
+            held = self.speeds.by_type(job.allocation)
+            return tuple(sorted(order, key=lambda t: -held.get(t, 0)))
+        return order
+
+    def _own(self, job: Job, need: Need) -> dict[int, tuple[int, int, int]]:
+        """Nodes where the job holds GPUs that it could have again; see `gangs.Own`."""
+        out: dict[int, tuple[int, int, int]] = {}
+        mine = self._claims.get(job.name, {})
+        for i, gpus in self._known(job.allocation).items():
+            node = self._nodes[i]
+            usable = need.usable(node.free, node.cpus, node.memory, node.traits)
+            if not node.new:
+                usable = min(usable, gpus)
+            if usable > 0:
+                calm = node.free - (node.claimed - mine.get(i, 0))
+                out[i] = (usable, min(gpus, usable), max(min(usable, calm), 0))
+        return out
+
+    def _in_type(
+        self, gpu_type: GpuType, need: Need, gpus: Gpus, held: Own, must: Must, equal: bool
+    ) -> dict[int, int] | None:
+        own = {i: v for i, v in held.items() if self._nodes[i].whole.gpu_type == gpu_type} if held else {}
+        beside = sum(v[0] for i, v in own.items() if not self._nodes[i].new)
+        if self._free[gpu_type] + beside < gpus:
+            return None
+        found = fit([self._by_type[gpu_type]], need, gpus, own, must, equal)
+        if found is None or self.speeds.span(self._nodes[i].whole.name for i in found) < Span.CLUSTER:
+            return found
+        return self._one_rack(gpu_type, need, gpus, own, must, equal, len(found)) or found
+
+    def _one_rack(
+        self, gpu_type: GpuType, need: Need, gpus: Gpus, own: Own, must: Must, equal: bool, nodes: int
+    ) -> dict[int, int] | None:
+        """A fit on as few nodes within one rack: the rack where most is kept, then the fullest that holds it."""
+        kept: dict[str | None, int] = {}
+        beside: dict[str | None, int] = {}
+        for i, (usable, was, _) in own.items():
+            rack = self._nodes[i].whole.rack
+            kept[rack] = kept.get(rack, 0) + was
+            if not self._nodes[i].new:
+                beside[rack] = beside.get(rack, 0) + usable
+        place = {rack: n for n, rack in enumerate(self._by_rack[gpu_type])}
+        best: tuple[int, dict[int, int]] | None = None
+        for rack in sorted(place, key=lambda r: (-kept.get(r, 0), self._rack_free[gpu_type, r], place[r])):
+            if best is not None and kept.get(rack, 0) <= best[0]:
+                break
+            if self._rack_free[gpu_type, rack] + beside.get(rack, 0) < gpus:
+                continue
+            if any(self._nodes[i].whole.rack != rack for i in must):
+                continue
+            inside = {i: v for i, v in own.items() if self._nodes[i].whole.rack == rack}
+            classes = self._by_rack[gpu_type][rack]
+            found = fit([classes], need, gpus, inside, must, equal)
+            if found is not None and len(found) == nodes:
+                keeps = sum(min(g, own[i][1]) for i, g in found.items() if i in own)
+                if best is None or keeps > best[0]:
+                    best = (keeps, found)
+        return None if best is None else best[1]

@@ -1,0 +1,1 @@
+"""Text in and out: instance files with line numbers, answers, YAML."""

@@ -1,0 +1,462 @@
+"""The instance file: one decision, fully specified; the textual form of a `Snapshot`.
+
+`parse` reads YAML or JSON and refuses what contradicts itself; `to_text` prints. `parse(to_text(s)) == s` for every
+snapshot, and printing again gives the same bytes: a saved snapshot is replayed, not approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from policy.model import (
+    SCHEMA,
+    App,
+    Cluster,
+    GpuRange,
+    Health,
+    Job,
+    Limits,
+    LossForecast,
+    Node,
+    Phase,
+    Pinning,
+    PolicyChoice,
+    Provenance,
+    Shape,
+    Slowdown,
+    Snapshot,
+    Tenant,
+    TypeChoice,
+    Work,
+)
+from policy.text.forms import MOST_ROWS, ClusterForm, GpusForm, InstanceForm, JobForm
+from policy.text.plain import not_plain, plain
+from policy.text.textform import Document, fit, load, load_file, one_of, to_json, to_yaml
+
+#: table name -> model key -> GPU type -> GPU count -> iterations/s. Raises KeyError for a table it does not have.
+Tables = Callable[[str], Mapping[str, Mapping[str, Mapping[int, float]]]]
+
+
+def read(path: str, tables: Tables | None = None) -> Snapshot:
+    """The snapshot in the file at `path` (`-`: standard input). Raises BadInput."""
+    return from_document(load_file(path), tables)
+
+
+def parse(text: str | bytes, where: str = "<text>", tables: Tables | None = None) -> Snapshot:
+    """The snapshot that `text` says; `where` names it in errors. Raises BadInput."""
+    return from_document(load(text, where), tables)
+
+
+def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
+    """The snapshot of a text already read. Raises BadInput, with the line of what is wrong."""
+    form = fit(InstanceForm, document)
+    if form.schema_ != SCHEMA:
+        raise document.bad(("schema",), f"version {form.schema_} is not known", remedy=f"this is version {SCHEMA}")
+    cluster = _cluster(form.cluster, document)
+    nodes = {n.name: n for n in cluster.nodes}
+    jobs: list[Job] = []
+    shared: dict[str, Mapping[str, Mapping[int, float]]] = {}
+    for i, job in enumerate(form.jobs):
+        jobs.append(_job(job, ("jobs", i), nodes, document, tables, shared))
+    _once((j.name for j in jobs), "jobs", document)
+    _not_above(cluster, form.jobs, document)
+    tenants = _tenants(form, document)
+    _once((a.name for a in form.apps), "apps", document)
+    active = tuple(
+        (t, _whole(n, ("history", "active_apps", i, 1), document)) for i, (t, n) in enumerate(form.history.active_apps)
+    )
+    for i in range(1, len(active)):
+        if active[i][0] < active[i - 1][0]:
+            raise document.bad(("history", "active_apps", i), "its time is before the one above", remedy="sort by time")
+    for key, value in (("state", form.state), ("policy", form.policy.options if form.policy else {})):
+        for place, why in not_plain(value):
+            inner = ("policy", "options") if key == "policy" else ("state",)
+            raise document.bad((*inner, *place), why, remedy="use text, numbers, booleans, lists and mappings")
+    return Snapshot(
+        cluster=cluster,
+        jobs=tuple(jobs),
+        tenants=tenants,
+        now_s=form.now,
+        apps=tuple(
+            App(a.name, a.scheduler, a.budget, a.demand_max, tuple(Phase(p.jobs, p.iterations) for p in a.phases))
+            for a in form.apps
+        ),
+        active_apps=active,
+        state=form.state,
+        policy=None if form.policy is None else PolicyChoice(form.policy.name, form.policy.options),
+    )
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of the instance file."""
+    out = InstanceForm.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **out, "title": "Horae instance"}
+
+
+# --- text -> values ----------------------------------------------------------------------------------------
+
+
+def _cluster(form: ClusterForm, document: Document) -> Cluster:
+    nodes: list[Node] = []
+    places: list[tuple[str | int, ...]] = []
+    place: tuple[str | int, ...]
+    for i, n in enumerate(form.nodes):
+        place = ("cluster", "nodes", i)
+        if n.foreign > n.gpus:
+            raise document.bad(
+                (*place, "foreign"),
+                f"{n.foreign} foreign GPUs on a node of {n.gpus}",
+                value=n.foreign,
+                remedy=f"at most {n.gpus}",
+            )
+        nodes.append(
+            Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features))
+        )
+        places.append((*place, "name"))
+    numbers: dict[str, int] = {}
+    if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
+        raise document.bad(("cluster",), "has too many nodes", remedy=f"at most {MOST_ROWS} in nodes and groups")
+    for i, g in enumerate(form.groups):
+        stem = g.name or f"{g.gpu_type}-"
+        for k in range(g.count):
+            numbers[stem] = numbers.get(stem, 0) + 1
+            rack = None if g.racks is None else f"{stem.rstrip('-')}-rack{1 + k * g.racks // g.count}"
+            nodes.append(Node(f"{stem}{numbers[stem]}", g.gpu_type, g.gpus, rack, cpus=g.cpus, memory=g.memory))
+            places.append(("cluster", "groups", i))
+    seen: set[str] = set()
+    for node, place in zip(nodes, places, strict=True):
+        if node.name in seen:
+            raise document.bad(place, f"a second node {node.name!r}", value=node.name, remedy="names are unique")
+        seen.add(node.name)
+    present = tuple(dict.fromkeys(n.gpu_type for n in nodes))
+    types = present if form.gpu_types is None else tuple(form.gpu_types)
+    for i, t in enumerate(types):
+        if t in types[:i]:
+            raise document.bad(("cluster", "gpu_types", i), f"a second {t!r}", value=t, remedy="names are unique")
+    missing = [t for t in present if t not in types]
+    if missing:
+        raise document.bad(
+            ("cluster", "gpu_types"),
+            f"lacks {missing[0]!r}, which a node has",
+            remedy="list every type, slowest first",
+        )
+    limits = Limits(form.limits.equal_gpus_per_node, form.limits.one_type_per_job, Pinning(form.limits.pinning))
+    return Cluster(tuple(nodes), limits, types)
+
+
+def _tenants(form: InstanceForm, document: Document) -> tuple[Tenant, ...]:
+    named = [j.tenant or j.name for j in form.jobs]
+    if form.tenants is None:
+        return tuple(Tenant(t) for t in dict.fromkeys(named))
+    _once((t.name for t in form.tenants), "tenants", document)
+    known = {t.name for t in form.tenants}
+    for i, name in enumerate(named):
+        if name not in known:
+            raise document.bad(
+                ("jobs", i, "tenant"),
+                f"no tenant {name!r} in tenants",
+                value=name,
+                remedy=f"add it to tenants, leave tenants out, or use one of {one_of(known)}",
+            )
+    return tuple(Tenant(t.name, t.weight, t.cap) for t in form.tenants)
+
+
+def _once(names: Iterable[str], section: str, document: Document) -> None:
+    seen: set[str] = set()
+    for i, name in enumerate(names):
+        if name in seen:
+            raise document.bad(
+                (section, i, "name"), f"a second {name!r} in {section}", value=name, remedy="names are unique"
+            )
+        seen.add(name)
+
+
+def _not_above(cluster: Cluster, jobs: list[JobForm], document: Document) -> None:
+    """No node may hold more GPUs than it has beside foreign ones."""
+    room = {n.name: n.gpus - n.foreign for n in cluster.nodes}
+    size = {n.name: n.gpus for n in cluster.nodes}
+    for i, job in enumerate(jobs):
+        for node, gpus in job.allocation.items():
+            room[node] -= gpus
+            if room[node] < 0:
+                raise document.bad(
+                    ("jobs", i, "allocation", node),
+                    f"node {node!r} has {size[node]} GPUs; the jobs up to {job.name!r} and foreign ones hold "
+                    f"{size[node] - room[node]}",
+                    value=gpus,
+                    remedy="lower the allocations or the foreign GPUs there",
+                )
+
+
+def _gpu_range(form: GpusForm) -> GpuRange:
+    if form.allowed is not None:
+        allowed = tuple(sorted(set(form.allowed)))
+        return GpuRange(form.requested or allowed[-1], allowed[0], allowed[-1], allowed)
+    low = 1 if form.min is None else form.min
+    return GpuRange(form.requested or form.max or low, low, form.max)
+
+
+def _job(
+    form: JobForm,
+    place: tuple[str | int, ...],
+    nodes: Mapping[str, Node],
+    document: Document,
+    tables: Tables | None,
+    shared: dict[str, Mapping[str, Mapping[int, float]]],
+) -> Job:
+    for node in form.allocation:
+        if node not in nodes:
+            raise document.bad(
+                (*place, "allocation", node),
+                f"no node {node!r} in the cluster",
+                value=node,
+                remedy="name a node of it",
+            )
+    throughput: Mapping[str, Mapping[int, float]] = form.throughput
+    if throughput:  # jobs of one model share one table: whatever is worked out from it is worked out once
+        content = repr(throughput)
+        throughput = shared.setdefault(content, throughput)
+    if not throughput and form.model and "@" in form.model:
+        if form.model not in shared:
+            shared[form.model] = _from_table(form.model, (*place, "model"), document, tables)
+        throughput = shared[form.model]
+    return Job(
+        name=form.name,
+        tenant=form.tenant or form.name,
+        app=form.app or form.name,
+        gpus=_gpu_range(form.gpus),
+        submitted_s=form.submitted,
+        work=Work(form.work.total, form.work.done),
+        throughput=throughput,
+        provenance={t: Provenance(p) for t, p in form.provenance.items()},
+        model=form.model,
+        slowdown=Slowdown(form.slowdown.node, form.slowdown.rack, form.slowdown.cluster),
+        attained=form.attained,
+        allocation=form.allocation,
+        lease_until=_leases(form, place, document),
+        cpus_per_gpu=None if form.cpus is None else form.cpus.per_gpu,
+        memory_per_gpu=None if form.memory is None else form.memory.per_gpu,
+        known=form.known,
+        loss=tuple((p[0], p[1]) for p in form.loss),
+        loss_forecast=None
+        if form.loss_forecast is None
+        else LossForecast(
+            form.loss_forecast.law,
+            form.loss_forecast.parameters,
+            None
+            if form.loss_forecast.interval is None
+            else (form.loss_forecast.interval[0], form.loss_forecast.interval[1]),
+        ),
+        restart_cost_s=form.restart_cost,
+        shape=_shape(form, place, document),
+        gpu_types=None
+        if form.gpu_types is None
+        else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+    )
+
+
+def _shape(form: JobForm, place: tuple[str | int, ...], document: Document) -> Shape | None:
+    shape = form.shape
+    if shape is None:
+        return None
+    gpus = _gpu_range(form.gpus)
+    if shape.nodes and shape.gpus_per_node and not gpus.feasible(shape.nodes * shape.gpus_per_node):
+        raise document.bad(
+            (*place, "shape"),
+            f"{shape.nodes} nodes of {shape.gpus_per_node} GPUs are no size of its gang",
+            remedy="gpus is nodes times gpus_per_node",
+        )
+    return Shape(
+        shape.nodes,
+        shape.gpus_per_node,
+        shape.cpus_per_node,
+        shape.memory_per_node,
+        tuple(shape.features),
+        shape.exclusive,
+        shape.licences,
+    )
+
+
+def _leases(form: JobForm, place: tuple[str | int, ...], document: Document) -> Mapping[str, tuple[float, ...]]:
+    if form.lease_until is None:
+        return {}
+    at = (*place, "lease_until")
+    if list(form.lease_until) == [""]:
+        if not form.allocation:
+            raise document.bad(at, "a lease without an allocation", remedy="say what it holds in allocation")
+        return {node: tuple(form.lease_until[""]) * gpus for node, gpus in form.allocation.items()}
+    for node, times in form.lease_until.items():
+        held = form.allocation.get(node, 0)
+        if not held:
+            raise document.bad((*at, node), f"a lease on {node!r}, where it holds nothing", remedy="see allocation")
+        if len(times) != held:
+            raise document.bad(
+                (*at, node),
+                f"{len(times)} times for {held} GPUs held there",
+                value=times,
+                remedy="one expiry time a GPU",
+            )
+    return {node: tuple(sorted(times)) for node, times in form.lease_until.items()}
+
+
+def _from_table(
+    model: str, place: tuple[str | int, ...], document: Document, tables: Tables | None
+) -> Mapping[str, Mapping[int, float]]:
+    key, _, name = model.rpartition("@")
+    if tables is None:
+        raise document.bad(place, "no throughput tables are at hand here", value=model, remedy="write throughput")
+    try:
+        table = tables(name)
+    except KeyError as error:
+        raise document.bad(place, f"no throughput table {name!r}", value=model, remedy=f"{error.args[0]}") from error
+    if key not in table:
+        raise document.bad(
+            place, f"no model {key!r} in the table {name!r}", value=model, remedy=f"one of {one_of(table)}"
+        )
+    return {t: dict(sorted(curve.items())) for t, curve in table[key].items()}
+
+
+def _pair(values: list[float] | None) -> tuple[float, float] | None:
+    return None if values is None else (values[0], values[1])
+
+
+def _whole(value: float, place: tuple[str | int, ...], document: Document) -> int:
+    if value < 0 or value != int(value):
+        raise document.bad(place, "must be a whole number, 0 or more", value=value, remedy="a count of apps")
+    return int(value)
+
+
+# --- values -> text ----------------------------------------------------------------------------------------
+
+
+def to_text(snapshot: Snapshot, form: str = "yaml") -> str:
+    """The instance file of `snapshot`; `form`: "yaml", or "json" (one line, faster for large ones)."""
+    value = to_plain(snapshot)
+    return to_json(value) if form == "json" else to_yaml(value)
+
+
+def to_plain(snapshot: Snapshot) -> dict[str, Any]:
+    """The instance file of `snapshot` as plain values; what equals its default is left out."""
+    cluster = snapshot.cluster
+    out: dict[str, Any] = {
+        "schema": SCHEMA,
+        "now": snapshot.now_s,
+        "cluster": {
+            "nodes": [_node_plain(n) for n in cluster.nodes],
+            **_unless("limits", _limits_plain(cluster.limits), {}),
+            "gpu_types": list(cluster.gpu_types),
+        },
+        "tenants": [{"name": t.name, "weight": t.weight, **_unless("cap", t.cap, None)} for t in snapshot.tenants],
+        "jobs": [_job_plain(j) for j in snapshot.jobs],
+    }
+    if snapshot.apps:
+        out["apps"] = [
+            {
+                "name": a.name,
+                "scheduler": a.scheduler,
+                **_unless("budget", a.budget, None),
+                **_unless("demand_max", a.demand_max, None),
+                **_unless("phases", [{"jobs": p.jobs, "iterations": p.iterations} for p in a.phases], []),
+            }
+            for a in snapshot.apps
+        ]
+    if snapshot.active_apps:
+        out["history"] = {"active_apps": [list(p) for p in snapshot.active_apps]}
+    if snapshot.state:
+        out["state"] = plain(snapshot.state)
+    if snapshot.policy is not None:
+        out["policy"] = {"name": snapshot.policy.name, **_unless("options", plain(snapshot.policy.options), {})}
+    return out
+
+
+def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
+    return {} if value == default else {key: value}
+
+
+def _limits_plain(limits: Limits) -> dict[str, Any]:
+    return {
+        **_unless("equal_gpus_per_node", limits.equal_gpus_per_node, False),
+        **_unless("one_type_per_job", limits.one_type_per_job, False),
+        **_unless("pinning", str(limits.pinning), "exact"),
+    }
+
+
+def _node_plain(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "gpu_type": node.gpu_type,
+        "gpus": node.gpus,
+        **_unless("rack", node.rack, None),
+        **_unless("health", str(node.health), "up"),
+        **_unless("foreign", node.foreign, 0),
+        **_unless("cpus", node.cpus, None),
+        **_unless("memory", node.memory, None),
+        **_unless("features", list(node.features), []),
+    }
+
+
+def _gpus_plain(gpus: GpuRange) -> dict[str, Any] | int:
+    if gpus.allowed is not None:
+        return {"requested": gpus.requested, "allowed": list(gpus.allowed)}
+    if gpus.rigid and gpus.requested == gpus.min:
+        return gpus.min
+    return {"requested": gpus.requested, "min": gpus.min, "max": gpus.max}
+
+
+def _job_plain(job: Job) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": job.name, "tenant": job.tenant, "app": job.app, "submitted": job.submitted_s}
+    out["gpus"] = _gpus_plain(job.gpus)
+    if job.work != Work():
+        out["work"] = {"total": job.work.total, "done": job.work.done}
+    if job.throughput:
+        out["throughput"] = {t: dict(curve) for t, curve in job.throughput.items()}
+    if job.provenance:
+        out["provenance"] = {t: str(p) for t, p in job.provenance.items()}
+    if job.model is not None:
+        out["model"] = job.model
+    if job.slowdown != Slowdown():
+        out["slowdown"] = {"node": job.slowdown.node, "rack": job.slowdown.rack, "cluster": job.slowdown.cluster}
+    if job.attained:
+        out["attained"] = dict(job.attained)
+    if job.allocation:
+        out["allocation"] = dict(job.allocation)
+    if job.lease_until:
+        out["lease_until"] = {node: list(times) for node, times in job.lease_until.items()}
+    if job.cpus_per_gpu is not None:
+        out["cpus"] = {"per_gpu": job.cpus_per_gpu}
+    if job.memory_per_gpu is not None:
+        out["memory"] = {"per_gpu": job.memory_per_gpu}
+    if not job.known:
+        out["known"] = False
+    if job.loss:
+        out["loss"] = [list(p) for p in job.loss]
+    if job.loss_forecast is not None:
+        out["loss_forecast"] = {
+            "law": job.loss_forecast.law,
+            "parameters": dict(job.loss_forecast.parameters),
+            **_unless("interval", plain(job.loss_forecast.interval), None),
+        }
+    if job.restart_cost_s is not None:
+        out["restart_cost"] = job.restart_cost_s
+    if job.shape is not None:
+        out["shape"] = _shape_plain(job.shape)
+    if job.gpu_types is not None:
+        out["gpu_types"] = {
+            **_unless("require", list(job.gpu_types.require), []),
+            **_unless("prefer", list(job.gpu_types.prefer), []),
+            **_unless("forbid", list(job.gpu_types.forbid), []),
+        }
+    return out
+
+
+def _shape_plain(shape: Shape) -> dict[str, Any]:
+    return {
+        **_unless("nodes", shape.nodes, None),
+        **_unless("gpus_per_node", shape.gpus_per_node, None),
+        **_unless("cpus_per_node", shape.cpus_per_node, None),
+        **_unless("memory_per_node", shape.memory_per_node, None),
+        **_unless("features", list(shape.features), []),
+        **_unless("exclusive", shape.exclusive, False),
+        **_unless("licences", dict(shape.licences), {}),
+    }

@@ -1,0 +1,375 @@
+"""The partial-allocation auction (Themis §3.3.1, Pseudocode 1 lines 5-12): who wins which row, and what c_i is.
+
+Winner determination maximises the product of 1/rho, as the sum of logarithms:
+
+    max   sum_i sum_r  log(null_i / rho_ir) x_ir      x binary
+    s.t.  sum_r x_ir <= 1                             every app wins at most one row (none: null_i)
+          chunks of the rows chosen = chunks placed   by domain and size, on the classes of the domain
+          chunks placed fit the nodes of each class   volume, and for every size the bins it can still use
+          GPUs of a tenant's apps <= its cap
+
+The class rows are necessary, and for the usual node sizes sufficient; a choice that does not go onto named nodes
+after all (`policy.themis.auction.realise`) is cut off and the program solved again, so the optimum is one that can
+be had.
+Of several optima, the one in which bidders gain most who come first in the tie order: always among bidders with equal
+tables; among others in programs of up to `SETTLED` rows, beyond which the solver's (repeatable) choice stands.
+Bidders that share no class and no tenant's cap are separate programs.
+
+Where apps weigh differently (`weigh=tenants`), a bidder's logarithms count w_i times, and c_i is the w_i-th root: Nash
+welfare with weights, as in Cole, Gkatzelis and Goel (EC 2013). A weight in T_id alone would cancel out of the product.
+
+c_i = (product over j != i of 1/rho_j with i present) / (the same with i absent). It is at most 1: Pseudocode 1,
+line 8, prints the fraction upside down. A solve without i is skipped where it cannot change anything: i won nothing,
+or everybody else has its best row already.
+
+Every solve is first tried as a knapsack (`policy.themis.auction.knapsack`), whose optimum is the program's whenever
+its rows
+go onto named nodes; all solves share two tables. Where they do not go, the program is built from the rows that an
+answer better than a known one can contain. Only the winners of small programs are always the program's own, because
+its ties are settled.
+
+The factor D of the cap (see `policy.themis.auction.valuation`) is set here, in logarithms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+
+from policy.model import EMPTY, Gpus, Seconds, Termination
+from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
+from policy.parts.solver import Row as SolverRow
+from policy.themis.auction.bidders import Cap, apart, contenders, kind
+from policy.themis.auction.capacity import Parts, add_capacity
+from policy.themis.auction.knapsack import Knapsack, settled
+from policy.themis.auction.realise import Order, Quotas, Wins, goes, goes_simply, realise
+from policy.themis.auction.rows import Bid, Demand, Need, Row
+from policy.themis.offer import NodeClass, Offer
+
+#: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
+SETTLED = 400
+#: How far below the knapsack's an optimum is looked for first, in log(1/rho).
+BELOW = 0.006
+
+Value = Callable[[Variable], float]
+#: Rows by app, gap, how the solve ended, quotas.
+Answer = tuple[dict[str, Row], float | None, Termination, Quotas]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    rows: Mapping[str, Row]  #: what each winner won
+    wins: Wins  #: the same on named nodes
+    kept_fraction: Mapping[str, float]  #: c_i of the winners
+    log_null: Mapping[str, float]  #: log of every bidder's rho without a win, D included
+    objective: float  #: sum over the bidders of log(null_i / rho_i)
+    termination: Termination
+    gap: float | None
+    seconds: Seconds
+    solves: int
+    notes: tuple[str, ...] = ()
+
+
+def auction(
+    bids: Sequence[Bid],
+    classes: Sequence[NodeClass],
+    offered: Offer,
+    caps: Sequence[Cap] = (),
+    *,
+    seed: int = 0,
+    time_limit_s: Seconds = DEFAULT_TIME_LIMIT_S,
+    backend: Backend = Backend.HIGHS,
+) -> Outcome:
+    """Run one auction. Bids in the tie order; equal bids are served in it."""
+    boost = sum(b.weight * log(b.null_rho / b.rows[0].rho) for b in bids if b.rows and not b.starving)
+    log_null = {b.app: log(b.null_rho) + (boost / b.weight if b.starving else 0.0) for b in bids}
+    done = [
+        _Market(part, classes, offered, caps, log_null, seed, time_limit_s * len(part) / len(bids), backend).run()
+        for part in apart(contenders([b for b in bids if b.rows], classes, log_null, caps), caps)
+    ]
+    rows = {app: row for o in done for app, row in o.rows.items()}
+    gaps = [o.gap for o in done if o.gap is not None]
+    return Outcome(
+        rows=rows,
+        wins={a: n for o in done for a, n in o.wins.items()},
+        kept_fraction={a: c for o in done for a, c in o.kept_fraction.items()},
+        log_null=log_null,
+        objective=sum(o.objective for o in done),
+        termination=next(
+            (o.termination for o in done if o.termination is not Termination.OPTIMAL), Termination.OPTIMAL
+        ),
+        gap=max(gaps, default=0.0),
+        seconds=sum(o.seconds for o in done),
+        solves=sum(o.solves for o in done),
+        notes=tuple(n for o in done for n in o.notes),
+    )
+
+
+@dataclass(slots=True)
+class _Market:
+    """One independent part of the auction."""
+
+    bids: Sequence[Bid]
+    classes: Sequence[NodeClass]
+    offered: Offer
+    caps: Sequence[Cap]
+    log_null: Mapping[str, float]
+    seed: int
+    time_limit_s: Seconds
+    backend: Backend
+    program: Program = field(default_factory=Program)
+    x: dict[tuple[str, int], Variable] = field(default_factory=dict)
+    spread: dict[tuple[tuple[int, ...], Gpus, Need], dict[int, Variable]] = field(default_factory=dict)
+    cuts: list[SolverRow] = field(default_factory=list)
+    least: float | None = None  #: settling a tie: the optimum, which must stay
+    knapsack: Knapsack | None = None
+    below: float = field(default_factory=lambda: BELOW)
+    spent: Seconds = 0.0
+    solves: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> Outcome:
+        room = sum(c.free * len(c.nodes) for c in self.classes)
+        if Knapsack.fits(self.bids, room):
+            started = time.perf_counter()
+            self.knapsack = Knapsack(self.bids, self.gain, room)
+            self.spent += time.perf_counter() - started
+        best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
+        small = sum(len(b.rows) for b in self.bids) <= SETTLED
+        chosen, result_gap, termination, quotas = self._solve(None) if small else self._best(None, {})
+        contested = self._value(chosen) < sum(best.values()) - 1e-12
+        if contested and termination is Termination.OPTIMAL and small:
+            chosen, quotas = self._settled(chosen, quotas)
+        chosen = self._tie_order(chosen)
+        value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
+        fraction, weight = {}, {b.app: b.weight for b in self.bids}
+        for app in chosen:
+            others = sum(v for a, v in value.items() if a != app)
+            if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
+                fraction[app] = 1.0
+                continue
+            rows, _, how, _ = self._best(app, chosen)
+            without = self._value(rows)
+            if how is not Termination.OPTIMAL:
+                self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
+            fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
+        wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
+        return Outcome(
+            chosen,
+            wins,
+            fraction,
+            {},
+            sum(value.values()),
+            termination,
+            result_gap,
+            self.spent,
+            self.solves,
+            tuple(self.notes),
+        )
+
+    def gain(self, bid: Bid, row: Row) -> float:
+        return bid.weight * (self.log_null[bid.app] - log(row.rho))
+
+    # --- the program ---
+
+    def _build(self) -> None:
+        program = self.program
+        objective: dict[Variable, float] = {}
+        asked: dict[tuple[object, ...], dict[Variable, float]] = {}
+        demand_of: dict[tuple[object, ...], tuple[Demand, Need]] = {}
+        for bid in self.bids:
+            mine = {}
+            for r, row in enumerate(bid.rows):
+                v = program.binary()
+                self.x[bid.app, r] = v
+                mine[v] = 1.0
+                objective[v] = self.gain(bid, row)
+                for d in row.demands:
+                    key: tuple[object, ...] = (d.domain, d.chunk, bid.need)
+                    if d.apart:
+                        key = (*key, bid.app, r)
+                    demand_of[key] = (d, bid.need)
+                    into = asked.setdefault(key, {})
+                    into[v] = into.get(v, 0.0) + d.times
+            program.at_most(mine, 1)
+        placed: dict[int, Parts] = {}
+        for key, row_vars in asked.items():
+            demand, need = demand_of[key]
+            if len(demand.domain) == 1:
+                placed.setdefault(demand.domain[0], []).append((row_vars, demand, need))
+                continue
+            balance = {v: -n for v, n in row_vars.items()}
+            for i in demand.domain:
+                c = self.classes[i]
+                top = len(c.nodes) * (1 if demand.apart else c.free // demand.chunk)
+                z = program.variable(0, top, integer=demand.chunk > 1)
+                balance[z] = 1.0
+                if not demand.apart:
+                    self.spread.setdefault((demand.domain, demand.chunk, need), {})[i] = z
+                placed.setdefault(i, []).append(({z: 1.0}, demand, need))
+            program.equal(balance, 0)
+        for i, parts in sorted(placed.items()):
+            add_capacity(program, self.classes[i], parts)
+        for cap in self.caps:
+            taken = {
+                self.x[b.app, r]: float(row.gpus)
+                for b in self.bids
+                if b.app in cap.apps
+                for r, row in enumerate(b.rows)
+            }
+            if taken:
+                program.at_most(taken, cap.room)
+        if self.least is None:
+            program.maximise(objective)
+            return
+        program.at_least(objective, self.least)
+        rank = {b.app: i for i, b in enumerate(self.bids)}
+        early = {self.x[app, r]: 1.0 + (len(rank) - rank[app]) / len(rank) for app, r in self.x}
+        program.maximise({v: gain * early[v] for v, gain in objective.items()})
+
+    # --- solving ---
+
+    def _best(self, without: str | None, known: Mapping[str, Row]) -> Answer:
+        """The optimum without one bidder (None: with all). `known`: an answer to begin from.
+
+        The knapsack's, where its rows go onto nodes. Else the program's, over the rows that an answer worth at most
+        `below` less than the knapsack's can contain; an optimum of that which is worth as much is one of all rows.
+        """
+        if self.knapsack is None:
+            return self._solve(without, known)
+        started, most = time.perf_counter(), 0.0
+        for choice in self.knapsack.best(without):
+            rows = settled(choice, self.classes)
+            most = sum(option.gain for option in choice.values())
+            if self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
+                self.spent += time.perf_counter() - started
+                self.solves += 1
+                return rows, 0.0, Termination.OPTIMAL, EMPTY
+        below = self.below
+        found: Answer | None = None
+        while True:
+            bids = self.knapsack.within(without, most - below - 1e-9)
+            if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
+                return self._solve(without, known)
+            left = max(self.time_limit_s - self.spent, 0.05)
+            core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
+            answer = core._solve(None)
+            self.spent += core.spent
+            self.solves += 1
+            gap = most - self._value(answer[0])
+            if found is None or self._value(answer[0]) >= self._value(found[0]):
+                found = answer
+            if answer[2] is not Termination.OPTIMAL:  # out of time: the best so far, not proven
+                return (*found[:2], answer[2], found[3])
+            if gap <= below:
+                self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
+                return answer
+            below = min(gap, 4 * below)
+
+    def _within_caps(self, chosen: Mapping[str, Row]) -> bool:
+        return all(sum(r.gpus for a, r in chosen.items() if a in cap.apps) <= cap.room for cap in self.caps)
+
+    def _solve(self, without: str | None, known: Mapping[str, Row] = EMPTY) -> Answer:
+        """The program's optimum without one bidder (None: with all). `known`: an answer to begin from."""
+        if not self.x:
+            self._build()
+        fixed = [v for (app, _), v in self.x.items() if app == without]
+        for v in fixed:
+            self.program.set_bounds(v, 0, 0)
+        left = max(self.time_limit_s - self.spent, 0.05)
+        result = self.program.solve(
+            backend=self.backend,
+            time_limit_s=left / 2 if without is None else left,
+            seed=self.seed,
+            separate=self._separate,
+            first=self.cuts,
+            start={
+                self.x[b.app, r]: float(b.app != without and known.get(b.app) == row)
+                for b in self.bids
+                for r, row in enumerate(b.rows)
+            }
+            if known
+            else None,
+            heuristics=False,
+        )
+        for v in fixed:
+            self.program.set_bounds(v, 0, 1)
+        self.spent += result.seconds
+        self.solves += 1
+        chosen = self._chosen(result.__getitem__) if result.has_solution else {}
+        if not result.optimal:
+            chosen = self._fitting(chosen)
+        quotas = self._quotas(result.__getitem__) if result.optimal else EMPTY
+        return chosen, result.gap, result.termination, quotas
+
+    def _chosen(self, value: Value) -> dict[str, Row]:
+        return {bid.app: row for bid in self.bids for r, row in enumerate(bid.rows) if value(self.x[bid.app, r]) > 0.5}
+
+    def _quotas(self, value: Value) -> Quotas:
+        return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
+
+    def _separate(self, result: Result) -> Iterable[SolverRow]:
+        """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
+        chosen = self._chosen(result.__getitem__)
+        if self._goes(chosen, self._quotas(result.__getitem__)):
+            return []
+        for app in list(chosen):  # as few rows as cause it: a stronger cut
+            fewer = {a: r for a, r in chosen.items() if a != app}
+            if not self._goes(fewer):
+                chosen = fewer
+        index = {b.app: b for b in self.bids}
+        cut = {self.x[a, index[a].rows.index(r)]: 1.0 for a, r in chosen.items()}
+        self.cuts.append(SolverRow(cut, up=len(cut) - 1))
+        return list(self.cuts)  # all: the solver drops slack ones, and they must not come back one by one for ever
+
+    def _orders(self, chosen: Mapping[str, Row]) -> list[Order]:
+        return [Order(b.app, chosen[b.app].demands, b.need) for b in self.bids if b.app in chosen]
+
+    def _goes(self, chosen: Mapping[str, Row], quotas: Quotas = EMPTY) -> bool:
+        return goes(self._orders(chosen), self.classes, self.offered, quotas)
+
+    def _fitting(self, chosen: dict[str, Row]) -> dict[str, Row]:
+        """An incumbent, less the rows (least gain first) that keep it off the nodes."""
+        gain = {b.app: self.gain(b, chosen[b.app]) for b in self.bids if b.app in chosen}
+        while chosen and not self._goes(chosen):
+            chosen = {a: r for a, r in chosen.items() if a != min(chosen, key=lambda a: (gain[a], a))}
+        return chosen
+
+    def _settled(self, chosen: dict[str, Row], quotas: Quotas) -> tuple[dict[str, Row], Quotas]:
+        """Among optima, the one in which those first in the tie order gain most."""
+        best = self._value(chosen)
+        other = _Market(
+            self.bids,
+            self.classes,
+            self.offered,
+            self.caps,
+            self.log_null,
+            self.seed,
+            self.time_limit_s / 4,
+            self.backend,
+            least=best - 1e-7,
+        )
+        found, _, termination, spread = other._solve(None)
+        self.spent += other.spent
+        self.solves += 1
+        if termination is Termination.OPTIMAL and self._value(found) >= best - 1e-9 * max(abs(best), 1.0):
+            return found, spread
+        return chosen, quotas
+
+    def _value(self, chosen: Mapping[str, Row]) -> float:
+        return sum(self.gain(b, chosen[b.app]) for b in self.bids if b.app in chosen)
+
+    def _tie_order(self, chosen: Mapping[str, Row]) -> dict[str, Row]:
+        """Among bidders whose tables are equal, the better rows go to those first in the tie order."""
+        same: dict[tuple[object, ...], list[Bid]] = {}
+        for bid in self.bids:
+            same.setdefault(kind(bid, self.log_null, self.caps), []).append(bid)
+        out: dict[str, Row] = {}
+        for twins in same.values():
+            won = sorted(
+                (chosen[b.app] for b in twins if b.app in chosen), key=lambda row: (-self.gain(twins[0], row), row)
+            )
+            out.update(zip((b.app for b in twins), won, strict=False))
+        return {b.app: out[b.app] for b in self.bids if b.app in out}

@@ -1,0 +1,228 @@
+"""From rows (chunks on classes of nodes) to GPUs on named nodes.
+
+Chunks go largest first. A chunk prefers racks that have GPUs beyond what rows bound to them need, then nodes on
+which its app already runs (no restart), then the tightest fit. Single GPUs fill what is left. Where this order fails,
+the solver's own split over classes (`Quotas`) is followed; where that fails too, the small integer program over named
+nodes decides: it either places the rows or proves that they do not go together, which the auction learns as a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from policy.model import EMPTY, Gpus, NodeName
+from policy.parts.solver import Program, Variable
+from policy.themis.auction.rows import Demand, Need
+from policy.themis.offer import NodeClass, Offer
+
+#: app -> node -> GPUs won
+Wins = dict[str, dict[NodeName, Gpus]]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One app's demands, to be placed."""
+
+    app: str
+    demands: tuple[Demand, ...]
+    need: Need
+
+
+#: (domain, chunk, need) -> class -> chunks: how the auction's program spread them
+Quotas = Mapping[tuple[tuple[int, ...], Gpus, Need], Mapping[int, int]]
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is still free, by node."""
+
+    free: dict[NodeName, Gpus]
+    cpus: dict[NodeName, float]
+    memory: dict[NodeName, float]
+    taken: Wins = field(default_factory=dict)
+
+    def fits(self, node: NodeName, gpus: Gpus, need: Need) -> bool:
+        return (
+            self.free[node] >= gpus
+            and self.cpus.get(node, 1e300) + 1e-9 >= need.cpus * gpus
+            and self.memory.get(node, 1e300) >= need.memory * gpus
+        )
+
+    def most(self, node: NodeName, need: Need) -> Gpus:
+        most = self.free[node]
+        if need.cpus > 0 and node in self.cpus:
+            most = min(most, int(self.cpus[node] / need.cpus + 1e-9))
+        if need.memory > 0 and node in self.memory:
+            most = min(most, int(self.memory[node] // need.memory))
+        return most
+
+    def take(self, app: str, node: NodeName, gpus: Gpus, need: Need) -> None:
+        self.free[node] -= gpus
+        if node in self.cpus:
+            self.cpus[node] -= need.cpus * gpus
+        if node in self.memory:
+            self.memory[node] -= need.memory * gpus
+        mine = self.taken.setdefault(app, {})
+        mine[node] = mine.get(node, 0) + gpus
+
+
+def realise(
+    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY
+) -> Wins | None:
+    """GPUs on nodes for every order, or None where they provably do not go together."""
+    return (
+        _greedy(orders, classes, offered, sticky=True)
+        or (_greedy(orders, classes, offered, sticky=False, quotas=quotas) if quotas else None)
+        or _greedy(orders, classes, offered, sticky=False)
+        or _program(orders, classes, offered)
+    )
+
+
+def goes(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, quotas: Quotas = EMPTY) -> bool:
+    """True if the orders fit together."""
+    if quotas and _greedy(orders, classes, offered, sticky=False, quotas=quotas) is not None:
+        return True
+    return realise(orders, classes, offered) is not None
+
+
+def goes_simply(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> bool:
+    """True if the orders fit together in the simple order, which may miss it: no program is asked."""
+    return any(_greedy(orders, classes, offered, sticky=sticky) is not None for sticky in (True, False))
+
+
+def _room(classes: Sequence[NodeClass], offered: Offer) -> _Room:
+    nodes = [n for c in classes for n in c.nodes]
+    return _Room(
+        {n: offered.free[n] for n in nodes},
+        {n: offered.cpus[n] for n in nodes if n in offered.cpus},
+        {n: float(offered.memory[n]) for n in nodes if n in offered.memory},
+    )
+
+
+def _greedy(
+    orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer, *, sticky: bool, quotas: Quotas = EMPTY
+) -> Wins | None:
+    room = _room(classes, offered)
+    position = {n: i for i, n in enumerate(offered.free)}
+    held: Mapping[str, Mapping[NodeName, Gpus]] = offered.held if sticky else {}
+    left_in = {key: dict(by_class) for key, by_class in quotas.items()}
+    parts = sorted(
+        ((o, d) for o in orders for d in o.demands),
+        key=lambda p: (-p[1].chunk, len(p[1].domain), -p[1].times),
+    )
+    spare = _spare(parts, classes, offered)
+    for order, demand in parts:
+        runs = held.get(order.app, {})
+        allowed = left_in.get((demand.domain, demand.chunk, order.need)) if not demand.apart else None
+        if demand.chunk == 1 and not demand.apart:
+            if not _fill(room, order, demand, classes, runs, allowed, position):
+                return None
+            continue
+        used: set[NodeName] = set()
+        for _ in range(demand.times):
+            able = [
+                (n, i)
+                for i in demand.domain
+                if allowed is None or allowed.get(i, 0) > 0
+                for n in classes[i].nodes
+                if n not in used and room.fits(n, demand.chunk, order.need)
+            ]
+            if not able:
+                return None
+            node, i = min(
+                able,
+                key=lambda p: (
+                    spare[classes[p[1]].rack] < demand.chunk and len(demand.domain) > 1,
+                    -min(runs.get(p[0], 0), demand.chunk),
+                    room.free[p[0]],
+                    position[p[0]],
+                ),
+            )
+            room.take(order.app, node, demand.chunk, order.need)
+            if allowed is not None:
+                allowed[i] -= 1
+            if len({classes[k].rack for k in demand.domain}) > 1:
+                spare[classes[i].rack] -= demand.chunk
+            if demand.apart:
+                used.add(node)
+    return room.taken
+
+
+def _spare(parts: Sequence[tuple[Order, Demand]], classes: Sequence[NodeClass], offered: Offer) -> dict[str, Gpus]:
+    """GPUs of each rack beyond those that demands bound to it will take."""
+    spare: dict[str, Gpus] = {}
+    for c in classes:
+        spare[c.rack] = spare.get(c.rack, 0) + sum(offered.free[n] for n in c.nodes)
+    for _, demand in parts:
+        racks = {classes[i].rack for i in demand.domain}
+        if len(racks) == 1:
+            spare[racks.pop()] -= demand.chunk * demand.times
+    return spare
+
+
+def _fill(
+    room: _Room,
+    order: Order,
+    demand: Demand,
+    classes: Sequence[NodeClass],
+    runs: Mapping[NodeName, Gpus],
+    allowed: dict[int, int] | None,
+    position: Mapping[NodeName, int],
+) -> bool:
+    """Single GPUs: where the app already is, where it runs now, then the emptiest nodes. False: too few."""
+    left = demand.times
+    mine = room.taken.get(order.app, {})
+    nodes = [(n, i) for i in demand.domain for n in classes[i].nodes]
+    for node, i in sorted(
+        nodes, key=lambda p: (p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
+    ):
+        gpus = min(room.most(node, order.need), left)
+        if allowed is not None:
+            gpus = min(gpus, allowed.get(i, 0))
+        if gpus > 0:
+            room.take(order.app, node, gpus, order.need)
+            left -= gpus
+            if allowed is not None:
+                allowed[i] -= gpus
+        if not left:
+            return True
+    return False
+
+
+def _program(orders: Sequence[Order], classes: Sequence[NodeClass], offered: Offer) -> Wins | None:
+    program = Program()
+    gpus: dict[NodeName, dict[Variable, float]] = {}
+    cpus: dict[NodeName, dict[Variable, float]] = {}
+    memory: dict[NodeName, dict[Variable, float]] = {}
+    put: list[tuple[str, Demand, dict[NodeName, Variable]]] = []
+    for order in orders:
+        for demand in order.demands:
+            variables = {}
+            for i in demand.domain:
+                for node in classes[i].nodes:
+                    most = offered.free[node] // demand.chunk
+                    v = program.variable(0, min(most, 1 if demand.apart else demand.times), integer=True)
+                    variables[node] = v
+                    gpus.setdefault(node, {})[v] = demand.chunk
+                    cpus.setdefault(node, {})[v] = demand.chunk * order.need.cpus
+                    memory.setdefault(node, {})[v] = demand.chunk * order.need.memory / 2**30
+            program.equal(dict.fromkeys(variables.values(), 1.0), demand.times)
+            put.append((order.app, demand, variables))
+    for node, row in gpus.items():
+        program.at_most(row, offered.free[node])
+        if node in offered.cpus and any(cpus[node].values()):
+            program.at_most(cpus[node], offered.cpus[node])
+        if node in offered.memory and any(memory[node].values()):
+            program.at_most(memory[node], offered.memory[node] / 2**30)
+    program.maximise({})
+    result = program.solve()
+    if not result.has_solution:
+        return None
+    wins: Wins = {}
+    for app, demand, variables in put:
+        for node, v in variables.items():
+            if chunks := round(result[v]):
+                mine = wins.setdefault(app, {})
+                mine[node] = mine.get(node, 0) + chunks * demand.chunk
+    return wins

@@ -1,0 +1,1 @@
+"""Deciding many times: changed reports, rounds in a row, batches."""

@@ -1,0 +1,253 @@
+"""Curves of one run: training loss, accuracy and validation against the position, one value a position.
+
+Position. Where the log counts iterations over the whole run, a position is the index as printed. Where the counter
+starts again each epoch, positions are unrolled: iterations of the epochs before (as printed or as last seen; they
+may differ from epoch to epoch) plus the index. Where nothing counts iterations, a position is the epoch.
+
+One value a position. Ranks that print the same position are averaged. A position that comes again later, after the
+run was resumed behind it, replaces what was there: the weights of the first pass are gone. Stragglers that are at
+most one logging interval behind are ranks without a prefix, not a resumed run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Literal, TypeVar
+
+from profiler.model import Kind, LossKind, LossSummary, Point, Run, SeriesSummary, Value
+
+T = TypeVar("T", bound=Hashable)
+Axis = Literal["iteration", "epoch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Values at ascending, distinct positions."""
+
+    name: str
+    kind: LossKind
+    axis: Axis
+    points: tuple[tuple[float, float], ...]
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Positions:
+    """Turns (epoch, iteration) as printed into a position on the axis of the whole run."""
+
+    axis: Axis
+    #: epoch -> iterations before it; empty where the counter runs through
+    before: dict[float, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run) -> Positions:
+        counted = [p for p in run.points if p.kind is not Kind.VALIDATION and p.iteration is not None]
+        if not counted:
+            return cls("epoch")
+        if run.scope != "epoch":
+            return cls("iteration")
+        seen: dict[float, float] = defaultdict(float)
+        for p in counted:
+            if p.iteration is not None:
+                epoch = _whole(p.epoch)
+                seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
+        base = 0.0 if 0.0 in seen else 1.0
+        length = run.iterations_per_epoch or max(seen.values())
+        before: dict[float, float] = {}
+        total, expected = 0.0, base
+        for epoch in sorted(seen):
+            total += max(epoch - expected, 0.0) * length  # epochs that the log does not show
+            before[epoch] = total
+            total += seen[epoch]
+            expected = epoch + 1
+        return cls("iteration", before)
+
+    def __call__(self, p: Point) -> float | None:
+        if self.axis == "epoch":
+            return p.epoch
+        if p.iteration is None or p.scope != "epoch":
+            return p.iteration
+        return self.behind(p.epoch) + p.iteration
+
+    def behind(self, epoch: float | None) -> float:
+        """Iterations of the epochs before; 0 where the counter runs through."""
+        return self.before.get(_whole(epoch), 0.0)
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """The q-quantile, linear between values: numpy's, without its masked arrays (6 MB)."""
+    ordered = sorted(map(float, values))
+    at = q * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def _whole(epoch: float | None) -> float:
+    return 0.0 if epoch is None else float(int(epoch))
+
+
+def loss_curve(run: Run) -> Curve | None:
+    """The training loss of a run, None when the log prints none.
+
+    Step lines are preferred to summaries of epochs. Partial losses are summed only when no total is printed.
+    """
+    for kind in (Kind.TRAIN, Kind.EPOCH):
+        points = [p for p in run.points if p.kind is kind and p.losses and not p.redrawn]
+        totals = [p for p in points if p.total]
+        if totals:
+            first = _most_common([p.losses[0].name for p in totals])
+            named = [p for p in totals if p.losses[0].name == first]
+            return _loss_curve(run, named, lambda p: p.losses[0].value, first, ())
+        if points:
+            parts = _most_common([tuple(v.name for v in p.losses) for p in points])
+            named = [p for p in points if tuple(v.name for v in p.losses) == parts]
+            return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+    return None
+
+
+def _loss_curve(
+    run: Run, points: Sequence[Point], value: Callable[[Point], float], name: str, parts: tuple[str, ...]
+) -> Curve | None:
+    positions = _axis_of(run, points)
+    # of the states of a bar at one position the last one counts, as of a rank's lines
+    curve = curve_of((positions(p), -1 if p.from_bar and p.rank is None else p.rank, value(p)) for p in points)
+    if not curve:
+        return None
+    kind = _most_common([p.losses[0].kind for p in points])
+    if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
+        kind = LossKind.EPOCH  # an average that is told when its epoch is over
+    return Curve(name, kind, positions.axis, curve, parts)
+
+
+def _axis_of(run: Run, points: Sequence[Point]) -> Positions:
+    """Iterations where most of these lines have one, else epochs."""
+    counted = sum(1 for p in points if p.iteration is not None)
+    return Positions.of(run) if 2 * counted > len(points) else Positions("epoch")
+
+
+def curve_of(values: Iterable[tuple[float | None, int | None, float]]) -> tuple[tuple[float, float], ...]:
+    """(position, rank, value) in order of the text -> one value a position, positions ascending."""
+    known = [(at, rank, value) for at, rank, value in values if at is not None]
+    steps = [b[0] - a[0] for a, b in pairwise(known) if b[0] > a[0]]
+    slack = median(steps) * 1.5 if steps else 0.0
+    cells: dict[float, dict[tuple[int, int | None, int], float]] = {}
+    pass_no, ahead = 0, float("-inf")
+    for at, rank, value in known:
+        if at < ahead - slack:
+            pass_no, ahead = pass_no + 1, at
+        ahead = max(ahead, at)
+        cell = cells.setdefault(at, {})
+        if cell and next(iter(cell))[0] != pass_no:
+            cell.clear()
+        # Without a prefix each line counts as a rank of its own; with one, a rank's last word counts.
+        cell[pass_no, rank, len(cell) if rank is None else 0] = value
+    return tuple((at, fmean(cells[at].values())) for at in sorted(cells))
+
+
+def accuracy_curve(run: Run) -> Curve | None:
+    """Training accuracy: step lines before summaries of epochs; the first of a line (top-1 before top-5)."""
+    for kind in (Kind.TRAIN, Kind.EPOCH):
+        points = [p for p in run.points if p.kind is kind and p.accuracies and not p.redrawn]
+        if points:
+            return _named_curve(run, [(p, p.accuracies) for p in points])
+    return None
+
+
+def validation_curves(run: Run) -> tuple[Curve | None, Curve | None]:
+    """Loss and accuracy of held-out data: lines of an evaluation, and values printed beside the training's."""
+    losses: list[tuple[Point, tuple[Value, ...]]] = []
+    accuracies: list[tuple[Point, tuple[Value, ...]]] = []
+    for p in run.points:
+        if p.redrawn:
+            continue
+        if p.kind is Kind.VALIDATION:
+            losses.append((p, p.validation_losses or (p.losses if p.total else ())))
+            accuracies.append((p, p.validation_accuracies or p.accuracies))
+        else:
+            losses.append((p, p.validation_losses))
+            accuracies.append((p, p.validation_accuracies))
+    return _named_curve(run, losses), _named_curve(run, accuracies)
+
+
+def _named_curve(run: Run, rows: Sequence[tuple[Point, tuple[Value, ...]]]) -> Curve | None:
+    valued = [(p, values) for p, values in rows if values]
+    if not valued:
+        return None
+    names = [values[0].name for _, values in valued]
+    name = _most_common(names)
+    if "test" in name.casefold():  # a test set printed beside the validation set
+        name = next((n for n in names if "val" in n.casefold()), name)
+    kept = [(p, values[0]) for p, values in valued if values[0].name == name]
+    where = _held_out_positions(run)
+    at = [where[p.line] if p.kind is Kind.VALIDATION else None for p, _ in kept]
+    positions = _axis_of(run, [p for p, _ in kept if p.kind is not Kind.VALIDATION]) if None in at else None
+    axis: Axis = positions.axis if positions is not None else _axis_name(run)
+    rowed = [
+        (positions(p) if a is None and positions is not None else a, p.rank, v.value)
+        for a, (p, v) in zip(at, kept, strict=True)
+    ]
+    # An evaluation's meters print the same position again and again: the last word counts, per rank.
+    held_out = [(a, rank if rank is not None else -1, v) for a, rank, v in rowed]
+    curve = curve_of(held_out if None not in at else rowed)
+    return Curve(name, kept[0][1].kind, axis, curve) if curve else None
+
+
+def _axis_name(run: Run) -> Axis:
+    return Positions.of(run).axis
+
+
+def _held_out_positions(run: Run) -> dict[int, float | None]:
+    """Line of an evaluation -> the training position it was made at.
+
+    An evaluation that prints the step of the training is at that step; one that counts its own batches, or
+    nothing, is at the training position last seen before it, or at its epoch where training counts epochs.
+    """
+    positions = Positions.of(run)
+    last: float | None = None
+    found: dict[int, float | None] = {}
+    for p in run.points:
+        if p.kind is not Kind.VALIDATION:
+            at = positions(p)
+            last = at if at is not None else last
+            continue
+        if positions.axis == "epoch":
+            found[p.line] = p.epoch if p.epoch is not None else (0.0 if last is None else last)
+        elif p.iteration is not None and p.scope == "run":
+            found[p.line] = p.iteration + positions.behind(p.epoch)
+        else:
+            found[p.line] = last if last is not None else 0.0
+    return found
+
+
+def _most_common(items: Sequence[T]) -> T:
+    counts: dict[T, int] = defaultdict(int)
+    for item in items:
+        counts[item] += 1
+    return max(counts, key=lambda item: counts[item])
+
+
+def loss_summary(run: Run, curve: Curve | None) -> LossSummary | None:
+    if curve is None or not curve.points:
+        return None
+    return LossSummary(
+        name=curve.name,
+        kind=curve.kind,
+        axis=curve.axis,
+        n=max(len(curve.points), run.positions) if run.thinned > 1 else len(curve.points),
+        first=curve.points[0],
+        last=curve.points[-1],
+        parts=curve.parts,
+        points=curve.points,
+    )
+
+
+def series_summary(curve: Curve | None, named: bool) -> SeriesSummary | None:
+    if curve is None:
+        return None
+    return SeriesSummary(n=len(curve.points), last=curve.points[-1], name=curve.name if named else None)

@@ -1,0 +1,201 @@
+"""Which lines say something, and how: worked out once a shape of line, remembered, and asked cheaply.
+
+Lines that are equal but for their digits share a `Shape`. For a line that was never seen, literals decide whether
+any rule, the generic reader, a failure or the head of a table could be in it; most lines of a log end there. A shape
+that keeps coming gets a regular expression of its own. All of this is a cache: it changes no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from profiler.rules import generic, tables
+from profiler.rules.book import Gate, RuleBook
+from profiler.rules.plan import Plan
+from profiler.rules.rule import Rule
+from profiler.text import failures
+from profiler.text.tokens import PRIVATE, matcher, tokenise, with_bar
+
+LONGEST = 16384  #: bytes of a line that are read; a training line is shorter
+_DIGITS = b"0123456789"
+_BREAKS = bytes.maketrans(b"\r", b"\n")
+_SCRUB = {ord(c): "\ufffd" for c in PRIVATE}
+_CACHE = 8192  #: shapes remembered
+_CACHED_KEY = 600  #: bytes of a shape that is remembered
+_COMPILED = 400  #: regular expressions kept
+_HITS = 6  #: expressions tried for lines that are equal but for their digits
+_TAGS = ("[", "(", ": ")  #: how a line begins that may carry a rank's tag
+_MANY = 100  #: new shapes in a block from which it is worth asking what the block holds at all
+_OFTEN = 3  #: times a shape must come before it gets an expression: making one costs a thousand matches
+
+
+class Shape:
+    """What is known of lines that are equal but for their digits."""
+
+    __slots__ = ("candidates", "fails", "generic", "heads", "hits", "seen")
+
+    def __init__(self, candidates: list[Rule], generic: bool, fails: bool, heads: bool) -> None:
+        self.candidates = candidates
+        self.generic = generic
+        self.fails = fails
+        self.heads = heads
+        #: (expression, plan or None when nothing reads such lines)
+        self.hits: list[tuple[re.Pattern[str], Plan | None]] = []
+        #: canonical text -> its plan, and how often it came
+        self.seen: dict[str, tuple[Plan | None, int]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for in lines that were never seen."""
+
+    gates: tuple[Gate, ...]
+    fails: tuple[str, ...] = failures.GATES
+    triggers: tuple[str, ...] = generic.TRIGGERS
+    heads: bool = True
+    lines: frozenset[bytes] | None = None  #: the only lines, without digits, that hold any of it; None: not known
+
+
+def _wanted_in(block: bytes, book: RuleBook) -> Wanted:
+    """What of all that is looked for a block may hold, and in which of its lines."""
+    text = block.translate(_BREAKS, _DIGITS)
+    # A text is searched for a literal at 2 GB/s, which is slow for hundreds of them: the block's words, each once,
+    # are a tenth of it, and without each word of a literal there it is not in the block.
+    words = b"  ".join(set(text.split())).decode("latin-1")
+    lower = words.lower()
+
+    def held(literal: str, words: str = words) -> bool:
+        return all(part in words for part in literal.split())
+
+    gates = []
+    for gate in filter(lambda g: held(g.text), book.gates):
+        kept = [(need, [r for r in rules if all(map(held, r.needs))]) for need, rules in gate.needs if held(need)]
+        if needs := tuple((need, rules) for need, rules in kept if rules):
+            gates.append(Gate(gate.text, needs))
+    fails = tuple(filter(held, failures.GATES))
+    triggers = tuple(t for t in generic.TRIGGERS if held(t, lower))
+    heads = tables.may_be_head(lower.encode("latin-1"))
+    if book.always:
+        return Wanted(tuple(gates), fails, triggers, heads)
+    literals = {need.encode("latin-1").lower() for gate in gates for need, _ in gate.needs}
+    literals.update(t.encode().lower() for t in (*fails, *triggers))
+    literals.update(tables.MEASURES if heads else ())
+    return Wanted(tuple(gates), fails, triggers, heads, _lines_with(text, literals))
+
+
+def _lines_with(text: bytes, literals: Iterable[bytes]) -> frozenset[bytes] | None:
+    """The lines that hold any of some literals (in any case); None when most do."""
+    lower = text.lower()
+    most = text.count(b"\n") // 2
+    found: set[bytes] = set()
+    for literal in literals:
+        at = lower.find(literal)
+        while at >= 0:
+            end = text.find(b"\n", at)
+            end = len(text) if end < 0 else end
+            found.add(text[text.rfind(b"\n", 0, at) + 1 : end])
+            at = lower.find(literal, end)
+        if len(found) > most:
+            return None
+    return frozenset(found)
+
+
+def _alone(rule: Rule, candidates: list[Rule]) -> bool:
+    """Whether no other rule of its format may want the line."""
+    return not any(other.format == rule.format and other is not rule for other in candidates)
+
+
+class Shapes:
+    """The shapes seen with one rule book."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self.book = book
+        self._known: dict[bytes, Shape | None] = {}
+        self._compiled = 0
+        self._all = self._wanted = Wanted(book.gates)
+        #: by the text of the expression: an expression itself is hashed anew, all of it, each time it is asked for
+        self._drawn: dict[str, re.Pattern[str] | None] = {}
+        self._block: bytes | None = None
+        self._new = 0  #: new shapes in this block
+
+    def block(self, data: bytes | None) -> None:
+        """The lines asked next are parts of `data`. None: of any text."""
+        self._wanted = self._all
+        self._block, self._new = data, 0
+
+    def of(self, raw: bytes, whole: bool = True) -> Shape | None:
+        """The shape of a line; None when nothing can be in it. `whole`: it is as it stands in the block."""
+        key = raw.translate(None, _DIGITS)
+        known = self._known
+        if key in known:
+            return known[key]
+        wanted = self._wanted if whole else self._all
+        if wanted.lines is not None and key not in wanted.lines:
+            return None
+        shape = self._look(key, raw, wanted) if len(raw) <= LONGEST else None
+        if len(key) <= _CACHED_KEY:
+            if len(known) >= _CACHE:
+                known.clear()
+                self._compiled = 0
+            known[key] = shape
+        return shape
+
+    def _look(self, key: bytes, raw: bytes, wanted: Wanted) -> Shape | None:
+        self._new += 1
+        if self._new == _MANY and self._block is not None:
+            self._wanted = _wanted_in(self._block, self.book)  # worth it when many of its lines are new
+        text = key.decode("latin-1")
+        candidates = self.book.candidates(text, wanted.gates)
+        if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
+            return None
+        lower = text.lower()
+        generic = False
+        if len(key) < len(raw) or "nan" in lower:
+            for trigger in wanted.triggers:
+                if trigger in lower:
+                    generic = True
+                    break
+        fails = False
+        for gate in wanted.fails:
+            if gate in text:
+                fails = failures.suspects(text)
+                break
+        heads = wanted.heads and tables.may_be_head(key.lower())
+        if candidates or generic or fails or heads:
+            return Shape(candidates, generic, fails, heads)
+        return None
+
+    def plan(self, shape: Shape, text: str) -> tuple[Plan, tuple[str, ...]] | None:
+        """The plan for a line that none of the shape's expressions matched, and the numbers that it takes."""
+        if not shape.candidates and not shape.generic:
+            return None
+        text = text.translate(_SCRUB)
+        canonical, numbers = tokenise(text)
+        plan, count = shape.seen.get(canonical, (None, 0))
+        if count == 0:
+            plan = self.book.plan(text, canonical, numbers, shape.candidates, shape.generic)
+        if len(shape.seen) < 64 or canonical in shape.seen:
+            shape.seen[canonical] = (plan, count + 1)
+        if count + 1 >= _OFTEN and len(shape.hits) < _HITS:
+            self._compile(shape, canonical, plan)
+        return None if plan is None else (plan, plan.pick(numbers))
+
+    def with_bar(self, regex: re.Pattern[str]) -> re.Pattern[str] | None:
+        """The expression for the same lines with their bar still in them (see `without_bar`); None where it is
+        not known where the bar stood."""
+        if regex.pattern not in self._drawn:
+            if len(self._drawn) >= _COMPILED:
+                self._drawn.clear()
+            self._drawn[regex.pattern] = with_bar(regex)
+        return self._drawn[regex.pattern]
+
+    def _compile(self, shape: Shape, canonical: str, plan: Plan | None) -> None:
+        if plan is None and (shape.fails or shape.heads):
+            return  # such lines must be looked at each time
+        if self._compiled >= _COMPILED:
+            self._known.clear()
+            self._compiled = 0
+        self._compiled += 1
+        shape.hits.append((matcher(canonical, set()) if plan is None else plan.regex(), plan))

@@ -1,0 +1,229 @@
+"""Tables: a head of words, then rows of numbers (CSV, fastai, skorch, Markdown, aligned columns).
+
+A head is a line whose cells are words, one of which counts (epoch, step) or measures (loss, accuracy); the rows
+below it are read by its columns as long as they have as many cells. A row may end in a progress bar, which is read
+as one (YOLO). A file that is nothing but `index value` rows
+from its first line on is read as a curve of losses (`Bare`): the shape of the whole file says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from profiler.model import LossKind
+from profiler.rules import generic
+from profiler.rules.pairs import scan
+from profiler.rules.plan import Field, Plan
+from profiler.rules.words import COLUMNS_OF_PARTS, TIME_UNITS, Meaning, meaning, words_of
+from profiler.text import clock
+from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
+
+_DELIMITERS = (",", ";", "\t", "|")
+_GAP = re.compile(r"\s{2,}|\t")
+_NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
+_CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
+_OF = re.compile(rf"^({INT})/{INT}$")
+_OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
+_BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
+_BLANK = frozenset(["", "-", "--", "---", "nan", "NaN", "None", "null", "n/a", "N/A", "inf", "✓", "+"])
+LONGEST_HEAD = 4000
+_RULE = "generic/table"
+#: words of a head that only one program's tables have, and the name for them
+_OWNERS = {"gpu_mem": "yolo/table"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: str
+    delimiter: str  #: "" for runs of blanks, "  " for two and more
+    columns: tuple[Meaning | None, ...]
+    names: tuple[str, ...]
+
+    def cells(self, line: str) -> list[str]:
+        """Of a row, or its canonical text; a bar at its end is none."""
+        bar = _BAR.search(line) if "%|" in line else None
+        return _cells(line[: bar.start()] if bar else line, self.delimiter)
+
+    def plan(self, text: str) -> Plan | None:
+        """The plan for a row of this table; None when the line is no row of it."""
+        thousands = self.delimiter not in (",", ";")
+        canonical, numbers = tokenise(text, thousands)
+        if not numbers:
+            return None
+        bar = _BAR.search(canonical)
+        cells = self.cells(canonical)
+        if len(cells) != len(self.columns):
+            return None
+        token = 0
+        fields: list[Field] = []
+        for cell, column, name in zip(cells, self.columns, self.names, strict=True):
+            count = sum(cell.count(c) for c in PRIVATE)
+            m = _CELL.match(cell)
+            if column is not None and column.what == "epoch" and _OF.match(cell):
+                fields += [Field("epoch", token), Field("epochs", token + 1)]
+                token += count
+                continue
+            if m is None and (count or cell not in _BLANK):
+                if column is not None or not ((count == 0 and len(cell) <= 12) or _OTHER.match(cell)):
+                    return None
+                token += count  # a word, a date, a list in a column of no meaning
+                continue
+            if m is not None and column is not None and column.what != "skip":
+                fields.append(_field(column, name, token, m))
+            elif m is None and column is not None and cell.lower() == "nan" and column.what == "loss":
+                fields.append(Field("loss", -1, name=name, constant=float("nan")))
+            token += count
+        if bar:
+            marks = scan(canonical, bar.start())
+            generic.name_counters(marks, canonical[bar.start() :], True)
+            fields += generic.one_each([f for mark in marks for f in generic.fields_of(mark, True)])
+        what = {f.what for f in fields}
+        kind = _kind(what)
+        if not kind:
+            return None
+        rule = next((rule for word, rule in _OWNERS.items() if word in self.head.lower()), _RULE)
+        plan = Plan(rule, kind, canonical, tuple(fields), series=f"{rule}:{kind}:{self.head[:60]}", bar=bool(bar))
+        plan.total = "loss" in what
+        if bar:
+            plan.scope, plan.loss_kind = "epoch" if "epoch" in what else None, LossKind.RUNNING
+        else:
+            stamp = clock.find(canonical, numbers)
+            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else None
+        plan.sample, plan.origin, plan.thousands = text, self.head, thousands
+        return plan.compile()
+
+
+def _kind(what: set[str]) -> str:
+    measured = what & {"loss", "part", "accuracy", "throughput", "step_time", "step_rate"}
+    held = what & {"validation_loss", "validation_accuracy"}
+    if "iteration" in what and measured:
+        return "train"
+    if "epoch" in what and (measured or held):
+        return "epoch" if measured else "validation"
+    return "validation" if held and "iteration" in what else ""
+
+
+def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field:
+    sign, kind, unit = cell.groups()
+    timed = column.what in ("step_time", "window_time", "epoch_time", "elapsed")
+    scale = 1.0 if kind == DUR else TIME_UNITS[unit] if timed and unit in TIME_UNITS else column.scale
+    return Field(column.what, token, scale, sign == "-", name=name, kind=column.kind, unit=column.unit)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    line = line.strip()
+    if delimiter == "|":
+        line = line.strip("|")
+    if not delimiter:
+        return line.split()
+    if delimiter == "  ":
+        return [c.strip() for c in _GAP.split(line)]
+    return [c.strip() for c in line.split(delimiter)]
+
+
+def head(line: str) -> Table | None:
+    """The table that a line is the head of; None for any other line."""
+    if len(line) > LONGEST_HEAD or "=" in line:
+        return None
+    line = line.strip()
+    canonical, numbers = tokenise(line)
+    if DEC in canonical or DUR in canonical or len(numbers) > 2:
+        return None
+    for delimiter in (*_DELIMITERS, "  ", ""):
+        names = _cells(line, delimiter)
+        if len(names) < 2 or not all(_NAME.match(n) for n in names):
+            continue
+        columns = _columns(names)
+        what = {c.what for c in columns if c is not None}
+        if what & {"iteration", "epoch"} and _kind(what) and sum(c is not None for c in columns) * 4 >= len(columns):
+            return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
+    return None
+
+
+def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
+    """What the columns are; those that only their neighbours explain included."""
+    columns = [_column(n) for n in names]
+    lower = [n.strip("\"'").lower() for n in names]
+    parts = [i for i, n in enumerate(lower) if n in COLUMNS_OF_PARTS]
+    if len(parts) > 1 and not any(c is not None and c.what in ("loss", "part") for c in columns):
+        for i in parts:
+            columns[i] = Meaning("part")
+    if any(c is not None and c.what == "part" for c in columns) and "total" in lower:
+        columns[lower.index("total")] = Meaning("loss")
+    return tuple(columns)
+
+
+def _column(name: str) -> Meaning | None:
+    name = name.strip("\"'")
+    words = words_of(name)
+    if words in (["dur"], ["time"], ["epoch", "time"], ["seconds"]):
+        return Meaning("window_time")
+    if words in (["e"],):
+        return Meaning("epoch")
+    if name == "#":
+        return Meaning("iteration")
+    return meaning(name)
+
+
+MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
+
+
+def may_be_head(lower: bytes) -> bool:
+    """The cheap test on a line in lower case, or on a text of many lines."""
+    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and any(
+        word in lower for word in MEASURES
+    )
+
+
+class Bare:
+    """A file of `index value` rows and nothing else, from its first line on."""
+
+    NEEDED = 5  #: rows before it is believed
+    _ROW = re.compile(r"\s*(\d+)[\s,;]+([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.last = -1
+        self.seen = 0
+        self.held: list[tuple[int, str]] = []
+
+    def take(self, number: int, text: str) -> list[tuple[int, str]]:
+        """The rows that may be read now that this line came."""
+        m = self._ROW.fullmatch(text) if number == self.seen + 1 else None
+        if m is None or int(m.group(1)) <= self.last:
+            self.alive = False
+            self.held = []
+            return []
+        self.last = int(m.group(1))
+        self.seen = number
+        self.held.append((number, text))
+        if self.seen < self.NEEDED:
+            return []
+        out, self.held = self.held, []
+        return out
+
+    @staticmethod
+    def plan(text: str) -> Plan | None:
+        canonical, numbers = tokenise(text)
+        if len(numbers) not in (1, 2):
+            return None
+        if len(numbers) == 2:
+            loss = Field("loss", 1, negative="-" in canonical, name="loss")
+        else:
+            loss = Field("loss", -1, name="loss", constant=float("nan"))
+        plan = Plan("generic/two-columns", "train", canonical, (Field("iteration", 0), loss), scope="run")
+        plan.series, plan.loss_kind = "generic/two-columns", LossKind.STEP
+        plan.sample, plan.origin = text, "bare"
+        return plan.compile()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"alive": self.alive, "last": self.last, "seen": self.seen, "held": [list(h) for h in self.held]}
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Bare:
+        self = cls()
+        self.alive, self.last, self.seen = state["alive"], state["last"], state["seen"]
+        self.held = [(n, t) for n, t in state["held"]]
+        return self

@@ -1,0 +1,230 @@
+"""One open run -> the immutable `Run`: which series is the training, what its counter means, which points belong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from profiler.model import Failure, FailureKind, Kind, Point, Run
+from profiler.runs.series import Series, formats_of
+
+if TYPE_CHECKING:
+    from profiler.runs.open_run import Open
+
+
+def build(run: Open) -> Run:
+    """The run as far as it was read. Changes nothing."""
+    training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
+    losing = [s for s in training if s.has_loss]
+    main = max(losing, key=_weight, default=None)
+    counter = _counter(main, training)
+    if main is None:
+        main = counter
+    chosen = _chosen(run, main, counter)
+    chosen = _one_validation(chosen, main or counter)
+    points = _points(chosen, main)
+    lead = counter or main or next((s for s in chosen if s.last_iteration is not None), None)
+    summary = max(
+        (s for s in chosen if s.kind == "epoch" and s.last_iteration is not None),
+        key=lambda s: s.last_line,
+        default=None,
+    )
+    numbers = run.facts.numbers
+    scope = lead.scope if lead is not None and lead.last_iteration is not None else None
+    if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
+        scope = "run"
+    total = lead.total if lead is not None else None
+    unit = _unit(lead, numbers) if scope else None
+    if unit == "sample":
+        points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
+    per_epoch = total if scope == "epoch" and total is not None else numbers.get("iterations_per_epoch")
+    if unit == "sample":
+        per_epoch = None
+    if scope == "run" and total is None:
+        total = numbers.get("iterations")
+    epochs = [p.epochs for p in points if p.epochs is not None]
+    last_epoch = _last_epoch(run, chosen, lead)
+    world = numbers.get("world")
+    if world is None and "gpus_per_node" in numbers:
+        world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
+    tagged = len(run.facts.ranks) if len(run.facts.ranks) > 1 else None
+    ranks = max(int(world or 0), tagged or 0) or None
+    printed_world = [p.world for p in points if p.world]
+    if printed_world:
+        ranks = printed_world[-1]
+    return Run(
+        format=_format(main or counter, chosen),
+        first_line=min([run.first_line, *(p.line for p in points)]),
+        last_line=max([run.last_line, *(p.line for p in points)]),
+        points=tuple(points),
+        positions=_positions(main),
+        thinned=max((max(s.stride, s.state_stride if _one_bar(s) else 1) for s in chosen), default=1),
+        scope=scope,
+        unit=unit,
+        first_iteration=lead.first_iteration if lead is not None and scope else None,
+        last_iteration=_last_iteration(lead, summary) if lead is not None and scope else None,
+        total_iterations=total if scope else None,
+        iterations_per_epoch=per_epoch,
+        last_epoch=last_epoch,
+        total_epochs=epochs[-1] if epochs else (run.context[1] if run.context else None) or numbers.get("epochs"),
+        ranks=ranks,
+        gpus=_gpus(numbers, ranks),
+        batch_size=numbers.get("batch_size"),
+        accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
+        failure=_failure(run, main),
+        warnings=(),
+    )
+
+
+def _last_iteration(lead: Series, summary: Series | None) -> float | None:
+    """The newest index; an epoch's summary may print a newer one of a counter that runs on."""
+    last = lead.last_iteration
+    if summary is None or last is None or lead.scope != "run" or summary.plan.scope != "run":
+        return last
+    return max(last, summary.last_iteration or last) if summary.last_line > lead.last_line else last
+
+
+def _format(lead: Series | None, chosen: list[Series]) -> str | None:
+    """The rule set of the lines that carry training; without any, the one that read most."""
+    if lead is not None:
+        return lead.plan.rule.split("/")[0]
+    return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
+
+
+def _one_bar(s: Series) -> bool:
+    """Whether one bar is all there is of the run: then its states are the curve, not only its end."""
+    if not (s.bar and s.has_loss and s.state_count and s.last_epoch is None):
+        return False
+    finals = {row.order for row in (*s.rows, *s.tail) if not row.redrawn}
+    return len(finals) <= 3 and s.state_count > min(len(finals), s.loss_positions)
+
+
+def _positions(main: Series | None) -> int:
+    if main is None:
+        return 0
+    return main.loss_positions + (main.state_count if _one_bar(main) else 0)
+
+
+def _gpus(numbers: dict[str, float], ranks: int | None) -> int | None:
+    """GPUs as told; a rank holds one where the log says that ranks hold GPUs."""
+    if numbers.get("gpus"):
+        return int(numbers["gpus"])
+    return ranks if ranks and ("gpus_used" in numbers or "gpus_per_node" in numbers) else None
+
+
+def thin(run: Run) -> Run:
+    """The run with every second of its inner points."""
+    last = len(run.points) - 1
+    points = tuple(p for i, p in enumerate(run.points) if i % 2 == 0 or i == last)
+    return replace(run, points=points, thinned=run.thinned * 2)
+
+
+def _weight(s: Series) -> tuple[bool, int, bool]:
+    """The loss of steps before that of epochs, then the one with most positions."""
+    return (s.kind == "train", s.loss_positions, not s.bar)
+
+
+def _counter(main: Series | None, training: list[Series]) -> Series | None:
+    """The series whose counter is training's: the loss's own, else one that runs beside it."""
+    if main is not None and main.last_iteration is not None:
+        if main.plan.iteration is None:  # its values stand on other lines than the counter
+            named = [s for s in training if s.plan.iteration is not None and s.kind == "train" and not s.bar]
+            own = [s for s in named if s.first_line <= main.last_line and s.last_iteration == main.last_iteration]
+            return max(own, key=lambda s: s.count, default=main)
+        return main
+    counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
+    if main is not None:
+        beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
+        if not beside:  # a bar of an epoch that was announced, and its values behind it
+            beside = [s for s in counted if s.bar and s.last_epoch is not None]
+        return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
+    told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
+    others = [s for s in training if s.kind == "epoch"]
+    if not told and others:
+        told = counted
+    return max(told, key=lambda s: s.count, default=max(others, key=lambda s: s.count, default=None))
+
+
+def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
+    if main is None and counter is None:
+        held = [s for s in run.series.values() if s.kind == "validation" and not s.bar]
+        return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
+    out = []
+    for s in run.series.values():
+        if (
+            s is main
+            or s is counter
+            or s.kind in ("validation", "epoch")
+            or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None))
+        ):
+            out.append(s)
+    return out
+
+
+def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
+    """Two programs may print the same accuracy (a framework and MLPerf's log): the training's own counts."""
+    held = [s for s in chosen if s.kind == "validation" and not s.bar]
+    formats = {s.plan.rule.split("/")[0] for s in held}
+    own = main.plan.rule.split("/")[0] if main is not None else ""
+    if len(formats) > 1 and any(s.plan.rule.split("/")[0] == own and not s.advances for s in held):
+        return [s for s in chosen if s not in held or s.plan.rule.split("/")[0] == own]
+    return chosen
+
+
+def _points(chosen: list[Series], main: Series | None) -> list[Point]:
+    points: list[tuple[int, int, Point]] = []
+    for s in chosen:
+        scope = s.scope
+        time_is = s.time_is()
+        curve = s is main and _one_bar(s)
+        interval = _interval(s) if time_is == "window" else 0.0
+        for row in s.kept():
+            p = row.point(scope, None, time_is)
+            if curve and p.redrawn:
+                p = replace(p, redrawn=False)  # one bar is all there is of this run: its states are the curve
+            if s is not main and p.kind is Kind.TRAIN and p.losses:
+                p = replace(p, losses=())
+            if time_is == "window" and p.step_s is not None and interval:
+                p = replace(p, step_s=p.step_s / interval)
+            points.append((row.line, row.order, p))
+    points.sort(key=lambda t: t[:2])
+    return [p for _, _, p in points]
+
+
+def _interval(s: Series) -> float:
+    """Iterations between two of its lines. The newest distance is not it: the last line may come early."""
+    at = [row.iteration for row in s.kept() if row.iteration is not None]
+    steps = [b - a for a, b in pairwise(at) if b > a]
+    return median(steps) if steps and s.stride == 1 else s.interval
+
+
+def _unit(s: Series | None, numbers: dict[str, float]) -> Any:
+    if s is None:
+        return None
+    if s.unit is not None:
+        return s.unit
+    samples = numbers.get("samples")
+    return "sample" if samples is not None and s.total == samples and samples > 1 else "iteration"
+
+
+def _last_epoch(run: Open, chosen: list[Series], lead: Series | None) -> float | None:
+    """The newest epoch as the training lines print it; headers count for lines that print none."""
+    if lead is not None and lead.plan.epoch is not None and lead.last_epoch is not None:
+        return lead.last_epoch
+    trained = [s.last_epoch for s in chosen if s.kind != "validation" and s.last_epoch is not None]
+    if not trained:
+        trained = [s.last_epoch for s in chosen if s.last_epoch is not None]
+    if run.context is not None and any(s.kind != "validation" for s in chosen):
+        trained.append(run.context[0])
+    return max(trained, default=None)
+
+
+def _failure(run: Open, main: Series | None) -> Failure | None:
+    if run.failure is not None:
+        return run.failure
+    if main is not None and main.nan_line is not None:
+        return Failure(FailureKind.NAN_LOSS, main.nan_line, "the training loss is not a number")
+    return None

@@ -1,0 +1,275 @@
+"""Logs in files: which ones are meant, what is in them however they are packed, and following one that grows.
+
+This is the only part of `profiler` that touches the file system.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import hashlib
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+from profiler.rules.book import RuleBook
+from profiler.runs import persistence
+from profiler.runs.reader import LogReader
+
+PIECE = 1 << 18
+STDIN = "-"
+_HEAD = 256  #: bytes at the beginning of a file by which it is known again
+_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"(\xb5/\xfd": "zstd"}
+_NOT_LOGS = frozenset(
+    [
+        ".pt",
+        ".pth",
+        ".ckpt",
+        ".bin",
+        ".safetensors",
+        ".npy",
+        ".npz",
+        ".pkl",
+        ".h5",
+        ".hdf5",
+        ".onnx",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".gif",
+        ".pdf",
+        ".zip",
+        ".tar",
+        ".so",
+        ".o",
+        ".pyc",
+        ".py",
+        ".sh",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cfg",
+        ".ini",
+        ".c",
+        ".cpp",
+        ".cu",
+        ".h",
+        ".html",
+        ".css",
+        ".js",
+        ".ipynb",
+        ".parquet",
+        ".arrow",
+        ".tfrecord",
+        ".idx",
+        ".db",
+    ]
+)
+
+
+NO_MATCH = "no such file or folder, and no file matches it as a pattern"
+
+
+class NoSuchLog(FileNotFoundError):
+    """A file, folder or pattern that names nothing."""
+
+    def __init__(self, name: str, why: str = NO_MATCH) -> None:
+        super().__init__(2, why, name)
+
+
+def find(names: Iterable[str]) -> list[str]:
+    """The logs that names mean: files, folders (their files, also in folders below), patterns, `-`.
+
+    Raises NoSuchLog for a name that means nothing.
+    """
+    found: list[str] = []
+    for name in names:
+        path = Path(name)
+        if name == STDIN or path.is_file():
+            found.append(name)
+        elif path.is_dir():
+            inside = (p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path))
+            logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
+            if not logs:
+                raise NoSuchLog(name, "the folder holds no log")
+            found.extend(logs)
+        elif path.exists():
+            found.append(name)  # a pipe or a device
+        else:
+            matches = sorted(glob.iglob(name, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+            matches = [m for m in matches if Path(m).is_file()]
+            if not matches:
+                raise NoSuchLog(name, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
+            found.extend(matches)
+    return list(dict.fromkeys(found))
+
+
+def _hidden(path: Path, below: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(below).parts)
+
+
+def read(name: str, book: RuleBook, progress: Callable[[int], None] | None = None) -> tuple[LogReader, list[str]]:
+    """Read a whole log, unpacking it by its first bytes. `progress` is told the bytes of the file read since before.
+
+    Returns the reader and what there is to say about the file. Raises OSError where it cannot be opened; where reading
+    fails later, what was read until then counts.
+    """
+    reader = LogReader(book)
+    notes: list[str] = []
+    with nullcontext(sys.stdin.buffer) if name == STDIN else open(name, "rb") as raw:
+        try:
+            head = raw.peek(6) if hasattr(raw, "peek") else b""
+        except OSError as error:
+            notes.append(_stopped(error))
+            return reader, notes
+        packing = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), "")
+        _feed(reader, _unpacked(raw, packing), raw, progress, notes)
+    return reader, notes
+
+
+def _stopped(error: OSError) -> str:
+    return f"reading stopped ({error.strerror or error}); what was read until then counts"
+
+
+def _feed(
+    reader: LogReader, text: Any, raw: IO[bytes], progress: Callable[[int], None] | None, notes: list[str]
+) -> None:
+    before = 0
+    while True:
+        try:
+            piece = text.read1(PIECE) if hasattr(text, "read1") else text.read(PIECE)
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            notes.append(f"the packed file ends in the middle or is damaged ({error}); what could be unpacked was read")
+            return
+        except OSError as error:
+            notes.append(_stopped(error))
+            return
+        if not piece:
+            return
+        reader.feed(piece)
+        if progress is not None and raw.seekable():
+            at = raw.tell()
+            progress(at - before)
+            before = at
+
+
+def _unpacked(raw: IO[bytes], packing: str) -> Any:
+    if packing == "gzip":
+        return gzip.GzipFile(fileobj=raw)
+    if packing == "xz":
+        return lzma.LZMAFile(raw)
+    if packing == "bzip2":
+        return bz2.BZ2File(raw)
+    if packing == "zstd":
+        return _Zstd(raw)
+    return raw
+
+
+class _Zstd:
+    """The text of a zstd file, of one frame or several; EOFError where the last is not whole."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._frame: Any = None
+
+    def read(self, size: int) -> bytes:
+        import zstandard
+
+        while chunk := self._raw.read(size // 4):
+            out = b""
+            while chunk:
+                if self._frame is None:
+                    self._frame = zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    out += self._frame.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    raise EOFError(str(error)) from None
+                chunk = self._frame.unused_data
+                if self._frame.eof:
+                    self._frame = None
+            if out:
+                return out
+        if self._frame is not None:
+            raise EOFError("the zstd frame is not whole")
+        return b""
+
+
+class Tail:
+    """Follows one file as it grows, through rotation and truncation; its state survives a restart.
+
+    Rotation by renaming shows as another inode, `copytruncate` as a file shorter than what was read (or with another
+    beginning): both are read on from byte 0 of what is there now, as the continuation of the same log.
+    """
+
+    def __init__(self, path: str, book: RuleBook) -> None:
+        self.path = path
+        self.reader = LogReader(book)
+        self.offset = 0
+        self.inode = 0
+        self.head = b""
+        self.notes: list[str] = []
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "offset": self.offset,
+            "inode": self.inode,
+            "head": _digest(self.head),
+            "head_bytes": len(self.head),
+            "reader": persistence.dump(self.reader),
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any], book: RuleBook) -> Tail:
+        """Raises `state.Stale` when reading must begin anew."""
+        self = cls(saved["path"], book)
+        self.reader = persistence.load(saved["reader"], book)
+        self.offset, self.inode = saved["offset"], saved["inode"]
+        try:
+            with open(self.path, "rb") as f:
+                head = f.read(saved["head_bytes"])
+        except OSError:
+            head = b""
+        same = _digest(head) == saved["head"] and _inode(self.path) == self.inode
+        self.head = head if same else b"\0"
+        return self
+
+    def poll(self, limit: int = 64 << 20) -> int:
+        """Read what is new, at most `limit` bytes; how many were read. Raises OSError."""
+        with open(self.path, "rb") as f:
+            status = os.fstat(f.fileno())
+            head = f.read(min(_HEAD, max(len(self.head), 1))) if self.head else b""
+            if self.offset and (
+                status.st_ino != self.inode or status.st_size < self.offset or not head.startswith(self.head[:_HEAD])
+            ):
+                self.notes.append("the file was replaced or truncated; reading went on at its beginning")
+                self.offset, self.head = 0, b""
+                self.reader.feed(b"\n")
+            self.inode = status.st_ino
+            if len(self.head) < _HEAD:
+                f.seek(0)
+                self.head = f.read(_HEAD)[: max(status.st_size, 0)]
+            f.seek(self.offset)
+            done = 0
+            while done < limit and (piece := f.read(min(PIECE, limit - done))):
+                self.reader.feed(piece)
+                self.offset += len(piece)
+                done += len(piece)
+        return done
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _inode(path: str) -> int:
+    try:
+        return Path(path).stat().st_ino
+    except OSError:
+        return 0

@@ -1,0 +1,91 @@
+"""A run being read, and the text since its last point whose owner is not known yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiler.model import Failure
+from profiler.rules.plan import Plan
+from profiler.runs.series import Series
+
+MAX_SERIES = 64  #: sorts of lines told apart in one run
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a run says of itself outside its points."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)
+    banners: set[str] = field(default_factory=set)
+
+    def copy(self) -> Facts:
+        return Facts(dict(self.numbers), set(self.ranks), set(self.banners))
+
+    def merge(self, other: Facts) -> None:
+        for what, value in other.numbers.items():
+            self.numbers[what] = max(value, self.numbers.get(what, 0)) if what == "world" else value
+        self.ranks |= other.ranks
+        self.banners |= other.banners
+
+
+@dataclass(slots=True)
+class Start:
+    """A stretch of text from one program start to the next, as long as no point came."""
+
+    line: int
+    hard: bool = False  #: the log says that a run begins here
+    banner: bool = False  #: a start line was seen; else the stretch only follows the last point
+    facts: Facts = field(default_factory=Facts)
+    failure: Failure | None = None
+    epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
+    epoch_time: float | None = None  #: the stamp of that header
+    epoch_rule: str = ""
+
+
+class Open:
+    """The run being read."""
+
+    __slots__ = (
+        "announced",
+        "context",
+        "done_epoch",
+        "facts",
+        "failure",
+        "first_line",
+        "header_line",
+        "header_rule",
+        "header_time",
+        "last_line",
+        "position",
+        "position_line",
+        "series",
+    )
+
+    def __init__(self, line: int) -> None:
+        self.first_line = self.last_line = line
+        self.series: dict[str, Series] = {}
+        self.facts = Facts()
+        self.failure: Failure | None = None
+        self.context: tuple[float, float | None] | None = None  #: epoch and total from the newest header
+        self.header_line = 0
+        self.header_time: float | None = None
+        self.header_rule = ""
+        self.done_epoch = 0  #: line of the newest bar that was complete
+        self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
+        self.position_line = 0
+        self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
+
+    @property
+    def has_points(self) -> bool:
+        return bool(self.series)
+
+    def new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
+        """A series for lines of this plan; when a log has too many sorts of lines, the rest share one."""
+        name = name or plan.series
+        if len(self.series) >= MAX_SERIES:
+            name = f"{plan.rule}:{kind or plan.kind}:others"
+        if name not in self.series:
+            self.series[name] = Series(name, plan)
+            self.series[name].kind = kind or plan.kind
+        return self.series[name]

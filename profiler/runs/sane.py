@@ -1,0 +1,47 @@
+"""Numbers that a log may print and no estimate may meet: not finite, negative where nothing is negative, absurd.
+
+They become None, as if the line had not told them. Losses and accuracies are left alone: a loss that is not a number
+is news.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from profiler.model import Point, Run
+
+LARGEST = 1e15  #: an index above this is no index
+LONGEST_S = 1e11  #: 3,000 years
+
+_INDEX = ("iteration", "iterations", "epoch", "epochs")
+_SECONDS = ("step_s", "step_s_average", "epoch_s", "elapsed_s", "batch_size")
+_RUN_INDEX = ("first_iteration", "last_iteration", "total_iterations", "last_epoch", "total_epochs")
+_RUN_POSITIVE = ("iterations_per_epoch", "batch_size")
+
+
+def sane(run: Run) -> Run:
+    """The run without such numbers; the same object when there are none."""
+    points = tuple(_point(p) for p in run.points)
+    bad: dict[str, Any] = _bad(run, _RUN_INDEX, 0.0, LARGEST) | _bad(run, _RUN_POSITIVE, 1e-9, LARGEST)
+    if any(a is not b for a, b in zip(points, run.points, strict=True)):
+        bad["points"] = points
+    return replace(run, **bad) if bad else run
+
+
+def _point(p: Point) -> Point:
+    bad: dict[str, Any] = _bad(p, _INDEX, 0.0, LARGEST) | _bad(p, _SECONDS, 1e-12, LONGEST_S)
+    bad |= _bad(p, ("time_s",), -LONGEST_S, LONGEST_S)
+    rate = p.throughput
+    if rate is not None and not 1e-12 <= rate.value <= LARGEST:
+        bad["throughput"] = None
+    return replace(p, **bad) if bad else p
+
+
+def _bad(of: Point | Run, names: tuple[str, ...], low: float, high: float) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(of, name)
+        if value is not None and not low <= value <= high:  # nan is never between
+            found[name] = None
+    return found

@@ -1,0 +1,1 @@
+"""From bytes to the logical lines of one rank."""

@@ -1,0 +1,125 @@
+"""Who holds which GPUs on which node, and what of the nodes is left: from rows of jobs and nodes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from horae.port import ObservedJob
+from policy.model import Allocation, Health, Node
+from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.jobs.record import Grant
+from slurm_plugin.records import Facts, JobRow, NodeRow
+
+#: states of a job that has nodes
+HOLDING = frozenset(
+    {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "COMPLETING"}
+)
+_OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot")
+_GONE = re.compile(r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error")
+
+
+def held_gpus(row: JobRow) -> Allocation:
+    """GPUs by node of a job that holds nodes; a total of unknown split is taken as even, the surplus on the first."""
+    if row.state not in HOLDING or not row.nodes:
+        return {}
+    if row.gpus_per_node:
+        return dict.fromkeys(row.nodes, row.gpus_per_node)
+    if row.split:
+        return dict(row.split)
+    tag = parse_tag(row.admin_comment)
+    total = row.gpus_total or (tag.gpus if tag else None) or 0
+    even, surplus = divmod(total, len(row.nodes))
+    split = {node: even + (1 if index < surplus else 0) for index, node in enumerate(row.nodes)}
+    return {node: count for node, count in split.items() if count}
+
+
+def without_promises(
+    jobs: Mapping[str, ObservedJob], rows: Mapping[str, JobRow], nodes: Sequence[Node]
+) -> dict[str, ObservedJob]:
+    """Grants that Slurm has not turned into an allocation hold GPUs only as far as those are there."""
+    free = {node.name: node.gpus - node.foreign for node in nodes}
+    promised = []
+    for name, job in jobs.items():
+        if job.allocation and name in rows and rows[name].state not in HOLDING:
+            promised.append(name)
+            continue
+        for node, count in job.allocation.items():
+            free[node] = free.get(node, 0) - count
+    kept = dict(jobs)
+    for name in promised:
+        allocation = jobs[name].allocation
+        if all(free.get(node, 0) >= count for node, count in allocation.items()):
+            for node, count in allocation.items():
+                free[node] -= count
+        else:
+            kept[name] = replace(jobs[name], allocation={})
+    return kept
+
+
+def between_two_reads(jobs: Mapping[str, JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
+    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
+    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
+    return any(
+        name in granted
+        and row.state == "PENDING"
+        and any(room.get(node, 0) < granted[name].per_node for node in granted[name].nodes)
+        for name, row in jobs.items()
+    )
+
+
+def unseen(rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str]) -> frozenset[str]:
+    """Nodes that our jobs hold and that are in no managed partition (any more)."""
+    held = {node for name, row in jobs.items() if row.state in HOLDING and name in ours for node in row.nodes}
+    return frozenset(held - {row.name for row in rows})
+
+
+def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRow]:
+    """Those of `rows`, as nodes on which nothing more is put."""
+    return [replace(row, state=row.state + "+drain") for row in rows if row.name in names]
+
+
+def nodes_of(
+    rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str], facts: Facts
+) -> tuple[Node, ...]:
+    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own."""
+    gpus: dict[str, int] = {}
+    cpus: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    for name, row in jobs.items():
+        if row.state not in HOLDING or name not in ours:
+            continue
+        for node, count in held_gpus(row).items():
+            gpus[node] = gpus.get(node, 0) + count
+        for node in row.nodes:
+            cpus[node] = cpus.get(node, 0.0) + row.num_cpus / len(row.nodes)
+            memory[node] = memory.get(node, 0.0) + (row.alloc_memory or 0) / len(row.nodes)
+    nodes = []
+    for at in rows:
+        if not at.gpu_types:
+            continue
+        kind = max(at.gpu_types, key=lambda name: at.gpu_types[name])
+        total = at.gpu_types[kind]
+        nodes.append(
+            Node(
+                name=at.name,
+                gpu_type=kind,
+                gpus=total,
+                rack=facts.racks.get(at.name),
+                health=health(at.state),
+                foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
+                cpus=at.cpus_idle + cpus.get(at.name, 0.0),
+                features=tuple(feature for feature in at.features if feature),
+                memory=int(at.memory - at.memory_used + memory.get(at.name, 0.0)) if facts.memory_counts else None,
+            )
+        )
+    return tuple(nodes)
+
+
+def health(state: str) -> Health:
+    """sinfo's words and marks: `mixed`, `idle*`, `drained$`, `idle+maintenance+reserved`, `down+not_responding`."""
+    if _GONE.search(state):
+        return Health.DOWN
+    return Health.DRAIN if _OUT.search(state) or "$" in state else Health.UP

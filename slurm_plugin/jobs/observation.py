@@ -1,0 +1,219 @@
+"""The last look at Slurm: its rows, what they mean to the arbiter, and what is due about them. Writes nothing there.
+
+A job that waits and reads as it did is not judged again (the bulk of a long queue); what supervisors say of their
+jobs is read at once when a job stops, and now and then while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
+from horae.untrusted import printable
+from policy.model import Node
+from slurm_plugin.clients.routes import Routes
+from slurm_plugin.errors import Gone
+from slurm_plugin.files.spool import Account, Spool
+from slurm_plugin.jobs import holdings, state_machine
+from slurm_plugin.jobs.history import Absent, Sources
+from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.options import Options
+from slurm_plugin.records import Facts, JobRow, NodeRow
+from slurm_plugin.rights import command_of, hidden_from
+
+ACCOUNT_AGE_S = 5.0
+_FACTS_AGE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A job as it was last seen."""
+
+    row: JobRow
+    seen: ObservedJob
+    memo: Memo
+
+
+@dataclass(slots=True)
+class Look:
+    now_s: float
+    nodes: tuple[Node, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    due: list[tuple[JobRow, state_machine.Step]] = field(default_factory=list)
+    #: jobs whose supervisors stay after the checkpoint until they are requeued
+    staying: list[tuple[JobRow, Memo]] = field(default_factory=list)
+
+
+class Observer:
+    def __init__(self, options: Options, client: Routes, spool: Spool, memories: Memories) -> None:
+        self._options, self._client, self._spool, self._memories = options, client, spool, memories
+        self.rows: dict[JobId, JobRow] = {}
+        self.jobs: dict[JobId, ObservedJob] = {}
+        self.node_gpus: dict[str, int] = {}
+        self.unoffered: dict[JobId, JobRow] = {}  #: that wait for another job or for a time, and are not shown
+        self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
+        self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
+        self._absent = Absent(memories)
+        self._facts: Facts | None = None
+        self._facts_s = 0.0
+        self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
+        self._accounts: dict[JobId, tuple[tuple[JobState, int], float, Account]] = {}
+
+    def facts(self) -> Facts:
+        if self._facts is None or time.monotonic() - self._facts_s > _FACTS_AGE_S:
+            self._facts, self._facts_s = self._client.facts(), time.monotonic()
+            if self._facts.requests is not None:
+                self._client.pace.bound(*self._facts.requests)
+        return self._facts
+
+    def now_s(self) -> float:
+        """Slurm's time, with which its stamps are compared: ours may be hours away where we come in by SSH or REST."""
+        return time.time() + (self._facts.ahead_s if self._facts else 0.0)
+
+    def holds_exit_code(self) -> bool:
+        """Whether Slurm itself holds a job that left with 86; as long as that is not known, it is taken to."""
+        return self._facts is None or state_machine.CHECKPOINTED in self._facts.exit_hold
+
+    def known(self, job: JobId) -> Known | None:
+        if job not in self.jobs or job not in self.rows:
+            return None
+        return Known(self.rows[job], self.jobs[job], self._memories.get(job))
+
+    def must_know(self, job: JobId) -> Known:
+        """Raises Gone."""
+        known = self.known(job)
+        if known is None:
+            raise Gone(f"Slurm has no job {job} in the managed partitions")
+        return known
+
+    def look(self, waits: Callable[[JobId], bool] = lambda job: False) -> Look:
+        """One read of jobs and one of nodes. `waits`: whether the start of a job is granted and not written yet.
+        Raises PortError."""
+        facts = self.facts()
+        rows, node_rows = self._read()
+        granted = {memo.job: memo.outstanding for memo in self._memories.all() if memo.outstanding}
+        if granted and holdings.between_two_reads(rows, node_rows, granted):
+            rows, node_rows = self._read()
+        look = Look(self.now_s())
+        self._find_moved(rows)
+        before, self.rows = self.rows, rows
+        self.awaited = state_machine.awaited(tuple(rows.values()))
+        self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
+        jobs: dict[JobId, ObservedJob] = {}
+        self.unoffered = {}
+        for job, row in self.rows.items():
+            if waits(job):
+                self._memories.granted_at(job, look.now_s)  # Slurm cannot have followed it: it is as old as now
+            try:
+                verdict = self._judged(job, row, facts, look.now_s)
+            except (ValueError, ArithmeticError, RecursionError) as error:  # whatever it says: it costs this job alone
+                look.notes.append(f"{row.id} cannot be understood, and is left as it is: {printable(str(error))}")
+                jobs |= {job: seen} if (seen := self.jobs.get(job)) is not None else {}
+                continue
+            if verdict.note:
+                look.notes.append(verdict.note)
+            if verdict.job is None and state_machine.waits_for_us(row, verdict.memo, self._options):
+                self.unoffered[job] = row
+            if verdict.job is not None:
+                jobs[job] = self._marked(verdict.job, row, look.now_s)
+                if verdict.memo.grants or verdict.memo.stop or verdict.steps:
+                    self._memories.put(verdict.memo)
+                else:
+                    self._memories.keep(verdict.memo)
+            look.due += [(row, step) for step in verdict.steps]
+            if verdict.memo.stop is not None and verdict.memo.stop.stay:
+                look.staying.append((row, verdict.memo))
+        jobs |= self._absent_ones(before, facts, look)
+        ours = frozenset(jobs)
+        if held := holdings.unseen(node_rows, self.rows, ours):  # their partition was edited away under them
+            node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
+        look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
+        self.node_gpus = {node.name: node.gpus for node in look.nodes}
+        self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
+        return look
+
+    def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
+        """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
+        sources = Sources(self._standing, self._client.ended if facts.accounting else None, self._spool.forget)
+        present = {job: row.id for job, row in (self.rows | self.moved).items()}
+        found: dict[JobId, ObservedJob] = {}
+        try:
+            found = {job.id: job for job in self._absent.look(present, sources, self._options.partitions, look.now_s)}
+        except PortError as error:
+            look.notes.append(error.text)
+        for job in self._absent.left_out:
+            if job in before and job in self.jobs:
+                self.rows[job], found[job] = before[job], self.jobs[job]
+        look.notes += self._absent.notes
+        self._absent.notes.clear()
+        return found
+
+    def _standing(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """What is hidden from us looks as if it were gone: then nothing is."""
+        told = self._client.standing(ids)
+        command = command_of(self._client)
+        if command is not None and not all(told.values()):
+            me, hidden = hidden_from(command, self.facts())
+            if "jobs" in hidden:
+                raise TryLater(
+                    f"PrivateData hides others' jobs from {me}: whether {', '.join(ids)} are gone is unknown"
+                )
+        return told
+
+    def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
+        """Of those that waited and are not seen any more, who waits elsewhere: where nobody would ever start it."""
+        missing = {
+            job
+            for job, row in self.rows.items()
+            if job not in rows and state_machine.waits_for_us(row, self._memories.get(job), self._options)
+        }
+        if missing and self._options.partitions:
+            elsewhere = {state_machine.port_id(row): row for row in self._client.jobs(())}
+            self.moved |= {
+                job: elsewhere[job]
+                for job in missing
+                if job in elsewhere
+                and state_machine.waits_for_us(elsewhere[job], self._memories.get(job), self._options)
+            }
+
+    def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:
+        rows = self._client.jobs(self._options.partitions)
+        return {state_machine.port_id(row): row for row in rows}, self._client.nodes(self._options.partitions)
+
+    def _judged(self, job: JobId, row: JobRow, facts: Facts, now_s: float) -> state_machine.Judgement:
+        memo = self._memories.get(job)
+        last = self._verdicts.get(job)
+        if last is not None and last[0] is row and last[1].memo is memo:
+            return last[1]
+        verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
+        waits = (
+            verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
+        )
+        if waits:
+            self._verdicts[job] = (row, verdict)
+        else:
+            self._verdicts.pop(job, None)
+        return verdict
+
+    def _lives(self, job: JobId, row: JobRow, memo: Memo) -> bool:
+        """Whether the supervisor of the newest start has said anything: then its user's code was reached."""
+        grant = memo.grant
+        return grant is not None and self._spool.account(job, row.uid).epoch >= grant.epoch
+
+    def _marked(self, job: ObservedJob, row: JobRow, now_s: float) -> ObservedJob:
+        """With what the job's supervisor says."""
+        if job.state in {JobState.QUEUED, JobState.STARTING} and job.epoch == 0:
+            return job
+        key = (job.state, job.epoch)
+        kept = self._accounts.get(job.id)
+        if kept is None or kept[0] != key or (job.state.holds and now_s - kept[1] > ACCOUNT_AGE_S):
+            account = self._spool.account(job.id, row.uid)
+            if job.state is JobState.LOST and (newest := self._spool.newest_checkpoint(job.id, row.uid)):
+                account = replace(account, checkpoint=newest)
+            kept = (key, now_s, account)
+            self._accounts[job.id] = kept
+        account = kept[2]
+        code = account.exit_code if job.exit_code is not None and account.ended == job.epoch else job.exit_code
+        return replace(job, checkpoint=account.checkpoint, exit_code=code)

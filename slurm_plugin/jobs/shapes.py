@@ -1,0 +1,106 @@
+"""What is written to Slurm about a job's shape, and Slurm's limits on shapes. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from horae.port import JobId, Never
+from policy.model import EMPTY, Allocation, Gpus
+from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.jobs.record import Grant, Memo
+from slurm_plugin.jobs.specification import cpus_per_gpu
+from slurm_plugin.records import JobRow, fold
+from slurm_plugin.writes import Change, Write, release, update
+
+
+def shape(job: JobId, allocation: Allocation) -> tuple[tuple[str, ...], int]:
+    counts = set(allocation.values())
+    if not allocation or 0 in counts:
+        raise Never(f"{job}: an allocation of no GPUs cannot be started")
+    if len(counts) != 1:
+        raise Never(f"{job}: Slurm can only give a job equally many GPUs on each of its nodes, not {dict(allocation)}")
+    return tuple(sorted(allocation)), counts.pop()
+
+
+def spread(allocation: Allocation) -> tuple[tuple[str, ...], int]:
+    """Of a job whose nodes Slurm chooses: about where it is expected, until it runs."""
+    return tuple(sorted(allocation)), math.ceil(sum(allocation.values()) / max(len(allocation), 1))
+
+
+def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, Gpus]) -> str:
+    """Why Slurm could never run this shape, before it is asked: it would answer by holding the job for ever."""
+    unknown = sorted(set(nodes) - set(node_gpus))
+    if unknown:
+        return f"no node {fold(unknown)} in the managed partitions"
+    small = sorted(node for node in nodes if node_gpus[node] < per_node)
+    return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
+
+
+#: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end
+FIRST = 1 << 30
+
+
+def start_writes(
+    row: JobRow, memo: Memo, grant: Grant, first: bool = False, defaults: Mapping[str, int] = EMPTY
+) -> tuple[Write, ...]:
+    """The shape, the time that is left, and the release. `first`: lifted over whatever else waits for those nodes;
+    else a job behind others waits for backfill, or for ever, though the nodes that it was granted are free."""
+    tag = parse_tag(row.admin_comment)
+    if tag is not None and tag.own_shape:
+        change = Change(start_now=True, site_factor=FIRST if first else None)
+        return (update(row.id, change), *([release(row.id)] if row.held else []))
+    count, total = len(grant.nodes), len(grant.nodes) * grant.per_node
+    if total < 1:
+        raise Never(f"{row.id}: no GPUs")
+    per_gpu = cpus_per_gpu(row, tag, defaults)
+    per_node = max(math.ceil(per_gpu * grant.per_node), 1) if per_gpu else 1
+    memory_mb = limit_min = None
+    if tag and tag.memory and tag.gpus:
+        share = tag.memory * (tag.nodes or 1) / tag.gpus
+        memory_mb = max(math.ceil(share * grant.per_node / (1 << 20)), 1)
+    if memo.limit_s is not None and memo.used_s > 0:
+        limit_min = left_min(memo)
+    change = Change(
+        start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
+        node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
+        site_factor=FIRST if first else None,
+    )  # fmt: skip
+    return update(row.id, change), release(row.id)
+
+
+def left_min(memo: Memo) -> int | None:
+    """Minutes of its time limit that its next start is given: Slurm counts each start anew, and ends it itself."""
+    if memo.limit_s is None:
+        return None
+    return max(math.ceil((memo.limit_s - memo.used_s) / 60), 1)
+
+
+def original(row: JobRow, now_s: float) -> Write:
+    """The request as its user made it, as far as Slurm takes it back, without our nodes."""
+    tag = parse_tag(row.admin_comment)
+    begin_s = tag.begin_s if tag and tag.begin_s and tag.begin_s > now_s else None
+    if tag and tag.own_shape:
+        return update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
+    if not tag or not tag.gpus:
+        return update(row.id, Change(start_now=True, node_list=()))
+    nodes = max(tag.nodes or 1, 1)
+    each = max((tag.cpus or nodes) // nodes, 1)
+    change = Change(
+        start_now=begin_s is None, start_s=begin_s, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each,
+        node_list=(), gpus_per_node=math.ceil(tag.gpus / nodes),
+    )  # fmt: skip
+    return update(row.id, change)
+
+
+def stdout_path(row: JobRow) -> str | None:
+    """Where the batch script's output goes, with the patterns that squeue leaves as they are; None if unknown."""
+    if not row.stdout:
+        return None
+    array, _, task = row.id.partition("_")
+    known = {"j": str(row.slurm_id), "A": array, "a": task, "x": row.name, "u": row.user, "J": str(row.slurm_id)}
+    path = re.sub(r"%([0-9]{0,2})([jAaxuJ])", lambda found: known[found[2]].rjust(int(found[1] or 0), "0"), row.stdout)
+    if "%" in path:
+        return None
+    return path if path.startswith("/") else f"{row.cwd}/{path}"

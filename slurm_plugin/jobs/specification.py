@@ -1,0 +1,105 @@
+"""What the user of a job asked for, from its row, the module's tag and the user's `horae:` word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.spec import JobSpec
+from horae.untrusted import printable
+from policy.model import EMPTY, GpuRange, Gpus, Shape
+from slurm_plugin.jobs.comment import Tag, UserWord, parse_word
+from slurm_plugin.options import Options
+from slurm_plugin.records import JobRow
+
+_MOST_TEXT = 4096  #: of a name, an account, a path
+
+
+def requested(row: JobRow, tag: Tag | None) -> Gpus | None:
+    """GPUs that it asked for in all; None for a job without GPUs."""
+    if tag and tag.gpus:
+        return tag.gpus
+    if row.gpus_total:
+        return row.gpus_total
+    return row.gpus_per_node * max(row.num_nodes, 1) if row.gpus_per_node else None
+
+
+def cpus_per_gpu(row: JobRow, tag: Tag | None, defaults: Mapping[str, int]) -> float | None:
+    """CPUs that go with each GPU of a job that changes its shape: what its user asked for, else what its partition
+    gives, else one; None for one whose shape is its own."""
+    if tag is None or not tag.gpus or tag.own_shape:
+        return None
+    if tag.cpus:
+        return tag.cpus / tag.gpus
+    return float(defaults.get(row.partition, defaults.get("", 1)))
+
+
+def specification(
+    row: JobRow,
+    tag: Tag | None,
+    gpus: Gpus,
+    options: Options,
+    defaults: Mapping[str, int] = EMPTY,
+) -> JobSpec:
+    """What the user asked for. Raises BadInput for a `horae:` word that cannot be read."""
+    word = parse_word(row.comment, f"job {row.id}, --comment") if not (tag and tag.own_shape) else None
+    return _specification(row, tag, gpus, options, word, cpus_per_gpu(row, tag, defaults))
+
+
+def rigid(
+    row: JobRow,
+    tag: Tag | None,
+    gpus: Gpus,
+    options: Options,
+    defaults: Mapping[str, int] = EMPTY,
+) -> JobSpec:
+    """The same job without its `horae:` word."""
+    return _specification(row, tag, gpus, options, None, cpus_per_gpu(row, tag, defaults))
+
+
+def shown(text: str) -> str:
+    """What a user wrote, without what a screen would follow."""
+    return printable(text, _MOST_TEXT)
+
+
+def own_shape(tag: Tag | None) -> Shape | None:
+    """What a job that keeps its own shape asks of its nodes, as far as it says; None for any other."""
+    if tag is None or not tag.own_shape:
+        return None
+    return Shape(
+        nodes=tag.nodes if tag.fixed_nodes else None,
+        gpus_per_node=tag.per_node,
+        cpus_per_node=tag.node_cpus,
+        memory_per_node=tag.memory,
+        features=tag.features,
+        exclusive=tag.alone,
+    )
+
+
+def _specification(
+    row: JobRow, tag: Tag | None, gpus: Gpus, options: Options, user: UserWord | None, per_gpu: float | None
+) -> JobSpec:
+    tenant = shown({"account": row.account, "qos": row.qos}.get(options.tenants) or row.user)
+    nodes = max(tag.nodes or 1, 1) if tag else max(row.num_nodes, 1)
+    shape = own_shape(tag)
+    memory = tag.memory * nodes // gpus if tag and tag.memory else None
+    if tag is None:
+        per_gpu = row.num_cpus / gpus
+    return JobSpec(
+        name=shown(row.name),
+        command=(shown(row.command),) if row.command else (),
+        gpus=user.range(gpus) if user else GpuRange(gpus, gpus, gpus),
+        owner=row.user,
+        tenant=tenant,
+        app=(user.app if user and user.app else "") or f"{row.user}/{row.id.split('_')[0]}",
+        cwd=shown(row.cwd),
+        elastic=user is not None,
+        checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
+        gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
+        cpus_per_gpu=per_gpu,
+        memory_per_gpu=memory if shape is None else None,
+        model=user.key if user else None,
+        iterations=user.iterations if user else None,
+        grace_s=(user.grace_s if user and user.grace_s else 60.0),
+        shape=shape,
+        extra={"slurm_job": row.id, "partition": row.partition},
+    )

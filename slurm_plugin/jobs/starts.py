@@ -1,0 +1,200 @@
+"""Starts: the fence, the note of the grant, then one write of the shape and one release, for many jobs together.
+
+Never restart on a node of the old shape within the same second: Slurm's credentials and their revocation have
+stamps of one second, and the launch would be refused and the job end FAILED. Such a start waits on a timer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from horae.port import BlockKind, JobId, JobState, Never, PortError, TryLater
+from policy.model import Allocation
+from slurm_plugin.clients.routes import Batch, Routes
+from slurm_plugin.files.spool import Spool
+from slurm_plugin.jobs import shapes, state_machine
+from slurm_plugin.jobs.observation import Known, Observer
+from slurm_plugin.jobs.record import Grant, Memo, Memories
+
+RESTART_GAP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A start that is to be made."""
+
+    known: Known
+    grant: Grant
+    batch: Batch
+
+
+@dataclass(slots=True)
+class _Deferred:
+    """Starts that wait for the same moment."""
+
+    due_s: float
+    batches: dict[JobId, Batch] = field(default_factory=dict)
+    timer: threading.Timer | None = None
+
+
+class Starts:
+    """`lock` is the adapter's: what a timer does, it does under it. `stands`: whether our claim does."""
+
+    def __init__(
+        self,
+        client: Routes,
+        spool: Spool,
+        memories: Memories,
+        sight: Observer,
+        lock: threading.RLock,
+        stands: Callable[[], bool],
+    ) -> None:
+        self._client, self._spool, self._memories, self._sight = client, spool, memories, sight
+        self._lock, self._stands = lock, stands
+        self._waiting: dict[JobId, _Deferred] = {}
+        self.late: list[str] = []  #: what deferred writes said, for the next observation's notes
+
+    def waits(self, job: JobId) -> bool:
+        """Whether a start of it waits on a timer."""
+        return job in self._waiting
+
+    def start(self, asked: Sequence[tuple[Known, Allocation, int]]) -> dict[JobId, PortError]:
+        """All of them; an error of one is its own."""
+        errors: dict[JobId, PortError] = {}
+        starts: list[_Start] = []
+        for known, allocation, epoch in asked:
+            try:
+                start = self._checked(known, allocation, epoch)
+            except PortError as error:
+                errors[known.seen.id] = error
+            else:
+                starts += [start] if start is not None else []
+        errors |= self._spool.grant_all(
+            [
+                (start.known.seen.id, start.known.row.uid, start.grant.epoch, start.grant.restarts, self._fenced(start))
+                for start in starts
+            ]
+        )
+        starts = [start for start in starts if start.known.seen.id not in errors]
+        try:
+            with self._memories.together(durable=True):
+                for start in starts:
+                    row, memo = start.known.row, start.known.memo
+                    stop = memo.stop if memo.stop and memo.stop.restarts != row.restarts else None
+                    left_min = shapes.left_min(memo)
+                    if left_min is not None and not state_machine.keeps_shape(row):
+                        memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
+                    granted = replace(
+                        memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False, held_s=0.0
+                    )
+                    self._memories.put(granted)
+        except PortError as error:
+            return errors | {start.known.seen.id: error for start in starts}
+        now: list[tuple[JobId, Batch]] = []
+        for start in starts:
+            job, due_s = start.known.seen.id, _due_s(start.known.memo, start.grant.nodes)
+            self.forget(job)
+            if due_s > self._sight.now_s():
+                self._later(job, due_s, start.batch)
+            else:
+                now.append((job, start.batch))
+        failed = self._written(dict(now))
+        return errors | {job: error for (job, _), error in zip(now, failed, strict=True) if error is not None}
+
+    def _fenced(self, start: _Start) -> bool:
+        """Whether a restart that nobody granted leaves again: Slurm then holds it, and the job can be moved."""
+        return self._sight.holds_exit_code() and not state_machine.keeps_shape(start.known.row)
+
+    def _checked(self, known: Known, allocation: Allocation, epoch: int) -> _Start | None:
+        """None where nothing is to be done: asked for already, or never possible (which is noted)."""
+        row, seen, memo = known.row, known.seen, known.memo
+        job = seen.id
+        if epoch <= seen.epoch:
+            return None
+        own = state_machine.keeps_shape(row)
+        nodes, per_node = shapes.spread(allocation) if own else shapes.shape(job, allocation)
+        if state_machine.held_by_others(row, memo):
+            raise TryLater(
+                f"{job} was held by another than Horae, and is left so: `scontrol release {row.id}` ends it", 30.0
+            )
+        last = memo.grant
+        if seen.state.holds and not (memo.outstanding and seen.state is JobState.STARTING):
+            raise TryLater(f"{job} still holds its GPUs ({seen.native})")
+        if seen.state.ended:
+            raise Never(f"{job} has ended: {seen.native}")
+        if last and last.epoch == epoch and not last.withdrawn and (last.nodes, last.per_node) == (nodes, per_node):
+            if last.restarts == row.restarts and not row.held:
+                return None
+        elif last and last.epoch > epoch:
+            return None
+        grant = Grant(epoch, row.restarts, nodes, per_node, self._sight.now_s(), before=row.reason or "")
+        if not own and (wrong := shapes.impossible(nodes, per_node, self._sight.node_gpus)):
+            grant = replace(grant, withdrawn=True)
+            self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
+            return None
+        facts = self._sight.facts()
+        first = facts.multifactor
+        lifted = replace(memo, ordered=shapes.FIRST) if first else memo
+        batch = Batch(shapes.start_writes(row, memo, grant, first, facts.default_cpus), f"starting {job}")
+        return _Start(replace(known, memo=lifted), grant, batch)
+
+    def _written(self, batches: Mapping[JobId, Batch]) -> list[PortError | None]:
+        """What became of each. A grant is as old as its write: of many starts, or on a slow disk, the last are asked
+        for seconds after they were granted, and would be taken for blocked."""
+        failed = self._client.write_each(list(batches.values()))
+        for job in batches:
+            self._memories.granted_at(job, self._sight.now_s())
+        return failed
+
+    def forget(self, job: JobId) -> None:
+        """A start that waits on a timer is not made."""
+        deferred = self._waiting.pop(job, None)
+        if deferred is not None:
+            del deferred.batches[job]
+            if not deferred.batches and deferred.timer is not None:
+                deferred.timer.cancel()
+
+    def close(self) -> None:
+        for job in list(self._waiting):
+            self.forget(job)
+
+    def _later(self, job: JobId, due_s: float, batch: Batch) -> None:
+        for deferred in self._waiting.values():
+            if deferred.due_s == due_s:  # seen to have left in the same observation
+                break
+        else:
+            deferred = _Deferred(due_s)
+            deferred.timer = threading.Timer(max(due_s - self._sight.now_s(), 0.0), self._write_deferred, (deferred,))
+            deferred.timer.daemon = True
+            deferred.timer.start()
+        deferred.batches[job] = batch
+        self._waiting[job] = deferred
+
+    def _write_deferred(self, deferred: _Deferred) -> None:
+        with self._lock:
+            batches, deferred.batches = deferred.batches, {}
+            for job in batches:
+                del self._waiting[job]
+            if not batches:
+                return
+            if not self._stands():
+                self.late += [f"{job}: not started, another arbiter claimed the cluster" for job in batches]
+                return
+            failed = self._written(batches)
+            try:
+                with self._memories.together():
+                    for job, error in zip(batches, failed, strict=True):
+                        if error is not None:
+                            self.late.append(f"{job}: {error.text}")
+                            self._memories.put(self._memories.get(job).with_last(withdrawn=True))
+            except PortError as error:
+                self.late.append(error.text)
+
+
+def _due_s(memo: Memo, nodes: tuple[str, ...]) -> float:
+    """When a start on these nodes may be written: at once, unless it left one of them within the last second."""
+    if memo.left is None or not set(memo.left[0]) & set(nodes):
+        return 0.0
+    return memo.left[1] + RESTART_GAP_S

@@ -1,0 +1,393 @@
+"""From one read of Slurm to the port's words: what a job's row means, and what must be done about it. Pure.
+
+    squeue                           port                      done about it
+    PENDING, held, never ran         QUEUED
+    PENDING, released by our grant   STARTING                  BeginTime: StartTime=now; blocked: held again
+    PENDING, released by nobody      QUEUED, STOPPED or LOST   held again (preempted, requeued, memory lost)
+    PENDING or SPECIAL_EXIT, held    STOPPED if we asked or it left with 86, else LOST
+    CONFIGURING, RUNNING (Prolog)    STARTING
+    RUNNING                          RUNNING, STOPPING         the signal, again, by force
+    COMPLETING                       STOPPING
+    FAILED 1:0 without a run time    STARTING                  requeuehold where no supervisor said anything and it
+                                                               ran before: the launch failed, not the job
+    FAILED 86, NODE_FAIL ...         STOPPING, then STOPPED    requeuehold, where the site has no RequeueExitHold
+
+A stop is seen by "left RUNNING and Restarts grew", never by SPECIAL_EXIT alone: Slurm's own preemption discards
+the exit code. The fence: a requeue by anybody leaves two minutes before Slurm starts the job again, in which it is
+held; a start that was granted by nobody after all (we were away) finds so in the spool, leaves with 86 and is held by
+Slurm itself. A running job is never held: slurmdbd would take it for one that was never eligible, and lose its usage.
+
+A job that keeps its own shape is held, ordered and released; its end is what it is in any partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from horae.port import Blocked, BlockKind, JobState, ObservedJob
+from policy.model import Allocation, BadInput
+from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.jobs.holdings import HOLDING, held_gpus
+from slurm_plugin.jobs.record import Memo, Stop
+from slurm_plugin.jobs.specification import requested, rigid, specification
+from slurm_plugin.options import Options
+from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
+
+CHECKPOINTED = 86
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+_LOST = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "LAUNCH_FAILED", "REVOKED"})
+_LIMIT = re.compile(
+    r"^(QOS|Assoc|Association|AccountingPolicy|InvalidQOS|InvalidAccount|PartitionTimeLimit|PartitionNodeLimit)"
+)
+_NODE = re.compile(
+    r"^(ReqNodeNotAvail|NodeDown|BadConstraints|ReservationDeleted|Reservation|PartitionDown|PartitionInactive)"
+)
+_BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
+#: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it:
+#: some seconds where slurmctld's host is busy, and a job once told as failed is never started again.
+_SETTLES_S = 10.0
+_RESCUES = 4
+#: a start that has run for so long was launched: what is lost after it is counted anew
+_SOUND_S = 30.0
+#: a begin time so far ahead is the module's: such a job waits for us as a held one does
+_PARKED_S = 180 * 24 * 3600.0
+_KILLED = frozenset(128 + number for number in (9, 10, 15))  #: KILL, USR1, TERM
+#: the job's own supervisor ends it when its grace is over, and knows better how; then we do
+FORCE_AFTER_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next to one job, and why: writes, or asking it to checkpoint and leave."""
+
+    why: str
+    writes: tuple[Write, ...] = ()
+    ask: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    job: ObservedJob | None
+    memo: Memo
+    steps: tuple[Step, ...] = ()
+    note: str = ""
+
+
+def port_id(row: JobRow) -> str:
+    """JobId (or array task) and nonce: Slurm gives JobIds out again after it lost its state."""
+    tag = parse_tag(row.admin_comment)
+    return f"{row.id}.{tag.nonce}" if tag else row.id
+
+
+def keeps_shape(row: JobRow) -> bool:
+    """Whether its request stands as its user made it: held, ordered and released, and nothing else."""
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.own_shape
+
+
+def held_by_others(row: JobRow, memo: Memo) -> bool:
+    """Whether an administrator holds it: it came to us unheld, and we have not held it since."""
+    return keeps_shape(row) and row.held and row.state in _WAITING and not memo.held_s and not _arrived_held(row)
+
+
+def _arrived_held(row: JobRow) -> bool:
+    tag = parse_tag(row.admin_comment)
+    return tag is not None and tag.held
+
+
+def judge(
+    row: JobRow,
+    memo: Memo,
+    facts: Facts,
+    options: Options,
+    now_s: float,
+    lived: Callable[[], bool] = lambda: False,
+) -> Judgement:
+    """What this row means to the arbiter. The memo that comes back is to be kept before the steps are taken. `lived`:
+    whether the supervisor of its last start has said anything."""
+    tag = parse_tag(row.admin_comment)
+    if (options.hold and tag is None) or memo.released:
+        return Judgement(None, memo)
+    gpus = requested(row, tag)
+    if not gpus:
+        return Judgement(None, memo)
+    memo = _limited(row, memo)
+    state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
+    if state is JobState.QUEUED and row.dependency is not None:
+        return Judgement(None, memo, steps, f"{row.id} waits for its dependency {row.dependency}")
+    if state is JobState.QUEUED and tag and tag.begin_s and tag.begin_s > now_s:
+        return Judgement(None, memo, steps, f"{row.id} is not to begin before {tag.begin_s:.0f}")
+    if memo.state != state.value:
+        memo = replace(memo, state=state.value, since_s=now_s)
+    note = ""
+    try:
+        spec = specification(row, tag, gpus, options, facts.default_cpus)
+    except BadInput as error:
+        spec, note = rigid(row, tag, gpus, options, facts.default_cpus), f"{row.id}: {error}; taken as rigid"
+    job = ObservedJob(
+        id=port_id(row),
+        state=state,
+        epoch=_epoch(row, memo),
+        allocation=_allocation(row, memo, state),
+        since_s=memo.since_s,
+        exit_code=row.exit_code if state.ended or state in {JobState.STOPPED, JobState.LOST} else None,
+        spec=spec,
+        blocked=blocked,
+        submitted_s=row.submit_s if row.restarts == 0 else None,
+        time_left_s=_time_left(row, memo, state, now_s),
+        native=row.state + (f" ({row.reason})" if row.reason else ""),
+    )
+    return Judgement(job, memo, steps, note)
+
+
+def _limited(row: JobRow, memo: Memo) -> Memo:
+    """Its time limit over all its starts. What Slurm shows and we did not write is its owner's or an administrator's
+    word on this start, or on the next, and counts from the time it has used up before."""
+    if keeps_shape(row):
+        return memo if memo.limit_s == row.limit_s else replace(memo, limit_s=row.limit_s)
+    if not memo.limits:
+        first = memo.limit_s is None and not memo.grants
+        return replace(memo, limit_s=row.limit_s if first else memo.limit_s, limits=(row.limit_s,))
+    if row.limit_s in memo.limits:
+        seen = row.limit_s == memo.limits[-1]
+        return replace(memo, limits=(row.limit_s,)) if seen and len(memo.limits) > 1 else memo
+    total = None if row.limit_s is None else memo.used_s + row.limit_s
+    return replace(memo, limit_s=total, limits=(row.limit_s,))
+
+
+def _state(
+    row: JobRow,
+    memo: Memo,
+    facts: Facts,
+    options: Options,
+    ours: bool,
+    now_s: float,
+    lived: Callable[[], bool],
+) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
+    if row.state in HOLDING:
+        return *_running(row, memo, options, ours, now_s), None
+    memo = _ended_incarnation(row, memo, now_s)
+    if row.state in _WAITING:
+        return _waiting(row, memo, options, ours, now_s)
+    return *_final(row, memo, facts, ours, now_s, lived), None
+
+
+def _running(
+    row: JobRow, memo: Memo, options: Options, ours: bool, now_s: float
+) -> tuple[JobState, Memo, tuple[Step, ...]]:
+    grant = memo.of(row.restarts)
+    if row.state == "COMPLETING":  # a requeue may be counted already: neither the stop nor the epoch is a new one's
+        return JobState.STOPPING, memo, ()
+    if memo.stop and memo.stop.restarts != row.restarts:
+        memo = replace(memo, stop=None)
+    if row.state == "CONFIGURING" or row.reason == "Prolog":
+        return JobState.STARTING, memo, ()
+    if grant is not None and grant is memo.grant and not grant.started:
+        memo = memo.with_last(started=True, withdrawn=False, recalled=False, began_s=row.start_s or now_s)
+        memo = replace(memo, blocked=None)
+    if memo.rescued and row.start_s is not None and now_s - row.start_s > _SOUND_S:
+        memo = replace(memo, rescued=0)
+    steps: list[Step] = []
+    if ours and row.preempt_s and not memo.stop:
+        memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
+    if memo.stop is None:
+        return JobState.RUNNING, memo, tuple(steps)
+    stop = memo.stop
+    if now_s >= stop.at_s + stop.grace_s + FORCE_AFTER_S:
+        # Also repeated: a requeuehold that was lost would leave the job holding its GPUs for ever.
+        if not stop.forced or now_s >= stop.signalled_s + 15.0:
+            steps.append(Step("its time to checkpoint is over", (requeue_hold(row.id),)))
+            stop = replace(stop, forced=True, signalled_s=now_s)
+    elif stop.signalled_s == 0 or now_s >= stop.signalled_s + max(2.0, stop.grace_s / 4):
+        steps.append(Step("asked to checkpoint and leave", ask=True))
+    return JobState.STOPPING, replace(memo, stop=stop), tuple(steps)
+
+
+def _ended_incarnation(row: JobRow, memo: Memo, now_s: float) -> Memo:
+    """Book the running time of the incarnation that has just ended, once."""
+    last = memo.grant
+    if last is None or memo.state not in {"running", "stopping", "starting"}:
+        return memo
+    gone = row.restarts > last.restarts or row.state not in _WAITING
+    if not gone:
+        return memo
+    began = last.began_s
+    used = max(now_s - began, 0.0) if began is not None else 0.0
+    memo = memo.with_last(started=True)
+    return replace(memo, used_s=memo.used_s + used, left=(last.nodes, now_s))
+
+
+def _waiting(
+    row: JobRow, memo: Memo, options: Options, ours: bool, now_s: float
+) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
+    out = memo.outstanding
+    if out is not None and row.restarts > out.restarts:  # ran and left between two observations
+        memo, out = memo.with_last(started=True), None
+    if out is not None and not (row.held and now_s > out.at_s + 3.0):
+        return _granted(row, memo, options, now_s)
+    if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
+        memo = memo.with_last(withdrawn=True)
+        if row.reason and not row.reason.startswith("JobHeld"):
+            memo = replace(memo, blocked=(block_kind(row.reason).value, row.reason))
+    steps: tuple[Step, ...] = ()
+    if ours and not row.held and not parked(row, now_s):
+        steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
+        memo = replace(memo, held_s=now_s)
+    blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1]) if memo.blocked else None
+    last = memo.grant
+    if last is not None and last.recalled and last.restarts == row.restarts:
+        return JobState.STOPPED, memo, steps, blocked
+    if row.restarts == 0 and not any(grant.started for grant in memo.grants):
+        return JobState.QUEUED, memo, steps, blocked
+    asked = memo.stop is not None and memo.stop.restarts == row.restarts - 1
+    if memo.state == JobState.STOPPED or asked or row.exit_code == CHECKPOINTED:
+        return JobState.STOPPED, memo, steps, blocked
+    return JobState.LOST, memo, steps, blocked
+
+
+def _granted(
+    row: JobRow, memo: Memo, options: Options, now_s: float
+) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
+    """Released by us and not running yet."""
+    grant = memo.grant
+    assert grant is not None
+    if row.held:
+        return JobState.STARTING, memo, (), None
+    if row.reason == "BeginTime":
+        step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
+        return JobState.STARTING, memo, (step,), None
+    reason, waited = row.reason or "", now_s - grant.at_s
+    kind = block_kind(reason)
+    decisive = kind in {BlockKind.LIMIT, BlockKind.NODE} and (reason != grant.before or waited > 4.0)
+    if not decisive and waited <= options.blocked_after_s:
+        return JobState.STARTING, memo, (), None
+    text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
+    memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
+    step = Step(f"granted, but blocked: {text}", (hold(row.id),))
+    return JobState.STARTING, memo, (step,), Blocked(kind, text)
+
+
+def _final(
+    row: JobRow, memo: Memo, facts: Facts, ours: bool, now_s: float, lived: Callable[[], bool]
+) -> tuple[JobState, Memo, tuple[Step, ...]]:
+    if row.state == "CANCELLED":
+        return JobState.CANCELLED, memo, ()
+    if row.state == "COMPLETED":
+        return JobState.COMPLETED, memo, ()
+    if keeps_shape(row) or row.state in {"TIMEOUT", "DEADLINE"}:
+        return JobState.FAILED, memo, ()  # its end is what it is in any partition
+    young = now_s - (row.end_s or now_s) < facts.min_job_age_s
+    grant = memo.of(row.restarts)
+    if grant is None and ours and memo.of(row.restarts - 1) is not None:
+        return JobState.STOPPING, memo, ()  # a requeue is under way: counted already, not carried out yet
+    if not (ours and young and grant) or memo.cancelled:
+        return JobState.FAILED, memo, ()
+    unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
+    why, own_accord_s = "", 0.0
+    if row.state == "FAILED" and row.exit_code == CHECKPOINTED:
+        why = "it checkpointed and left, and was not requeued"
+        own_accord_s = 1.5 if CHECKPOINTED in facts.exit_hold else 0.0  # Slurm does it after its epilogs
+    elif row.state == "FAILED" and unrun and _lost_launch(row, memo, lived):
+        why = "the launch failed before any of its code ran"
+    elif memo.stop and memo.stop.restarts == row.restarts and row.exit_code in _KILLED:
+        why = "it died of the request to checkpoint instead of following it"
+    elif row.state in _LOST:
+        why = "the cluster ended it"
+    if not why and memo.stop and memo.stop.restarts == row.restarts and now_s - (row.end_s or now_s) < _SETTLES_S:
+        return JobState.STOPPING, memo, ()
+    if not why:
+        return JobState.FAILED, memo, ()
+    state = JobState.STARTING if unrun and row.exit_code != CHECKPOINTED else JobState.STOPPING
+    # Each rescue is given twice as long as the one before, the last one too: a slurmctld that has just started, or
+    # whose nodes come back, may need a while for it.
+    if now_s < (row.end_s or now_s) + own_accord_s or now_s < memo.rescued_s + 2.0**memo.rescued:
+        return state, memo, ()
+    if memo.rescued >= _RESCUES:
+        return JobState.FAILED, memo, ()
+    memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
+    return state, memo, (Step(why, (requeue_hold(row.id),)),)
+
+
+def _lost_launch(row: JobRow, memo: Memo, lived: Callable[[], bool]) -> bool:
+    """Whether a start that ended at once never came to its user's code: nodes refuse a launch within the second in
+    which the run before it was ended there. The end of a first start is always its user's own."""
+    if row.reason == "JobLaunchFailure":
+        return True
+    ran_before = row.restarts > 0 or any(grant.started and grant.restarts < row.restarts for grant in memo.grants)
+    return row.exit_code == 1 and ran_before and not lived()
+
+
+def parked(row: JobRow, now_s: float) -> bool:
+    """Whether it waits for the begin time that the module gave it: Slurm cannot start it by itself."""
+    return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
+
+
+def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether Slurm would never start it without us."""
+    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
+    return ours and row.state in _WAITING
+
+
+def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
+    """Jobs (arrays as a whole) whose exit code 86 would start another: that one waits for their failure."""
+    found: set[int] = set()
+    for row in rows:
+        if row.dependency and "afternotok" in row.dependency:
+            for ids in re.findall(r"afternotok:([\d_*:]+)", row.dependency):
+                found |= {int(part.split("_")[0]) for part in ids.split(":") if part[:1].isdigit()}
+    return frozenset(found)
+
+
+def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
+    array = re.match(r"\d+", row.id)
+    return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:
+    """A job that has checkpointed and stays: requeued held, which starts no dependent. Again while it is lost."""
+    stop = memo.stop
+    if row.state != "RUNNING" or stop is None or (stop.forced and now_s < stop.signalled_s + 5.0):
+        return None
+    step = Step("it has checkpointed", (requeue_hold(row.id),))
+    return replace(memo, stop=replace(stop, forced=True, signalled_s=now_s)), step
+
+
+def block_kind(reason: str) -> BlockKind:
+    if _LIMIT.match(reason):
+        return BlockKind.LIMIT
+    if _NODE.match(reason):
+        return BlockKind.NODE
+    if _BUSY.match(reason):
+        return BlockKind.FOREIGN
+    return BlockKind.OTHER
+
+
+def _epoch(row: JobRow, memo: Memo) -> int:
+    """Starts that Slurm has seen, in the journal's numbers; Slurm's own count where those are lost."""
+    seen = max((grant.epoch for grant in memo.grants if grant.started), default=0)
+    if row.state == "COMPLETING" and memo.of(row.restarts) is None and memo.of(row.restarts - 1) is not None:
+        return seen
+    ran = row.state in HOLDING or (row.state not in _WAITING and row.start_s is not None and bool(row.nodes))
+    if memo.of(row.restarts) is None and ran:
+        return max(seen, row.restarts + 1)
+    return max(seen, row.restarts) if not memo.grants else seen
+
+
+def _allocation(row: JobRow, memo: Memo, state: JobState) -> Allocation:
+    if not state.holds:
+        return {}
+    if row.nodes and row.state in HOLDING:
+        return held_gpus(row)
+    grant = memo.grant
+    return dict.fromkeys(grant.nodes, grant.per_node) if grant else {}
+
+
+def _time_left(row: JobRow, memo: Memo, state: JobState, now_s: float) -> float | None:
+    if state in {JobState.RUNNING, JobState.STOPPING} and row.left_s is not None:
+        return max(row.end_s - now_s, 0.0) if row.end_s else row.left_s  # a client may have used a clock of its own
+    if keeps_shape(row):
+        return row.limit_s  # each start has all of it, as in any partition
+    return None if memo.limit_s is None else max(memo.limit_s - memo.used_s, 0.0)

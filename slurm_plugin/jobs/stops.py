@@ -1,0 +1,154 @@
+"""Stops: the stop file and the signal, for many jobs together; by force after the grace; and those that must stay.
+
+Where exit code 86 would look like a failure (no RequeueExitHold, or another job waits for this one's failure) the
+supervisor stays after the checkpoint, and the job is requeued as held instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from horae.port import JobId, PortError, TryLater
+from slurm_plugin.clients.routes import Batch, Routes
+from slurm_plugin.files.spool import Account, Spool
+from slurm_plugin.jobs import state_machine
+from slurm_plugin.jobs.observation import Known, Observer
+from slurm_plugin.jobs.record import Memo, Memories, Stop
+from slurm_plugin.options import Options
+from slurm_plugin.records import JobRow
+from slurm_plugin.writes import hold, requeue_hold
+
+#: a batch script may not have set its trap yet, nor horae-exec said that it lives
+YOUNG_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job whose request to leave is to be carried out."""
+
+    row: JobRow
+    memo: Memo
+    doing: str
+
+
+class Stops:
+    def __init__(self, options: Options, client: Routes, spool: Spool, memories: Memories, sight: Observer) -> None:
+        self._options, self._client, self._spool, self._memories = options, client, spool, memories
+        self._sight = sight
+
+    def due(self, known: Known) -> bool:
+        """Whether it holds GPUs and was not asked yet."""
+        stop = known.memo.stop
+        return known.seen.state.holds and not (stop and stop.restarts == known.row.restarts)
+
+    def stop(self, asked: Sequence[tuple[Known, float]]) -> dict[JobId, PortError]:
+        """Ask each, with its grace, to checkpoint and leave; an error of one is its own. Only those that are `due`."""
+        errors: dict[JobId, PortError] = {}
+        back: list[tuple[JobId, Memo, Batch]] = []
+        leave: list[_Asked] = []
+        later: list[tuple[JobId, Memo]] = []
+        for known, grace_s in asked:
+            row, memo, job = known.row, known.memo, known.seen.id
+            stop = Stop(self._sight.now_s(), grace_s, row.restarts)
+            if memo.outstanding and row.state == "PENDING":
+                # If it began to run before the hold came, the next observation asks it to leave.
+                taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop)
+                back.append((job, taken, Batch((hold(row.id),), f"taking back the grant of {job}")))
+            elif row.state == "RUNNING" and row.reason != "Prolog":
+                leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
+            elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills
+                later.append((job, replace(memo, stop=stop)))
+        held = self._client.write_each([batch for _, _, batch in back])
+        for (job, memo, _), error in zip(back, held, strict=True):
+            if error is None:
+                later.append((job, memo))
+            else:
+                errors[job] = error
+        return errors | self._note(later) | self._ask(leave)
+
+    def _note(self, memos: Sequence[tuple[JobId, Memo]]) -> dict[JobId, PortError]:
+        """Put them down before anything is asked; all or none."""
+        try:
+            with self._memories.together(durable=True):
+                for _, memo in memos:
+                    self._memories.put(memo)
+        except PortError as error:
+            return {job: error for job, _ in memos}
+        return {}
+
+    def ask_again(self, due: Sequence[tuple[JobRow, str]]) -> dict[JobId, PortError]:
+        """Those that were asked to leave and have not yet; with what is being done, for people."""
+        found = []
+        for row, doing in due:
+            memo = self._memories.get(state_machine.port_id(row))
+            if memo.stop is not None:
+                found.append(_Asked(row, memo, doing))
+        return self._ask(found)
+
+    def _ask(self, asked: Sequence[_Asked]) -> dict[JobId, PortError]:
+        """Stop file for those who poll it; the signal for all but supervisors that are not the batch shell.
+
+        A signal to a shell without a trap for it would end the job. A start that is too young to have a supervisor
+        and too young to have a trap is left for the next observation.
+        """
+        now_s = self._sight.now_s()
+        ready: list[tuple[_Asked, JobId, int, Account]] = []
+        notes: list[tuple[JobId, Memo]] = []
+        requests: list[tuple[JobId, int, Stop]] = []
+        for each in asked:
+            row, memo, stop = each.row, each.memo, each.memo.stop
+            assert stop is not None
+            job, grant = state_machine.port_id(row), memo.of(row.restarts)
+            epoch = grant.epoch if grant else row.restarts + 1
+            account = self._spool.account(job, row.uid)
+            young = row.start_s is not None and now_s - row.start_s < YOUNG_S
+            stop = replace(stop, stay=self._stays(row))
+            if account.epoch == epoch or not young or now_s >= stop.at_s + stop.grace_s:
+                stop = replace(stop, signalled_s=now_s)
+                ready.append((each, job, epoch, account))
+            notes.append((job, replace(memo, stop=stop)))
+            requests.append((job, epoch, stop))
+        if errors := self._note(notes):
+            return errors
+        for job, epoch, stop in requests:
+            self._spool.ask_to_stop(job, epoch, stop.grace_s, stop.at_s, stop.stay)
+        signals: dict[str, JobId] = {}
+        writes: list[tuple[JobId, Batch]] = []
+        for each, job, epoch, account in ready:
+            if self._options.stop == "requeuehold" and account.epoch != epoch:  # its own script: TERM is its request
+                writes.append((job, Batch((requeue_hold(each.row.id),), each.doing)))
+            elif account.epoch != epoch or account.direct:
+                signals[each.row.id] = job
+        failed = self._client.write_each([batch for _, batch in writes])
+        errors = {job: error for (job, _), error in zip(writes, failed, strict=True) if error is not None}
+        return errors | self._signal(signals, asked[0].doing if len(asked) == 1 else f"stopping {len(signals)} jobs")
+
+    def _signal(self, jobs: dict[str, JobId], doing: str) -> dict[JobId, PortError]:
+        if not jobs:
+            return {}
+        try:
+            failed = self._client.signal(tuple(jobs), "USR1", doing)
+        except PortError as error:
+            failed = dict.fromkeys(jobs, error)
+        # TryLater: the stop file is out, and the signal is repeated while nothing happens
+        return {jobs[each]: error for each, error in failed.items() if not isinstance(error, TryLater)}
+
+    def _stays(self, row: JobRow) -> bool:
+        """Whether its supervisor is to stay after the checkpoint: where exit code 86 would look like a failure."""
+        if self._options.stop != "auto":
+            return self._options.stop == "requeuehold"
+        return not self._sight.holds_exit_code() or state_machine.is_awaited(row, self._sight.awaited)
+
+    def let_go(self, row: JobRow, memo: Memo, now_s: float) -> state_machine.Step | None:
+        """The requeue of a job that stays, once its supervisor says that it has checkpointed."""
+        job, grant = state_machine.port_id(row), memo.of(row.restarts)
+        account = self._spool.account(job, row.uid)
+        epoch = grant.epoch if grant else row.restarts + 1
+        if (account.ended, account.exit_code) != (epoch, state_machine.CHECKPOINTED):
+            return None
+        found = state_machine.let_go(row, memo, now_s)
+        if found is None:
+            return None
+        self._memories.put(found[0])
+        return found[1]

@@ -1,0 +1,131 @@
+"""Policies in a process of their own: whatever they do, the arbiter gets an answer in time or the reason why not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+
+import psutil
+import pytest
+
+from horae.arbiter.decide.policy_runner import Question, Worker
+from policy.model import Cluster, GpuRange, Job, Node, Snapshot
+
+SNAPSHOT = Snapshot(
+    Cluster((Node("n1", "k80", 4),)),
+    (Job("1", "ann", "ann/a", GpuRange(2, 1, 2), throughput=MappingProxyType({"k80": {1: 1.0}})),),
+)
+
+
+def question(limit_s: float = 60.0) -> Question:
+    return Question("main", SNAPSHOT, "test", {}, 7, limit_s)
+
+
+@pytest.fixture
+def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
+    made = Worker(f"tests.horae.arbiter.misbehaving:{request.param}")
+    yield made
+    made.close()
+
+
+def use(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("worker", [name], indirect=True)
+
+
+@use("well")
+def test_one_process_answers_many_questions(worker: Worker) -> None:
+    answers = [worker.ask(question()) for _ in range(3)]
+    assert [a.decision.allocation if a.decision else a.why_not for a in answers] == [{"1": {"n1": 2}}] * 3
+    assert worker._process is not None
+
+
+@use("prints")
+def test_what_a_policy_prints_is_no_answer(worker: Worker) -> None:
+    assert worker.ask(question()).decision is not None
+
+
+@pytest.mark.parametrize("worker", ["forever", "deaf"], indirect=True)
+def test_a_policy_that_overruns_is_ended_at_its_deadline(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.arbiter.decide.policy_runner.SLACK_S", 0.0)
+    answer = worker.ask(question(limit_s=3.0))
+    assert answer.decision is None
+    assert "did not answer within 3 s and was ended" in answer.why_not
+    assert worker._process is None
+
+
+@use("exits")
+def test_a_policy_that_takes_its_process_down_costs_one_answer(worker: Worker) -> None:
+    for _ in range(2):
+        answer = worker.ask(question())
+        assert answer.decision is None
+        assert "gave no answer" in answer.why_not
+
+
+@use("unsendable")
+def test_an_answer_that_cannot_be_sent_says_so(worker: Worker) -> None:
+    assert "cannot be sent" in worker.ask(question()).why_not
+
+
+@use("exhausts")
+def test_a_policy_out_of_memory_is_an_answer_too(worker: Worker) -> None:
+    assert "raised MemoryError" in worker.ask(question()).why_not
+
+
+def test_a_policy_module_that_is_not_there_is_said() -> None:
+    worker = Worker("tests.horae.arbiter.nowhere:decide")
+    try:
+        assert "gave no answer" in worker.ask(question()).why_not
+    finally:
+        worker.close()
+
+
+@use("deaf")
+def test_the_process_is_gone_after_the_arbiter_closes_it(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.arbiter.decide.policy_runner.SLACK_S", 0.0)
+    process = worker._running()
+    assert psutil.pid_exists(process.pid)
+    worker.ask(question(limit_s=1.0))
+    until = time.monotonic() + 90
+    while psutil.pid_exists(process.pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_a_processs_start_is_not_counted_against_the_policys_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the imports alone take longer than a policy may."""
+    monkeypatch.setenv("SLOW_TO_IMPORT_MARK", str(tmp_path / "imported"))
+    worker = Worker("tests.horae.arbiter.slow_to_import:well")
+    try:
+        worker._running()
+        assert (tmp_path / "imported").exists()
+        assert worker.ask(question()).decision is not None
+    finally:
+        worker.close()
+
+
+def test_a_process_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.arbiter.decide.policy_runner.START_S", 0.0)
+    worker = Worker("tests.horae.arbiter.misbehaving:well")
+    assert "did not start within 0 s" in worker.ask(question()).why_not
+    assert worker._process is None
+
+
+def test_the_folder_that_the_arbiter_was_started_in_runs_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be anybody's, and the arbiter be root."""
+    for name in ("ctypes", "importlib", "pickle", "signal", "horae", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["", ".", *sys.path])
+    worker = Worker("tests.horae.arbiter.misbehaving:well")
+    try:
+        assert worker.ask(question()).decision is not None
+    finally:
+        worker.close()
+    assert not (tmp_path / "ran").exists()

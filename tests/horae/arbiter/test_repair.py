@@ -1,0 +1,71 @@
+"""What is left of a decision after vetoes always fits, and changes no more than it must."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horae.arbiter.admit.repair import Offer, repair
+from policy.model import Allocation
+from tests.horae.arbiter.test_plan import NODES, allocations
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.integers(1, 6))
+def test_targets_fit_and_vetoed_jobs_keep_what_they_hold(data: st.DataObject, jobs: int) -> None:
+    order = [f"j{i}" for i in range(jobs)]
+    held = data.draw(st.composite(allocations)(order), label="held")
+    targets = data.draw(st.composite(allocations)(order), label="targets")
+    running = [j for j in order if held[j]]
+    vetoed = frozenset(data.draw(st.lists(st.sampled_from(running), unique=True)) if running else [])
+    soft = data.draw(st.lists(st.sampled_from(running), unique=True)) if running else []
+    fit = repair(order, targets, held, capacity=NODES, vetoed=vetoed, stay={j: held[j] for j in soft})
+    used: Counter[str] = Counter()
+    for job, target in fit.targets.items():
+        used.update(target)
+        assert target in (held[job], targets[job], {}), "a size nobody asked for"
+        if job in vetoed:
+            assert target == held[job]
+        if not target and targets[job]:
+            assert not held[job], "a running job lost its GPUs to a veto"
+    assert all(gpus <= NODES[node] for node, gpus in used.items())
+    if not vetoed:
+        assert all(fit.targets[j] == targets[j] for j in order if j not in soft)
+        assert not fit.stepped_back
+
+
+def test_without_vetoes_a_decision_stands() -> None:
+    fit = repair(["x", "y"], {"x": {"a": 4}, "y": {"b": 2}}, {"x": {"b": 4}}, capacity=NODES, vetoed=frozenset())
+    assert fit.targets == {"x": {"a": 4}, "y": {"b": 2}}
+
+
+def test_a_waiting_job_steps_back_before_a_running_one() -> None:
+    held: dict[str, Allocation] = {"stays": {"a": 2}, "grows": {"a": 1}}
+    targets: dict[str, Allocation] = {"stays": {}, "grows": {"a": 2}, "new": {"a": 2}}
+    fit = repair(["grows", "new", "stays"], targets, held, capacity=NODES, vetoed=frozenset({"stays"}))
+    assert fit.targets == {"grows": {"a": 2}, "new": {}, "stays": {"a": 2}}
+    assert fit.stepped_back == {"new": ("stays",)}
+
+
+def test_who_lost_its_place_is_offered_another() -> None:
+    def place(settled: Mapping[str, Allocation]) -> Offer:
+        assert settled["stays"] == {"a": 4}
+        return lambda job, most: {"c": min(most, 2)}
+
+    targets: dict[str, Allocation] = {"stays": {}, "new": {"a": 4}}
+    held: dict[str, Allocation] = {"stays": {"a": 4}}
+    fit = repair(["stays", "new"], targets, held, capacity=NODES, vetoed=frozenset({"stays"}), place=place)
+    assert fit.targets == {"stays": {"a": 4}, "new": {"c": 2}}
+
+
+def test_a_move_of_little_use_is_made_when_it_makes_room() -> None:
+    held: dict[str, Allocation] = {"mover": {"a": 2}}
+    alone = repair(["mover"], {"mover": {"b": 2}}, held, capacity=NODES, vetoed=frozenset(), stay=held)
+    assert alone.targets == {"mover": {"a": 2}}
+    targets: dict[str, Allocation] = {"mover": {"b": 2}, "wide": {"a": 4}}
+    room = repair(["mover", "wide"], targets, held, capacity=NODES, vetoed=frozenset(), stay=held)
+    assert room.targets == targets
+    assert room.overruled == {"mover"}

@@ -1,0 +1,160 @@
+"""Logs in files: packed, in folders, growing, rotated, truncated."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from profiler.rules.book import load
+from profiler.runs import log_files, persistence
+
+BOOK = load()
+LOG = "".join(f"step {i} loss {1 / i:.4f}\n" for i in range(1, 51)).encode()
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [bytes, gzip.compress, lzma.compress, bz2.compress, zstandard.ZstdCompressor().compress],
+    ids=["plain", "gz", "xz", "bz2", "zst"],
+)
+def test_packed(tmp_path: Path, pack: object) -> None:
+    """However a log is packed, known by its first bytes and not by its name."""
+    path = tmp_path / "log.out"
+    path.write_bytes(pack(LOG))  # type: ignore[operator]
+    reader, notes = log_files.read(str(path), BOOK)
+    (run,) = reader.runs()
+    assert (run.last_iteration, notes, reader.bytes) == (50, [], len(LOG))
+
+
+@pytest.mark.parametrize(
+    "pack", [gzip.compress, lzma.compress, zstandard.ZstdCompressor().compress], ids=["gz", "xz", "zst"]
+)
+def test_packed_and_cut(tmp_path: Path, pack: object) -> None:
+    """A packed file that is still being written gives what it holds, and says so."""
+    path = tmp_path / "log"
+    packed = pack(os.urandom(3000).hex().encode() + b"\n" + LOG * 40)  # type: ignore[operator]
+    path.write_bytes(packed[: len(packed) - 20])
+    _, notes = log_files.read(str(path), BOOK)
+    assert len(notes) == 1 and "ends in the middle" in notes[0]
+
+
+def test_names(tmp_path: Path) -> None:
+    """Files, folders with folders, patterns; weights and hidden files are no logs."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".git").mkdir()
+    for name in (
+        "one.log",
+        "a/two.out",
+        "a/model.pt",
+        "a/.hidden",
+        "a/.git/three.log",
+        "a/slurm-1.out",
+        "a/slurm-2.out.gz",
+    ):
+        (tmp_path / name).write_bytes(LOG)
+    root = str(tmp_path)
+    assert [Path(p).name for p in log_files.find([root])] == ["slurm-1.out", "slurm-2.out.gz", "two.out", "one.log"]
+    assert [Path(p).name for p in log_files.find([f"{root}/a/slurm-*"])] == ["slurm-1.out", "slurm-2.out.gz"]
+    assert log_files.find([f"{root}/one.log", f"{root}/*.log", "-"]) == [f"{root}/one.log", "-"]
+    with pytest.raises(log_files.NoSuchLog):
+        log_files.find([f"{root}/none-*"])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "astray").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(log_files.NoSuchLog, match="holds no log"):
+        log_files.find([f"{root}/empty"])
+    with pytest.raises(log_files.NoSuchLog, match="leads nowhere"):
+        log_files.find([f"{root}/astray"])
+    assert log_files.find(["/dev/null"]) == ["/dev/null"]
+
+
+def test_reading_stops() -> None:
+    """A file server that fails in the middle ends the reading, not the program."""
+    reader, notes = log_files.read("/proc/self/mem", BOOK)  # the page at 0 is never there
+    assert reader.runs() == []
+    assert len(notes) == 1
+    assert "reading stopped" in notes[0]
+
+
+def test_packed_pipe() -> None:
+    """What comes through a pipe is unpacked too."""
+    out, into = os.pipe()
+    with open(into, "wb") as f:
+        f.write(gzip.compress(LOG))
+    try:
+        reader, notes = log_files.read(f"/dev/fd/{out}", BOOK)
+    finally:
+        os.close(out)
+    assert (reader.bytes, notes) == (len(LOG), [])
+
+
+def test_growing(tmp_path: Path) -> None:
+    """Only what is new is read, across a restart, byte for byte."""
+    path = tmp_path / "log"
+    path.write_bytes(LOG[:100])
+    tail = log_files.Tail(str(path), BOOK)
+    assert (tail.poll(), tail.poll()) == (100, 0)
+    tail = log_files.Tail.from_json(json.loads(json.dumps(tail.to_json())), BOOK)
+    with path.open("ab") as f:
+        f.write(LOG[100:])
+    assert tail.poll() == len(LOG) - 100
+    (run,) = tail.reader.runs()
+    assert (run.last_iteration, run.positions, tail.notes) == (50, 50, [])
+
+
+def more(first: int) -> bytes:
+    return "".join(f"step {i} loss {1 / i:.4f}\n" for i in range(first, first + 20)).encode()
+
+
+def test_rotated(tmp_path: Path) -> None:
+    """A file that was moved away goes on in the new one of its name."""
+    path = tmp_path / "log"
+    path.write_bytes(LOG)
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    path.rename(tmp_path / "log.1")
+    path.write_bytes(more(51))
+    tail.poll()
+    (run,) = tail.reader.runs()
+    assert run.last_iteration == 70
+    assert len(tail.notes) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_truncated_in_place(tmp_path: Path, restart: bool) -> None:
+    """copytruncate: shorter than what was read, or as long again with another beginning."""
+    path = tmp_path / "log"
+    path.write_bytes(LOG)
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    saved = json.loads(json.dumps(tail.to_json()))
+    with path.open("r+b") as f:
+        f.truncate(0)
+        f.write(more(51) * (1 if not restart else 4))
+    if restart:
+        tail = log_files.Tail.from_json(saved, BOOK)
+    tail.poll()
+    assert tail.reader.runs()[0].last_iteration == 70
+    assert tail.notes
+
+
+def test_state_of_another_time(tmp_path: Path) -> None:
+    """A state that other rules wrote is refused."""
+    path = tmp_path / "log"
+    path.write_bytes(LOG)
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    with pytest.raises(persistence.Stale):
+        log_files.Tail.from_json(tail.to_json(), BOOK.without(["keras"]))
+
+
+def test_gone(tmp_path: Path) -> None:
+    """A file that is not there is the caller's to wait for."""
+    with pytest.raises(FileNotFoundError):
+        log_files.Tail(str(tmp_path / "none"), BOOK).poll()

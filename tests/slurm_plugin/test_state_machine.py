@@ -1,0 +1,353 @@
+"""What a row of squeue means, and what is done about it: the cases that real daemons show only by luck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.port import BlockKind, JobState
+from policy.model import Health, Shape
+from slurm_plugin.clients.command import scontrol
+from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus
+from slurm_plugin.jobs.record import Grant, Memo, Stop
+from slurm_plugin.jobs.shapes import left_min, original, start_writes
+from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
+from slurm_plugin.options import Options
+from slurm_plugin.records import Facts, JobRow, NodeRow
+
+NOW = 1_000_000.0
+FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())
+OPTIONS = Options(partitions=("dl",))
+ROW = JobRow(
+    id="7", slurm_id=7, state="PENDING", reason="JobHeldUser", restarts=0, priority=0, nodes=(), gpus_per_node=1,
+    gpus_total=None, num_nodes=1, num_cpus=1, alloc_memory=None, comment="horae:min=1,max=4",
+    admin_comment="horae=abc,gpus=2,nodes=1", user="ann", uid=1000, account="lab", qos=None, partition="dl", name="t",
+    cwd="/home/ann", command=None, stdout=None, dependency=None, submit_s=NOW - 100, eligible_s=None, start_s=None,
+    end_s=None, preempt_s=None, limit_s=3600.0, left_s=None, exit_status=None,
+)  # fmt: skip
+GRANT = Grant(epoch=1, restarts=0, nodes=("n1",), per_node=2, at_s=NOW - 1)
+RAN = replace(GRANT, started=True, began_s=NOW - 50)
+
+
+def look(memo: Memo | None = None, facts: Facts = FACTS, options: Options = OPTIONS, **changes: Any) -> Judgement:
+    return judge(replace(ROW, **changes), memo or Memo("7.abc"), facts, options, NOW)
+
+
+def shown(verdict: Judgement) -> tuple[JobState, str]:
+    assert verdict.job is not None
+    return verdict.job.state, " ".join(write.verb for step in verdict.steps for write in step.writes)
+
+
+RUNNING: dict[str, Any] = {"state": "RUNNING", "reason": None, "priority": 9, "nodes": ("n1",), "start_s": NOW - 50}
+ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "start_s": NOW - 2, "end_s": NOW - 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "memo", "state", "steps"),
+    [
+        ({}, Memo("7.abc"), "queued", ""),
+        # somebody released it, or our memory is lost: it must not start by itself
+        ({"priority": 5, "reason": "Priority"}, Memo("7.abc"), "queued", "hold"),
+        ({"priority": 5, "reason": "None"}, Memo("7.abc", (GRANT,)), "starting", ""),
+        ({"priority": 5, "reason": "BeginTime"}, Memo("7.abc", (GRANT,)), "starting", "update"),
+        # during the prolog a signal is lost or kills the job: no fence, no signal, not running yet
+        ({**RUNNING, "reason": "Prolog"}, Memo("7.abc", (GRANT,), stop=Stop(NOW, 9, 0)), "starting", ""),
+        # never held while it runs: slurmdbd would lose its usage
+        (RUNNING, Memo("7.abc", (GRANT,)), "running", ""),
+        ({**RUNNING, "priority": 0}, Memo("7.abc", (GRANT,)), "running", ""),
+        ({**RUNNING, "priority": 0}, Memo("7.abc", (RAN,), stop=Stop(NOW - 99, 9, 0)), "stopping", "requeuehold"),
+        # preempted or requeued by another: left RUNNING, Restarts grew, and nobody asked
+        ({"restarts": 1, "priority": 5, "reason": "BeginTime"}, Memo("7.abc", (RAN,), state="running"), "lost", "hold"),
+        ({"restarts": 1}, Memo("7.abc", (RAN,), state="running"), "lost", ""),
+        # asked, and Slurm's preemption threw the exit code away
+        ({"restarts": 1}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 60, 0), state="stopping"), "stopped", ""),
+        ({"state": "SPECIAL_EXIT", "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopped", ""),
+        # the launch was refused within the second of a revocation
+        (
+            {**ENDED, "restarts": 1, "exit_status": 1 << 8},
+            Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1))),
+            "starting",
+            "requeuehold",
+        ),
+        # the end of a first start is its user's own
+        ({**ENDED, "exit_status": 1 << 8}, Memo("7.abc", (GRANT,)), "failed", ""),
+        ({**ENDED, "start_s": NOW - 60, "exit_status": 1 << 8}, Memo("7.abc", (RAN,)), "failed", ""),
+        (
+            {**ENDED, "start_s": NOW - 60, "exit_status": 10},
+            Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)),
+            "stopping",
+            "requeuehold",
+        ),
+        # asked, gone, and its exit code not put down yet
+        ({**ENDED, "end_s": NOW - 6}, Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 9, 0)), "stopping", ""),
+        ({**ENDED, "end_s": NOW - 11}, Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)), "failed", ""),
+        ({**ENDED, "state": "NODE_FAIL"}, Memo("7.abc", (RAN,)), "starting", "requeuehold"),
+        ({**ENDED, "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopping", ""),
+        ({**ENDED, "state": "CANCELLED"}, Memo("7.abc", (RAN,)), "cancelled", ""),
+        ({**ENDED, "state": "TIMEOUT"}, Memo("7.abc", (RAN,)), "failed", ""),
+    ],
+)
+def test_rows_mean(changes: dict[str, Any], memo: Memo, state: str, steps: str) -> None:
+    assert shown(look(memo, **changes)) == (JobState(state), steps)
+
+
+def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
+    facts = replace(FACTS, exit_hold=frozenset())
+    verdict = look(Memo("7.abc", (RAN,)), facts, **{**ENDED, "exit_status": 86 << 8})
+    assert shown(verdict) == (JobState.STOPPING, "requeuehold")
+
+
+def test_an_ended_job_is_not_brought_back_for_ever() -> None:
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
+    steps, failed_s, now = [], [], NOW
+    for _ in range(80):
+        verdict = judge(replace(row, end_s=now - 2, start_s=now - 2), memo, FACTS, OPTIONS, now)
+        memo = verdict.memo
+        steps += [now - NOW] * len(verdict.steps)
+        failed_s += [now - NOW] * (shown(verdict)[0] is JobState.FAILED)
+        now += 0.5
+    assert steps == [0.0, 2.0, 6.0, 14.0], "each time it is given twice as long"
+    assert failed_s[0] == 30.0, "the last time too"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "waited"),
+    [
+        ("QOSMaxGRESPerUser", BlockKind.LIMIT, 0.5),
+        ("AssocGrpGRES", BlockKind.LIMIT, 0.5),
+        ("ReqNodeNotAvail, May be reserved for other job", BlockKind.NODE, 0.5),
+        ("Resources", BlockKind.FOREIGN, 6.0),
+        ("Licenses", BlockKind.OTHER, 6.0),
+    ],
+)
+def test_a_blocked_grant_is_taken_back_with_slurms_own_words(reason: str, kind: BlockKind, waited: float) -> None:
+    assert block_kind(reason) is kind
+    memo = Memo("7.abc", (replace(GRANT, at_s=NOW - waited),))
+    verdict = look(memo, priority=5, reason=reason)
+    assert shown(verdict) == (JobState.STARTING, "hold")
+    assert verdict.job is not None
+    assert verdict.job.blocked is not None
+    assert (verdict.job.blocked.kind, verdict.job.blocked.text) == (kind, reason)
+    after = judge(ROW, verdict.memo, FACTS, OPTIONS, NOW + 1)
+    assert after.job is not None
+    assert (after.job.state, after.job.blocked) == (JobState.QUEUED, verdict.job.blocked)
+
+
+def test_an_old_reason_says_nothing_about_a_new_grant() -> None:
+    memo = Memo("7.abc", (replace(GRANT, before="QOSMaxGRESPerUser"),))
+    assert shown(look(memo, priority=5, reason="QOSMaxGRESPerUser")) == (JobState.STARTING, "")
+
+
+def test_jobs_that_are_not_ours_are_not_shown() -> None:
+    assert look(admin_comment="").job is None
+    assert look(Memo("7.abc", released=True)).job is None
+    assert look(dependency="afterok:5(unfulfilled)").job is None
+    seen = look(options=replace(OPTIONS, hold=False), admin_comment="", priority=5, gpus_per_node=3).job
+    assert seen is not None
+    assert seen.spec is not None
+    assert seen.spec.gpus.requested == 3
+
+
+def test_a_word_that_cannot_be_read_makes_the_job_rigid_and_says_so() -> None:
+    verdict = look(comment="horae:min=none")
+    assert verdict.job is not None
+    assert verdict.job.spec is not None
+    assert verdict.job.spec.elastic is False
+    assert "min" in verdict.note
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ("idle", Health.UP), ("mixed", Health.UP), ("allocated", Health.UP), ("mixed-", Health.UP),
+        ("idle*", Health.DOWN), ("down", Health.DOWN), ("inval", Health.DOWN), ("idle+not_responding", Health.DOWN),
+        ("draining", Health.DRAIN), ("drained", Health.DRAIN), ("mixed$", Health.DRAIN), ("maint", Health.DRAIN),
+        ("idle+maintenance+reserved", Health.DRAIN),
+    ],
+)  # fmt: skip
+def test_node_states(state: str, found: Health) -> None:
+    assert health(state) is found
+
+
+@pytest.mark.parametrize(
+    ("dependency", "ids"),
+    [
+        (None, set()),
+        ("afterok:7(unfulfilled)", set()),
+        ("afternotok:7(unfulfilled)", {7}),
+        ("afterany:3(unfulfilled),afternotok:12_4(unfulfilled)", {12}),
+        ("afternotok:5:6(unfulfilled)?afternotok:9_*(failed)", {5, 6, 9}),
+    ],
+)
+def test_jobs_whose_failure_others_wait_for_are_known(dependency: str | None, ids: set[int]) -> None:
+    assert awaited([replace(ROW, id="90", slurm_id=90, dependency=dependency)]) == ids
+    assert is_awaited(replace(ROW, id="12_3", slurm_id=40), frozenset({12}))
+    assert not is_awaited(ROW, frozenset({12}))
+
+
+def test_a_job_that_stays_after_its_checkpoint_is_requeued_and_again_if_that_is_lost() -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 60, 0, signalled_s=NOW - 3, stay=True))
+    row = replace(ROW, **RUNNING)
+    found = let_go(row, memo, NOW)
+    assert found is not None
+    memo, step = found
+    assert [write.verb for write in step.writes] == ["requeuehold"]
+    assert let_go(row, memo, NOW + 1) is None
+    assert let_go(row, memo, NOW + 6) is not None
+    assert let_go(replace(row, state="COMPLETING"), memo, NOW + 6) is None
+
+
+def test_a_requeue_that_is_counted_already_is_still_the_old_start() -> None:
+    """Slurm counts the restart when it is asked for it, while the old start is still COMPLETING."""
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 60, 0, signalled_s=NOW - 3), state="stopping")
+    verdict = look(memo, **{**RUNNING, "state": "COMPLETING", "restarts": 1})
+    assert verdict.job is not None
+    assert (verdict.job.state, verdict.job.epoch) == (JobState.STOPPING, 1)
+    assert verdict.memo.stop is not None
+    waiting = look(verdict.memo, restarts=1, priority=0)
+    assert shown(waiting)[0] is JobState.STOPPED
+
+
+def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus() -> None:
+    def node(name: str, used: int) -> NodeRow:
+        return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
+
+    granted, waits = {"7.abc": replace(GRANT, per_node=4)}, replace(ROW, priority=9, reason="None")
+    jobs = {"7.abc": waits}
+    assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
+    assert between_two_reads(jobs, [node("n1", 1)], granted)
+    assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {})
+    assert not between_two_reads({"7.abc": replace(ROW, **RUNNING)}, [node("n1", 4)], granted)
+
+
+def test_a_start_whose_supervisor_spoke_was_launched() -> None:
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
+    assert shown(judge(row, memo, FACTS, OPTIONS, NOW, lambda: True)) == (JobState.FAILED, "")
+
+
+def test_lost_launches_are_counted_over_starts_that_were_short() -> None:
+    memo = Memo("7.abc", (RAN,), rescued=3)
+    assert look(memo, **{**RUNNING, "start_s": NOW - 5}).memo.rescued == 3
+    assert look(memo, **{**RUNNING, "start_s": NOW - 50}).memo.rescued == 0
+
+
+OWN = "horae=abc,gpus=4,nodes=2,types=v100,cpus=24,mem=2000,shape=own,per=2,fixed=1,nodecpus=12,alone=1,features=ib"
+PARKED: dict[str, Any] = {
+    "admin_comment": OWN, "priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0, "comment": "",
+}  # fmt: skip
+
+
+def test_a_parked_job_waits_without_a_write_and_shows_its_shape() -> None:
+    verdict = look(**PARKED)
+    assert shown(verdict) == (JobState.QUEUED, "")
+    assert verdict.job is not None
+    spec = verdict.job.spec
+    assert spec is not None
+    assert spec.shape == Shape(2, 2, 12, 2000 << 20, ("ib",), True)
+    assert (spec.elastic, spec.gpus.requested, spec.gpu_types) == (False, 4, ("v100",))
+
+
+@pytest.mark.parametrize("reason", ["BeginTime", "None"])
+def test_a_rigid_job_that_was_requeued_is_held_before_slurm_starts_it(reason: str) -> None:
+    changes = {**PARKED, "restarts": 1, "reason": reason, "eligible_s": NOW + 121}
+    verdict = look(Memo("7.abc", (RAN,), state="running"), **changes)
+    assert shown(verdict) == (JobState.LOST, "hold")
+    assert verdict.memo.held_s == NOW
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_end_of_a_rigid_job_is_its_own(state: str, restarts: int) -> None:
+    memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
+    ended = {**ENDED, "state": state, "admin_comment": OWN, "exit_status": 1 << 8, "restarts": restarts}
+    assert shown(look(memo, **ended)) == (JobState.FAILED, "")
+
+
+def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
+    row = replace(ROW, **PARKED)
+    (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), first=True)
+    assert scontrol(only) == f"update jobid=7 StartTime=now SiteFactor={1 << 30}"
+    assert scontrol(original(row, NOW)) == "update jobid=7 StartTime=now"
+    later = replace(row, admin_comment=f"{OWN},begin={int(NOW) + 60}")
+    assert scontrol(original(later, NOW)) == f"update jobid=7 StartTime=uts{int(NOW) + 60}"
+
+
+def test_what_an_administrator_holds_is_told_apart() -> None:
+    held = replace(ROW, **{**PARKED, "priority": 0, "reason": "JobHeldAdmin", "eligible_s": None})
+    assert held_by_others(held, Memo("7.abc"))
+    assert not held_by_others(held, Memo("7.abc", held_s=NOW))
+    assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
+    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job waits held"
+
+
+def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:
+    row = replace(ROW, **{**RUNNING, "nodes": ("n1", "n2"), "gpus_per_node": None, "admin_comment": OWN})
+    assert held_gpus(row) == {"n1": 2, "n2": 2}
+
+
+def limit_of(memo: Memo, **changes: Any) -> tuple[float | None, float | None]:
+    """(over all starts, left) after a look."""
+    verdict = look(memo, **changes)
+    assert verdict.job is not None
+    return verdict.memo.limit_s, verdict.job.time_left_s
+
+
+def test_who_changes_a_limit_is_heard() -> None:
+    used = Memo("7.abc", (RAN,), limit_s=3600.0, limits=(3600.0,), used_s=600.0, state="stopped")
+    assert limit_of(used, restarts=1) == (3600.0, 3000.0)
+    assert limit_of(used, restarts=1, limit_s=1200.0) == (1800.0, 1200.0), "an owner's shorter one"
+    assert limit_of(used, restarts=1, limit_s=36000.0) == (36600.0, 36000.0), "an administrator's longer one"
+    assert limit_of(used, restarts=1, limit_s=None) == (None, None)
+
+
+def test_what_we_wrote_ourselves_is_no_change() -> None:
+    starting = Memo("7.abc", (RAN, GRANT), limit_s=3600.0, limits=(3600.0, 3000.0), used_s=600.0)
+    for shown in (3600.0, 3000.0, 3600.0):  # the write may show late
+        assert look(starting, limit_s=shown).memo.limit_s == 3600.0
+    settled = look(starting, limit_s=3000.0).memo
+    assert look(settled, limit_s=3600.0).memo.limit_s == 4200.0, "raised to what it was, by hand"
+
+
+def test_a_memo_of_before_takes_the_limit_as_it_is() -> None:
+    old = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="stopped")
+    assert limit_of(old, restarts=1, limit_s=3000.0) == (3600.0, 3000.0)
+
+
+def test_a_rigid_job_has_its_whole_limit_at_each_start() -> None:
+    memo = Memo("7.abc", (RAN,), limit_s=3600.0, used_s=600.0, state="running")
+    assert limit_of(memo, **{**PARKED, "restarts": 1, "eligible_s": NOW + 99}) == (3600.0, 3600.0)
+
+
+def test_a_start_has_what_is_left_and_never_nothing() -> None:
+    for used_s, minutes in ((0.0, 60), (601.0, 50), (3599.0, 1), (4000.0, 1)):
+        assert left_min(Memo("7.abc", limit_s=3600.0, used_s=used_s)) == minutes
+    assert left_min(Memo("7.abc")) is None
+
+
+def test_a_timeout_in_the_middle_of_a_stop_is_a_timeout() -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0))
+    assert shown(look(memo, **{**ENDED, "state": "TIMEOUT", "exit_status": 15})) == (JobState.FAILED, "")
+
+
+@pytest.mark.parametrize(
+    ("tag", "defaults", "cpus"),
+    [
+        ("gpus=2,nodes=1,cpus=8", {"dl": 3}, 8),  # asked for: 4 a GPU
+        ("gpus=2,nodes=1", {"dl": 3, "": 5}, 6),
+        ("gpus=2,nodes=1", {"": 5}, 10),
+        ("gpus=2,nodes=1", {"other": 3}, 2),
+    ],
+)
+def test_cpus_follow_the_gpus(tag: str, defaults: dict[str, int], cpus: int) -> None:
+    row = replace(ROW, admin_comment=f"horae=abc,{tag}")
+    update = scontrol(start_writes(row, Memo("7.abc"), GRANT, defaults=defaults)[0])
+    assert f"NumTasks=1 CpusPerTask={cpus} NumCPUs={cpus} " in update
+    verdict = judge(row, Memo("7.abc"), replace(FACTS, default_cpus=defaults), OPTIONS, NOW)
+    assert verdict.job is not None
+    assert verdict.job.spec is not None
+    assert verdict.job.spec.cpus_per_gpu == cpus / 2

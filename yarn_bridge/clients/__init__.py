@@ -1,0 +1,1 @@
+"""One client a daemon of Hadoop, and what their answers mean."""

@@ -1,0 +1,143 @@
+"""The queue tree of the capacity and of the fair scheduler, and what it says about tenants.
+
+A tenant is a queue or a user, as the site chooses. With queues, the leaf queues below Horae's are the tenants: they
+weigh what the scheduler guarantees them, and may hold what it lets them hold at most. With users, all share one leaf
+queue and weigh the same. The capacity scheduler's shares are of the parent; GPUs are counted in all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policy.model import BadInput, Gpus, Tenant
+from yarn_bridge.clients.records import GPU, many, resources
+
+BY_QUEUE, BY_USER = "queue", "user"
+CAPACITY, FAIR = "capacity", "fair"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    path: str  #: root.gpu.horae
+    state: str  #: RUNNING, STOPPED, DRAINING
+    weight: float  #: share among its siblings: per cent, weight, or GPUs of its steady fair share
+    guaranteed: Gpus  #: GPUs it gets back when it wants them
+    most: Gpus | None  #: GPUs it may hold at most; None: no limit of its own
+    used: Gpus
+    pending: Gpus
+    policy: str  #: fifo, fair, drf, ...
+    preemptable: bool  #: another queue may take its containers
+    labels: tuple[str, ...]
+    children: tuple[Queue, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    def walk(self) -> Iterator[Queue]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def leaves(self) -> Iterator[Queue]:
+        return (queue for queue in self.walk() if not queue.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    kind: str  #: CAPACITY or FAIR
+    root: Queue
+
+    def find(self, name: str) -> Queue:
+        """By its path, or by its name where that is unique. Raises BadInput."""
+        path = name if name == "root" or name.startswith("root.") else f"root.{name}"
+        exact = [queue for queue in self.root.walk() if queue.path == path]
+        found = exact or [queue for queue in self.root.walk() if queue.name == name]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(queue.path for queue in (found or self.root.leaves()))
+        raise BadInput(
+            f"{len(found)} queues are called '{name}'" if found else f"no queue '{name}'",
+            field="queue",
+            value=name,
+            remedy=f"one of {known}",
+        )
+
+    def tenants(self, managed: Queue, by: str, users: Iterable[str] = ()) -> tuple[Tenant, ...]:
+        """Tenants below the managed queue; by user, those of `users`: the queue does not know who may come."""
+        if by == BY_USER:
+            return tuple(Tenant(user) for user in sorted(set(users)))
+        weights = [leaf.weight for leaf in managed.leaves()]
+        # A share of nothing cannot be weighed: it counts as the smallest that is there.
+        least = min((weight for weight in weights if weight > 0), default=1.0)
+        return tuple(Tenant(leaf.path, leaf.weight or least, leaf.most) for leaf in managed.leaves())
+
+
+def tenant_of(user: str, queue: str, by: str) -> str:
+    """Whose an application is: that of its queue's path or of its user."""
+    return queue if by == BY_QUEUE else user
+
+
+def queues(info: Mapping[str, Any]) -> Queues:
+    """From `schedulerInfo`. Raises BadInput for a scheduler that has no queues that Horae could use."""
+    kind = str(info.get("type", ""))
+    if kind == "capacityScheduler":
+        return Queues(CAPACITY, _capacity(info, "root"))
+    if kind == "fairScheduler":
+        return Queues(FAIR, _fair(info.get("rootQueue") or {}))
+    raise BadInput(
+        f"the ResourceManager's scheduler is {kind or 'not told'}",
+        field="yarn.resourcemanager.scheduler.class",
+        value=kind,
+        remedy="the capacity scheduler (Hadoop's default) or the fair scheduler",
+    )
+
+
+def _capacity(value: Mapping[str, Any], path: str) -> Queue:
+    children = tuple(
+        _capacity(each, f"{path}.{each['queueName']}") for each in many((value.get("queues") or {}).get("queue"))
+    )
+    shares = many((value.get("capacities") or {}).get("queueCapacitiesByPartition"))
+    usage = many((value.get("resources") or {}).get("resourceUsagesByPartition"))
+    weight = float(value.get("weight", -1.0))
+    guaranteed, most = _sum(shares, "effectiveMinResource"), _sum(shares, "effectiveMaxResource")
+    return Queue(
+        path=path,
+        state=str(value.get("state") or "RUNNING"),
+        # Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own.
+        weight=weight if weight > 0 else float(value.get("capacity", 0.0)),
+        guaranteed=guaranteed,
+        most=most if float(value.get("maxCapacity", 100.0)) < 100.0 else None,
+        used=_sum(usage, "used") or sum(child.used for child in children),
+        pending=_sum(usage, "pending") or sum(child.pending for child in children),
+        policy=str(value.get("orderingPolicyInfo") or "fifo"),
+        preemptable=not value.get("preemptionDisabled", True),
+        labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
+        children=children,
+    )
+
+
+def _fair(value: Mapping[str, Any]) -> Queue:
+    # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
+    steady = resources(value.get("steadyFairResources")).get(GPU, 0)
+    most = resources(value.get("maxResources")).get(GPU, 0)
+    used = resources(value.get("usedResources")).get(GPU, 0)
+    return Queue(
+        path=str(value.get("queueName") or "root"),
+        state="RUNNING",
+        weight=float(steady),
+        guaranteed=steady,
+        most=most if most < resources(value.get("clusterResources")).get(GPU, 0) else None,
+        used=used,
+        pending=max(resources(value.get("demandResources")).get(GPU, 0) - used, 0),
+        policy=str(value.get("schedulingPolicy") or "").lower(),
+        preemptable=bool(value.get("preemptable", False)),
+        labels=(),
+        children=tuple(_fair(each) for each in many((value.get("childQueues") or {}).get("queue"))),
+    )
+
+
+def _sum(partitions: list[Any], key: str) -> Gpus:
+    return sum(resources(each.get(key)).get(GPU, 0) for each in partitions)

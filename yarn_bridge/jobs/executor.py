@@ -1,0 +1,113 @@
+"""Carrying out what `steps.py` asks for, by the runtime that a job was granted under. An action may be taken twice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+
+from horae.port import JobId, PortError
+from horae.spec import JobSpec
+from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.records import App, Service
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.record import SERVICES, SLICES, Phase, Record
+from yarn_bridge.jobs.state_machine import Action, Verb
+from yarn_bridge.jobs.store import JobFiles
+from yarn_bridge.options import Options
+from yarn_bridge.runtimes.chooser import Chooser, Runtime
+from yarn_bridge.runtimes.service_runtime import KIND, ServiceRuntime
+from yarn_bridge.runtimes.slice_runtime import SliceRuntime
+from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
+
+#: YARN takes a tenth of a second or more for a FLEX; so many jobs are flexed side by side
+_AT_ONCE = 8
+#: of what YARN says, for people
+_LONGEST = 300
+
+
+class JobExecutor:
+    #: application types of ours
+    kinds = (KIND, SLICE_KIND)
+
+    def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
+        self._manager, self._files = manager, files
+        self.chooser = Chooser(options, manager)
+        self.by_service = ServiceRuntime(options, manager, files)
+        self.by_slices = SliceRuntime(options, manager, files)
+        self._runtimes: Mapping[str, Runtime] = {SERVICES: self.by_service, SLICES: self.by_slices}
+        self._helpers: Executor = ThreadPoolExecutor(_AT_ONCE, "flex")
+        self._ahead: dict[JobId, Future[None]] = {}  #: the newest FLEX of each job that nobody waits for
+
+    def close(self) -> None:
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+        self.by_slices.close()
+
+    def look(self, running: Iterable[App]) -> dict[tuple[str, str, str], App]:
+        """This round's applications of ours by (runtime, owner, service); a job's slices as one."""
+        listed = list(running)
+        found = {(SERVICES, each.user, each.name): each for each in listed if each.kind == KIND}
+        for (owner, service), app in self.by_slices.look(listed).items():
+            found[SLICES, owner, service] = app
+        return found
+
+    def strays(self, jobs: Iterable[JobId]) -> dict[str, str]:
+        """Applications of ours that the last look showed and that are of no job: id -> name. `jobs`: all that have a
+        folder."""
+        found = self.by_slices.strays({shapes.service_name(job) for job in jobs})
+        return {stray.app.id: stray.app.name for stray in found}
+
+    def end_strays(self, jobs: Iterable[JobId], wanted: Collection[str]) -> dict[str, PortError]:
+        """End those of `wanted` that are strays still; what failed, by application."""
+        errors: dict[str, PortError] = {}
+        for stray in self.by_slices.strays({shapes.service_name(job) for job in jobs}):
+            if stray.app.id in wanted:
+                try:
+                    self.by_slices.end_stray(stray)
+                except PortError as error:
+                    errors[stray.app.id] = error
+        return errors
+
+    def read(self, record: Record) -> Service | None:
+        return self._runtimes[record.runtime].read(record)
+
+    def end(self, record: Record) -> bool:
+        """Everything that it has goes; False while YARN still ends it."""
+        return self._runtimes[record.runtime].end(record)
+
+    def last_words(self, application: str) -> str:
+        """What YARN says of an application's end; "" while it lives."""
+        try:
+            found = self._manager.app(application)
+        except Gone:  # an emptied state store, or one that is not kept over a restart
+            return f"the ResourceManager does not know {application} any more"
+        return found.diagnostics[:_LONGEST] if found.ended else ""
+
+    def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
+        """Raises PortError when it is not done; the next round asks for it again.
+
+        `application`: of the job, as last seen alive. Nobody waits for a FLEX of a job that has not left yet, nor for
+        its error: its shape is compared once all its workers have left.
+        """
+        before = self._ahead.pop(record.job, None)
+        if record.phase is Phase.LEAVING and action.verb is Verb.FLEX:
+            self._ahead[record.job] = self._helpers.submit(self._do_after, before, record, spec, action)
+        else:
+            self._do_after(before, record, spec, action, application)
+
+    def _do_after(
+        self, before: Future[None] | None, record: Record, spec: JobSpec, action: Action, application: str = ""
+    ) -> None:
+        if before is not None:
+            wait([before])  # what is asked for last shall hold
+        runtime = self._runtimes[record.runtime]
+        if action.verb is Verb.SWEEP:
+            self._files.sweep(record)
+        elif action.verb is Verb.FORGET:
+            self._files.forget(record, action.names)
+        elif action.verb is Verb.DESTROY:
+            runtime.end(record, application)
+        elif action.verb is Verb.FLEX:
+            runtime.flex(record, spec, dict(action.counts))
+        else:
+            runtime.make(record, spec)

@@ -1,0 +1,100 @@
+"""From what YARN and the records say to the port's values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from horae.port import JobState, ObservedJob
+from horae.spec import JobSpec
+from policy.model import EMPTY, Allocation, Gpus, Health, Node
+from yarn_bridge.clients.records import NodeReport
+from yarn_bridge.jobs.record import Phase, Record
+from yarn_bridge.jobs.room import Held
+from yarn_bridge.options import Options
+
+_HEALTH = {"RUNNING": Health.UP, "DECOMMISSIONING": Health.DRAIN}
+#: a node in one of these has no containers any more; in any other, one that we do not know too, it may have
+_LEFT = frozenset({"LOST", "DECOMMISSIONED", "REBOOTED", "SHUTDOWN"})
+_STATE = {
+    Phase.FORMING: JobState.STARTING,
+    Phase.OPEN: JobState.RUNNING,
+    Phase.LEAVING: JobState.STOPPING,
+    Phase.CLEARING: JobState.STOPPING,
+}
+
+
+def nodes_of(
+    reports: Sequence[NodeReport], held: Mapping[str, Held], known_gpus: Mapping[str, Gpus], options: Options
+) -> tuple[Node, ...]:
+    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once.
+
+    Cores and memory are what is there for us beside foreign applications.
+    """
+    found = []
+    for report in one_a_host(reports):
+        gpus = report.gpus or known_gpus.get(report.host, 0)
+        if gpus == 0:
+            continue
+        health = _HEALTH.get(report.state, Health.DOWN)
+        ours = held.get(report.host, Held())
+        foreign = max(0, min(gpus, report.gpus_used) - ours.gpus)
+        cpus = report.cpus - max(0, report.cpus_used - ours.cpus)
+        memory_mib = report.memory_mib - max(0, report.memory_used_mib - ours.memory_mib)
+        found.append(
+            Node(
+                name=report.host,
+                gpu_type=report.attributes.get(options.kind_attribute, options.kind).lower(),
+                gpus=gpus,
+                rack=report.rack.lstrip("/") or None,
+                health=health,
+                foreign=0 if health is Health.DOWN else foreign,
+                cpus=None if health is Health.DOWN else float(max(cpus, 0)),
+                memory=None if health is Health.DOWN else max(memory_mib, 0) << 20,
+            )
+        )
+    return tuple(sorted(found, key=lambda node: node.name))
+
+
+def one_a_host(reports: Sequence[NodeReport]) -> list[NodeReport]:
+    """A NodeManager that came back at another port leaves its former self behind as lost."""
+    found: dict[str, NodeReport] = {}
+    for report in reports:
+        other = found.get(report.host)
+        if other is None or (report.state == "RUNNING" and other.state != "RUNNING"):
+            found[report.host] = report
+    return list(found.values())
+
+
+def lost_nodes(reports: Sequence[NodeReport], known: Sequence[Node]) -> frozenset[str]:
+    """Nodes whose containers are gone, and known ones of which the cluster says nothing any more."""
+    told = {report.host: report.state not in _LEFT for report in one_a_host(reports)}
+    gone = {host for host, there in told.items() if not there}
+    return frozenset(gone | {node.name for node in known if node.name not in told})
+
+
+def observed(record: Record, spec: JobSpec, nodes: Sequence[Node]) -> ObservedJob:
+    idle = record.phase is Phase.IDLE
+    state = record.outcome if idle else _STATE[record.phase]
+    blocked = record.block if idle else None
+    # A grant that came to nothing was no start.
+    epoch = record.epoch if idle else max(record.epoch, record.granted)
+    return ObservedJob(
+        id=record.job,
+        state=state,
+        epoch=epoch,
+        allocation=_fitting(record, nodes) if state.holds else EMPTY,
+        since_s=record.since_s,
+        exit_code=record.exit_code if idle else None,
+        spec=spec,
+        blocked=blocked,
+        checkpoint=record.mark,
+        submitted_s=record.submitted_s,
+        native=record.native if idle else str(record.phase),
+    )
+
+
+def _fitting(record: Record, nodes: Sequence[Node]) -> Allocation:
+    """The grant, never more than a node has beside what others hold there."""
+    room = {node.name: node.gpus - node.foreign for node in nodes}
+    found = {name: min(gpus, room.get(name, 0)) for name, gpus in record.placed.items()}
+    return {name: gpus for name, gpus in found.items() if gpus > 0}

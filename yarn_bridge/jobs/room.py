@@ -1,0 +1,144 @@
+"""What of a cluster's free GPUs can be used by us: beside others' memory and cores, within the queue's limits, and
+where gangs did form. Pure.
+
+A GPU that is free and cannot be had is told as foreign, so that no policy gives it to anybody: a grant forms, or it
+was right by what could be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from horae.spec import JobSpec
+from policy.model import Gpus, Health, Node
+from yarn_bridge.clients.queues import Queues
+from yarn_bridge.jobs.record import Phase, Record
+from yarn_bridge.jobs.shapes import EXTRA_QUEUE, worker_size
+from yarn_bridge.options import Options
+
+#: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
+PAUSE_S, LONGEST_S = 60.0, 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What our jobs hold of a node, or may come to hold."""
+
+    gpus: int = 0
+    cpus: int = 0
+    memory_mib: int = 0
+
+
+def held_by(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib: int) -> dict[str, Held]:
+    """By node. `least_mib`: YARN gives memory in multiples of it; 0: not known."""
+    found: dict[str, Held] = {}
+    for record, spec in jobs:
+        if record.phase is Phase.IDLE:
+            continue
+        cpus, memory_mib = worker_size(spec, options)
+        for name, gpus in record.claims.items():
+            at = found.get(name, Held())
+            memory = at.memory_mib + gpus * given(memory_mib, least_mib)
+            found[name] = Held(at.gpus + gpus, at.cpus + gpus * cpus, memory)
+    return found
+
+
+def given(memory_mib: int, least_mib: int) -> int:
+    """What YARN makes of a container's memory."""
+    return -(-memory_mib // least_mib) * least_mib if least_mib > 0 else memory_mib
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most GPUs that our jobs may hold in all, and who says so."""
+
+    gpus: Gpus
+    text: str
+
+
+def ceiling(queues: Queues, name: str, ours: Gpus) -> Ceiling | None:
+    """Of a leaf queue and all above it; what others use there is not ours to use. None: no limit of theirs."""
+    path = queues.find(name).path
+    found: Ceiling | None = None
+    for queue in queues.root.walk():
+        if queue.most is None or not (path == queue.path or path.startswith(f"{queue.path}.")):
+            continue
+        others = max(queue.used - ours, 0)
+        left = max(queue.most - others, 0)
+        if found is None or left < found.gpus:
+            beside = f", and others use {others} of them" if others else ""
+            found = Ceiling(left, f"queue {queue.path} may hold {queue.most} GPUs at most{beside}")
+    return found
+
+
+def only_queue(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> bool:
+    """Whether all jobs run in the site's queue: a limit of one queue says nothing about another's jobs."""
+    return all(spec.extra.get(EXTRA_QUEUE, options.queue) == options.queue for _, spec in jobs)
+
+
+def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus) -> tuple[Node, ...]:
+    """The nodes with so many free GPUs taken out that ours and the free ones are `most`; whole nodes are kept."""
+    free = {each.name: _free(each, held) for each in nodes}
+    ours = sum(min(at.gpus, each.gpus) for each in nodes if (at := held.get(each.name)) is not None)
+    surplus = ours + sum(free.values()) - most
+    taken: dict[str, Gpus] = {}
+    for name in sorted(free, key=lambda name: (free[name], name)):
+        if surplus <= 0:
+            break
+        taken[name] = min(free[name], surplus)
+        surplus -= taken[name]
+    return tuple(_without(each, taken.get(each.name, 0), held) for each in nodes)
+
+
+def _free(node: Node, held: Mapping[str, Held]) -> Gpus:
+    if node.health is not Health.UP:
+        return 0
+    return max(node.gpus - node.foreign - held.get(node.name, Held()).gpus, 0)
+
+
+def _without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
+    """With so many free GPUs fewer; what we hold stays ours."""
+    return replace(node, foreign=node.foreign + min(gpus, _free(node, held))) if gpus else node
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    gpus: Gpus
+    until_s: float
+    times: int
+
+
+class Lessons:
+    """Where gangs came short: these GPUs are not offered again for a while, longer each time it happens there."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Lesson] = {}
+
+    def learn(self, missing: Mapping[str, Gpus], now_s: float) -> str:
+        """`missing`: by node, what was granted and did not come. What follows, for people; "" for nothing."""
+        told = []
+        for name, gpus in sorted(missing.items()):
+            if gpus <= 0:
+                continue
+            before = self._of.get(name)
+            again = before is not None and now_s < before.until_s + 2 * _pause(before.times)
+            times = before.times + 1 if again and before is not None else 1
+            self._of[name] = Lesson(gpus, now_s + _pause(times), times)
+            told.append(f"{gpus} on {name} for {_pause(times):.0f} s")
+        return f"not offered again: {', '.join(told)}" if told else ""
+
+    def heeded(self, nodes: Sequence[Node], held: Mapping[str, Held], now_s: float) -> tuple[Node, ...]:
+        live = {name: each.gpus for name, each in self._of.items() if now_s < each.until_s}
+        return tuple(_without(each, live.get(each.name, 0), held) for each in nodes)
+
+    def notes(self, now_s: float) -> list[str]:
+        return [
+            f"{each.gpus} free GPUs of {name} are not offered for {each.until_s - now_s:.0f} s: a gang did not get them"
+            for name, each in sorted(self._of.items())
+            if now_s < each.until_s
+        ]
+
+
+def _pause(times: int) -> float:
+    return float(min(PAUSE_S * 2.0 ** min(times - 1, 16), LONGEST_S))

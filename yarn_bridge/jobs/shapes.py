@@ -1,0 +1,182 @@
+"""From a job to its YARN service: names, components, the worker's script.
+
+One worker is one container with one GPU. Where a component can ask for a named node, there is one component a node,
+most of them at nought, so that a new shape is one FLEX; elsewhere there is one component for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import horae.elastic
+from horae.elastic import protocol
+from horae.port import JobId, Never
+from horae.spec import JobSpec
+from policy.model import Allocation
+from yarn_bridge.clients.records import GPU
+from yarn_bridge.jobs.record import Record
+from yarn_bridge.options import Options
+
+JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=-]{0,199}")
+SDK = "horae.pyz"
+ANYWHERE = "*"
+HOST_ATTRIBUTE = "nm.yarn.io/host"
+#: a worker's end never holds its GPU: a new container is asked for, and the bridge decides what the gang does
+RESTART = "ON_FAILURE"
+EXTRA_QUEUE, EXTRA_SERVICE, EXTRA_WORKER = "yarn.queue", "yarn.service", "yarn.worker"
+
+
+def service_name(job: JobId) -> str:
+    """Lower-case, unique for each job id."""
+    slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:40]
+    return f"h-{slug}-{hashlib.sha256(job.encode()).hexdigest()[:8]}".replace("--", "-")
+
+
+def check(job: JobId, spec: JobSpec) -> None:
+    """Raises Never for what YARN can never run."""
+    if not JOB_ID.fullmatch(job):
+        raise Never(f"{job!r} cannot be a job's id on YARN: letters, digits and ._+@=- only, at most 200")
+    for name in (EXTRA_SERVICE, EXTRA_WORKER):
+        _part(spec, name)
+    if spec.command == ():
+        raise Never(f"{job} has no command")
+
+
+def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], ...]:
+    if not exact:
+        return ((ANYWHERE, "worker"),)
+    return tuple((node, f"w{index}") for index, node in enumerate(sorted(nodes)))
+
+
+def counts(components: Sequence[tuple[str, str]], allocation: Allocation) -> dict[str, int]:
+    """Workers of every component for this allocation."""
+    known = dict(components)
+    if ANYWHERE in known:
+        return {known[ANYWHERE]: sum(allocation.values())}
+    return {name: int(allocation.get(node, 0)) for node, name in components}
+
+
+def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> bool:
+    """Whether a service with these components can take this shape."""
+    known = dict(components)
+    return ANYWHERE in known or set(allocation) <= set(known)
+
+
+def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
+    """(virtual cores, MiB) of a worker's container."""
+    memory = max(64, -(-spec.memory_per_gpu // (1 << 20))) if spec.memory_per_gpu else options.memory_mib
+    cpus = max(1, round(spec.cpus_per_gpu)) if spec.cpus_per_gpu else options.cpus
+    return int(cpus), int(memory)
+
+
+def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, sdk: str) -> dict[str, Any]:
+    """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there."""
+    cpus, memory_mib = worker_size(spec, options)
+    resource = {
+        "cpus": cpus,
+        "memory": str(memory_mib),
+        "additional": {GPU: {"value": 1, "unit": ""}},
+    }
+    wanted = counts(record.components, dict(record.allocation))
+    components = []
+    for node, name in record.components:
+        component: dict[str, Any] = {
+            "name": name,
+            "number_of_containers": wanted[name],
+            "restart_policy": RESTART,
+            "launch_command": "exec bash launch.sh",
+            "resource": resource,
+        }
+        if node != ANYWHERE:
+            where = {"type": "AFFINITY", "scope": "NODE", "node_attributes": {HOST_ATTRIBUTE: [node]}}
+            component["placement_policy"] = {"constraints": [where]}
+        components.append(merged(component, _part(spec, EXTRA_WORKER)))
+    files = [
+        {"type": "STATIC", "src_file": sdk, "dest_file": SDK},
+        {"type": "STATIC", "src_file": f"{folder}/launch.sh", "dest_file": "launch.sh"},
+    ]
+    made = {
+        "name": record.service,
+        "version": "1.0",
+        "queue": spec.extra.get(EXTRA_QUEUE) or options.queue,
+        "components": components,
+        "configuration": {"files": files},
+    }
+    return merged(made, _part(spec, EXTRA_SERVICE))
+
+
+def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> str:
+    """What a worker's container runs. A script: the API's launch command passes a shell's double quotes on the way."""
+    addresses = [each.rstrip("/") for each in options.webhdfs]
+    scheme = "swebhdfs" if addresses[0].startswith("https:") else "webhdfs"
+    url = f"{scheme}://{','.join(each.partition('://')[2] for each in addresses)}{folder}"
+    words = ["--gate", url, "--log", f"{url}/log", "--gpus", "1", "--name", spec.name or job]
+    words += ["--grace", repr(float(spec.grace_s))]
+    if spec.checkpoint:
+        words += ["--checkpoint", spec.checkpoint]
+    if signal := spec.extra.get(protocol.EXTRA_STOP_SIGNAL):
+        words += ["--stop-signal", signal]
+    if spec.extra.get(protocol.EXTRA_SELF_CHECKPOINTING, "").lower() in {"1", "true", "yes"}:
+        words.append("--self-checkpointing")
+    lines = ["#!/bin/bash", "# A worker of Horae: waits at the gate, trains whenever it opens.", 'here="$PWD"']
+    environment = {"HORAE_WEBHDFS": ",".join(addresses), **dict(options.env), **spec.env}
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    lines.append(f'export PYTHONPATH="$here/{SDK}${{PYTHONPATH:+:$PYTHONPATH}}"')
+    if spec.cwd:
+        lines.append(f"cd {shlex.quote(spec.cwd)} || exit 72")
+    said = " ".join(shlex.quote(word) for word in words)
+    command = " ".join(shlex.quote(word) for word in spec.command)
+    run = f'exec {shlex.quote(options.python)} "$here/{SDK}" --member "$CONTAINER_ID" --folder "$here/.horae"'
+    return "\n".join([*lines, f"{run} {said} -- {command}", ""])
+
+
+def sdk() -> tuple[str, bytes]:
+    """(file name, bytes) of the in-job part of Horae: one file that Python runs and imports; the same for the same."""
+    made = io.BytesIO()
+    elastic = Path(horae.elastic.__file__).parent
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        main = "from horae.elastic.supervisor.command import main\nraise SystemExit(main())\n"
+        texts = {"__main__.py": main, "horae/__init__.py": ""}
+        for path in sorted(elastic.rglob("*.py")):
+            texts[f"horae/elastic/{path.relative_to(elastic)}"] = path.read_text()
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    data = made.getvalue()
+    return f"horae-{hashlib.sha256(data).hexdigest()[:12]}.pyz", data
+
+
+def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps are merged, lists joined, `more`'s values win; names, counts and placement are ours."""
+    found = dict(base)
+    for key, value in more.items():
+        if key in {"name", "number_of_containers", "launch_command", "placement_policy", "components"}:
+            continue
+        there = found.get(key)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            found[key] = merged(there, value)
+        elif isinstance(there, list) and isinstance(value, list):
+            found[key] = [*there, *value]
+        else:
+            found[key] = value
+    return found
+
+
+def _part(spec: JobSpec, name: str) -> Mapping[str, Any]:
+    text = spec.extra.get(name)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Never(f"extra.{name} is not a JSON object: {text[:60]!r}")
+    return value

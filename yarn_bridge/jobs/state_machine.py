@@ -1,0 +1,390 @@
+"""What a job needs next. Pure: a record and what was just read of its job in, a record and actions out.
+
+    IDLE --start--> FORMING --its gang stands--> OPEN --stop, a part ended--> LEAVING --all have told--> CLEARING
+                       '--not in time, stop--> CLEARING <--lost--'               '--reshape--> FORMING
+    CLEARING --its containers are gone--> IDLE
+
+Every action brings the cluster nearer to what the record says and may be taken twice. A service's stored counts are
+compared with the wanted ones in each round: so a flex that was refused and stored all the same is put right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from horae.elastic.protocol import EXIT_STOPPED, State
+from horae.port import BlockKind, JobState
+from policy.model import EMPTY
+from yarn_bridge.clients.records import App, Instance, Service
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.record import SERVICES, Phase, Record, Worker
+
+#: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
+MARGIN_S = 15.0
+#: Shares of the life of a job's HDFS token, which all workers of its service have; each slice has its own, and the
+#: oldest counts. Past its end no worker can start and none can write. In the first the service, or the slices, are made
+#: anew where that costs little, at a start or a resize; at the second the job is stopped at a checkpoint for it, early
+#: enough that a slow one is done well before the end.
+RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
+RENEWED = "stopped at a checkpoint to be started under a new HDFS token: the one it has would end soon"
+#: states of a worker's container in which it has its GPU
+LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """How a worker's part of an epoch ended, in its own words."""
+
+    epoch: int
+    state: str
+    exit_code: int
+    mark: tuple[int, float, float] | None
+    text: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    now_s: float
+    app: App | None  #: its service's application, while that has not ended
+    service: Service | None = None
+    service_read: bool = False  #: False: `service` says nothing
+    members: Mapping[str, Worker] = field(default_factory=lambda: EMPTY)  #: who waits at the gate, by container
+    acks: Mapping[str, Ack] = field(default_factory=lambda: EMPTY)  #: by container
+    lost_nodes: frozenset[str] = frozenset()
+    token_life_s: float = 0.0  #: how long an HDFS token lives; 0: for ever
+    unreadable: str = ""  #: why the service could not be read, where that was tried
+    last_words: str = ""  #: what YARN says of its application's end, where that is news
+
+
+class Verb(StrEnum):
+    MAKE = "make"  #: create the service in the record's shape, after destroying one that ended
+    FLEX = "flex"
+    DESTROY = "destroy"
+    SWEEP = "sweep"  #: forget members and acknowledgements
+    FORGET = "forget"  #: those of the members named
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    verb: Verb
+    counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    record: Record
+    actions: tuple[Action, ...] = ()
+
+
+_SWEEP, _MAKE, _DESTROY = Action(Verb.SWEEP), Action(Verb.MAKE), Action(Verb.DESTROY)
+
+
+def next_step(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: float, gang_s: float) -> Step:
+    """`retries`, `resumable`, `grace_s`: of the job's specification; `gang_s`: how long a gang may take to stand."""
+    if record.phase is Phase.FORMING:
+        return _forming(record, facts, gang_s)
+    if record.phase is Phase.OPEN:
+        return _open(record, facts, retries, resumable, grace_s)
+    if record.phase is Phase.LEAVING:
+        return _leaving(record, facts, retries, resumable)
+    if record.phase is Phase.CLEARING:
+        return _clearing(record, facts)
+    return _idle(record, facts)
+
+
+# --- phases -----------------------------------------------------------------------------------------------
+
+
+def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
+    if record.stop_s is not None:
+        return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
+    late = facts.now_s - record.since_s > gang_s
+    if not facts.service_read:
+        return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
+    service = facts.service
+    # Once a grant: what was made for this one is new, whatever the clocks say.
+    worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
+    if service is None or service.ended or worn or not _has(service, record.components):
+        if late:
+            return _give_back(record, facts, "its service does not run")
+        return Step(record, (_MAKE,))
+    wanted = shapes.counts(record.components, dict(record.allocation))
+    actions: tuple[Action, ...] = ()
+    if service.components and service.flexible and service.counts != wanted:
+        actions = (Action(Verb.FLEX, wanted),)
+    living = living_instances(service)
+    standing = [each for each in living if each.container in facts.members]
+    if not actions and len(living) == len(standing) == record.gpus and _placed_as_granted(record, standing):
+        workers = tuple(
+            replace(facts.members[each.container], node=each.node) for each in _in_rank_order(record, standing)
+        )
+        opened = record.into(
+            Phase.OPEN, facts.now_s, epoch=record.granted, workers=workers, blocked=None, native="", exit_code=None
+        )
+        gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
+        return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
+    if late:
+        return _give_back(record, facts, f"{len(standing)} of its {record.gpus} workers came within {gang_s:g} s")
+    return Step(record, actions)
+
+
+def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: float) -> Step:
+    told = _told(record, facts)
+    if len(told) == len(record.workers):
+        return _judged(record, facts, told, retries, resumable)
+    if why := _lost(record, facts, told):
+        return _bereaved(record, facts, why)
+    if told:
+        finished = all(ack.state == State.COMPLETED for ack in told.values())
+        if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
+            return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
+    elif resumable and is_worn(facts, RENEW_AT):
+        leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=RENEWED)
+        return Step(leaving)
+    return Step(record)
+
+
+def _leaving(record: Record, facts: Facts, retries: int, resumable: bool) -> Step:
+    told = _told(record, facts)
+    if len(told) == len(record.workers):
+        return _judged(record, facts, told, retries, resumable)
+    if why := _lost(record, facts, told):
+        return _bereaved(record, facts, why)
+    if record.stop_s is not None and facts.now_s > record.stop_s + record.grace_s + MARGIN_S:
+        outcome = JobState.STOPPED if record.asked else JobState.LOST
+        mark = _newest(record, told)
+        return _clear(record, facts, outcome, "did not leave in time and was killed", exit_code=137, checkpoint=mark)
+    return go_ahead(record, told)
+
+
+def go_ahead(record: Record, told: Mapping[str, Ack]) -> Step:
+    """What a job that leaves for another shape can be flexed to before all its workers have left. `told`: their ends.
+
+    New workers only wait at the gate, and what all workers of a component have left can go. So containers start and
+    end while rank 0 still writes its checkpoint.
+    """
+    if record.next is None or record.runtime != SERVICES or not shapes.covers(record.components, dict(record.next[1])):
+        return Step(record)
+    now, then = (shapes.counts(record.components, shape) for shape in (record.placed, dict(record.next[1])))
+    names = dict(record.components)
+    working = {
+        names.get(worker.node, names.get(shapes.ANYWHERE))
+        for worker in record.workers
+        if worker.name not in told or told[worker.name].state != State.STOPPED
+    }
+    ahead = {name: now[name] if then[name] < now[name] and name in working else then[name] for name in now}
+    if ahead == (dict(record.ahead) or now):
+        return Step(record)
+    return Step(replace(record, ahead=tuple(ahead.items())), (Action(Verb.FLEX, ahead),))
+
+
+def _clearing(record: Record, facts: Facts) -> Step:
+    if not facts.service_read:
+        # Nobody answers for it any more: what its application holds is freed all the same.
+        stuck = facts.unreadable and facts.now_s - record.since_s > MARGIN_S
+        return Step(record, (_DESTROY,)) if stuck else Step(record)
+    service = facts.service
+    gone = service is None or service.ended
+    if record.outcome.ended:
+        if facts.app is not None or not gone:
+            return Step(record, (_DESTROY,))
+        return Step(_cleared(record, facts), (_DESTROY, _SWEEP))
+    if service is None or service.ended:
+        return Step(_cleared(record, facts), (_SWEEP,)) if facts.app is None else Step(record)
+    if record.anew:
+        # Its application master does not withdraw what it has asked for, not even when it is flexed to nothing: YARN
+        # reserves GPUs for that, and they are nobody's for as long as the application lives.
+        return Step(record, (_DESTROY,))
+    nothing = dict.fromkeys((name for _, name in record.components), 0)
+    if service.components and service.counts != nothing:
+        return Step(record, (Action(Verb.FLEX, nothing),) if service.flexible else ())
+    holds = facts.app is not None and facts.app.gpus > 0
+    if not service.components or living_instances(service) or holds:
+        return Step(record)
+    return Step(_cleared(record, facts), (_SWEEP,))
+
+
+def _idle(record: Record, facts: Facts) -> Step:
+    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
+    if facts.app is None or not facts.service_read:
+        return Step(record)
+    if record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED):
+        return Step(record, (_DESTROY,))
+    service = facts.service
+    if service is not None and service.components and service.flexible and any(service.counts.values()):
+        return Step(record, (Action(Verb.FLEX, dict.fromkeys(service.counts, 0)),))
+    return Step(record)
+
+
+# --- ends -------------------------------------------------------------------------------------------------
+
+
+def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int, resumable: bool) -> Step:
+    """All workers have told how their part ended."""
+    acks = [told[worker.name] for worker in record.workers]
+    mark = _newest(record, told)
+    failed = sorted((ack for ack in acks if ack.state not in (State.STOPPED, State.COMPLETED)), key=_cause)
+    if failed:
+        first, failures = failed[0], record.failures + 1
+        final = failures > retries or not resumable
+        back = JobState.STOPPED if record.asked else JobState.LOST
+        return _clear(
+            replace(record, failures=failures),
+            facts,
+            JobState.FAILED if final else back,
+            f"{first.text or 'failed'}; failure {failures} of {retries + 1}",
+            exit_code=first.exit_code,
+            checkpoint=mark,
+        )
+    if all(ack.state == State.COMPLETED for ack in acks):
+        return _clear(record, facts, JobState.COMPLETED, "finished", exit_code=0, checkpoint=mark)
+    code = next((ack.exit_code for ack in acks if ack.exit_code not in (EXIT_STOPPED, 0)), EXIT_STOPPED)
+    if record.next is not None and code == EXIT_STOPPED:
+        epoch, allocation = record.next
+        formed = record.into(
+            Phase.FORMING,
+            facts.now_s,
+            granted=epoch,
+            allocation=allocation,
+            workers=(),
+            next=None,
+            ahead=(),
+            stop_s=None,
+            asked=False,
+            checkpoint=mark,
+            outcome=JobState.STOPPED,
+            exit_code=code,
+        )
+        if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
+            return Step(formed)  # a new service is made as soon as the old one was looked at
+        counts = shapes.counts(record.components, dict(allocation))
+        return Step(formed, () if counts == dict(record.ahead) else (Action(Verb.FLEX, counts),))
+    text = record.native or next((ack.text for ack in acks if ack.exit_code == code), "")
+    return _clear(record, facts, JobState.STOPPED, text, exit_code=code, checkpoint=mark)
+
+
+def _clear(record: Record, facts: Facts, outcome: JobState, native: str, **changes: Any) -> Step:
+    cleared = record.into(Phase.CLEARING, facts.now_s, outcome=outcome, native=native, next=None, ahead=(), **changes)
+    nothing = dict.fromkeys((name for _, name in record.components), 0)
+    first = _DESTROY if outcome.ended or cleared.anew else Action(Verb.FLEX, nothing)
+    return Step(cleared, (first,))
+
+
+def _bereaved(record: Record, facts: Facts, why: str) -> Step:
+    """A worker is gone that never told its end."""
+    outcome = JobState.CANCELLED if killed_by_owner(record, facts) else JobState.LOST
+    return _clear(record, facts, outcome, why, anew=record.runtime == SERVICES)
+
+
+def _give_back(record: Record, facts: Facts, why: str) -> Step:
+    """The gang cannot form: what came goes back, the job is what it was before."""
+    text = f"{why}; what came was given back"
+    blocked = (BlockKind.GANG.value, text)
+    return _clear(record, facts, record.outcome, record.native, blocked=blocked, anew=record.runtime == SERVICES)
+
+
+def _cleared(record: Record, facts: Facts) -> Record:
+    return record.into(Phase.IDLE, facts.now_s, allocation=(), workers=(), stop_s=None, asked=False, anew=False)
+
+
+# --- looking ----------------------------------------------------------------------------------------------
+
+
+def living_instances(service: Service) -> list[Instance]:
+    return [each for component in service.components.values() for each in component.instances if each.state in LIVING]
+
+
+def _has(service: Service, components: Sequence[tuple[str, str]]) -> bool:
+    """Whether the service has the record's components (none are told until its application master answers)."""
+    return not service.components or {name for _, name in components} == set(service.components)
+
+
+def _placed_as_granted(record: Record, standing: Sequence[Instance]) -> bool:
+    if shapes.ANYWHERE in dict(record.components):
+        return True
+    found: dict[str, int] = {}
+    for each in standing:
+        found[each.node] = found.get(each.node, 0) + 1
+    return found == dict(record.allocation)
+
+
+def _in_rank_order(record: Record, standing: Sequence[Instance]) -> list[Instance]:
+    """Node by node as granted, so that neighbours share a node; then by instance number."""
+    order = {node: index for index, (node, _) in enumerate(record.allocation)}
+
+    def key(each: Instance) -> tuple[int, str, int]:
+        number = re.search(r"-(\d+)$", each.name)
+        return order.get(each.node, len(order)), each.node, int(number[1]) if number else 0
+
+    return sorted(standing, key=key)
+
+
+def _told(record: Record, facts: Facts) -> dict[str, Ack]:
+    return {
+        worker.name: facts.acks[worker.name]
+        for worker in record.workers
+        if worker.name in facts.acks and facts.acks[worker.name].epoch == record.epoch
+    }
+
+
+def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
+    """Why a worker that has not told its end never will; "" when all may yet."""
+    waiting = [worker for worker in record.workers if worker.name not in told]
+    for worker in waiting:
+        if worker.node in facts.lost_nodes:
+            return f"node {worker.node} was lost"
+    if not facts.service_read:
+        return ""
+    service = facts.service
+    if service is None or service.ended:
+        if facts.app is not None:
+            return ""
+        return f"its YARN application was ended: {facts.last_words or 'YARN does not say why'}"
+    if not service.components or facts.app is None:
+        return ""
+    living = {each.container for each in living_instances(service)}
+    gone = [worker for worker in waiting if worker.name not in living]
+    ours = {worker.name for worker in record.workers}
+    # An application master that has just been replaced does not list its workers yet: the ResourceManager's own
+    # count, or a successor at the gate, must say so too. Of a job on its way to another shape others are there anyway.
+    moving = record.next is not None
+    others = len(living - ours) if moving else 0
+    replaced = not moving and any(name in living and name not in ours for name in facts.members)
+    # All others come back to the gate; of a job that moves, some who have told were flexed away.
+    left = sum(ack.state == State.COMPLETED or (moving and name not in living) for name, ack in told.items())
+    if gone and (replaced or facts.app.gpus - others < len(record.workers) - left):
+        return f"its worker on {gone[0].node} was lost"
+    return ""
+
+
+def killed_by_owner(record: Record, facts: Facts) -> bool:
+    """Whether its owner ended its application by YARN's own means: as good as `horae cancel`."""
+    found = re.search(r"killed by user ([^\s@]+)", facts.last_words)
+    return found is not None and found[1] == record.owner
+
+
+def is_worn(facts: Facts, share: float) -> bool:
+    """Whether the job's HDFS token is older than this share of its life."""
+    return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
+
+
+def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:
+    """Whether a running job's service should be read: something does not add up."""
+    ours = {worker.name for worker in record.workers}
+    return app is None or app.gpus != len(record.workers) or any(name not in ours for name in members)
+
+
+def _newest(record: Record, told: Mapping[str, Ack]) -> tuple[int, float, float] | None:
+    marks = [ack.mark for ack in told.values() if ack.mark is not None]
+    return max(marks, default=record.checkpoint)
+
+
+def _cause(ack: Ack) -> tuple[bool, float]:
+    """A worker that failed by itself before those that its end killed."""
+    return ack.exit_code > 128 and ack.exit_code != 137, ack.time_s

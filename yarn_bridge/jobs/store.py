@@ -1,0 +1,261 @@
+"""The bridge's files in HDFS (`memory.py` says which): one listing tells what changed, and only that is read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from horae.port import JobId, LogChunk, Never, PortError, TryLater
+from horae.spec import JobSpec
+from horae.untrusted import Unbelievable
+from yarn_bridge.clients.hdfs import Hdfs, Status
+from yarn_bridge.clients.services import definition_path
+from yarn_bridge.jobs.kept import Kept
+from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode
+from yarn_bridge.jobs.state_machine import Ack
+from yarn_bridge.jobs.user_files import MOST_ENTRIES, Newest, UserFiles, agrees, gate_record, old_spec
+
+#: where a job's folder is made
+STAGING = ".new-"
+#: a submission takes seconds
+_ABANDONED_S = 3600.0
+#: of a launch script
+_LONGEST = 4 << 20
+
+
+@dataclass
+class Seen:
+    """One job as last read."""
+
+    record: Record
+    spec: JobSpec
+    stamp: float
+    unwritten: bool = False  #: `record` is newer than what HDFS has
+    unsettled: int = 2  #: rounds in which it is read again whatever its stamp says: stamps are milliseconds
+    members: dict[str, Worker] = field(default_factory=dict)
+    acks: dict[str, Ack] = field(default_factory=dict)
+    looked_s: float = 0.0  #: when its service was read last
+    application: str = ""  #: of its service, as last listed among those that live
+    refused: str = ""  #: why nothing is done with it now
+
+
+class JobFiles:
+    def __init__(self, hdfs: Hdfs, root: str) -> None:
+        self._hdfs, self.root = hdfs, root
+        self.jobs = f"{root}/jobs"
+        self._kept, self._theirs, self._newest = Kept(hdfs, root), UserFiles(hdfs), Newest(hdfs)
+
+    def folder(self, job: JobId) -> str:
+        return f"{self.jobs}/{job}"
+
+    def prepare(self) -> None:
+        """Folders in which only the bridge can add or rename; what the version before left is taken over once."""
+        self._hdfs.make_folder(self.root, "755")
+        self._hdfs.make_folder(self.jobs, "755")
+        found = self._hdfs.status(self.jobs)
+        if found is None or found.permission.lstrip("0") != "755":
+            self._hdfs.set_permission(self.jobs, "755")
+        if not self._kept.there():
+            self._kept.adopt(self._before())
+
+    def tidy(self, now_s: float) -> None:
+        """Take away what submissions left that broke off long ago: each folder in it goes in its owner's name."""
+        for name, entry in self.entries().items():
+            if not name.startswith(STAGING) or entry.modified_s > now_s - _ABANDONED_S:
+                continue
+            staging = f"{self.jobs}/{name}"
+            for part in self._hdfs.some(staging, MOST_ENTRIES):
+                self._hdfs.as_user(part.owner).delete(f"{staging}/{part.name}")
+            self._hdfs.delete(staging)
+
+    def entries(self) -> dict[str, Status]:
+        return {each.name: each for each in self._hdfs.entries(self.jobs)}
+
+    def _before(self) -> Iterator[tuple[Record, JobSpec]]:
+        """The jobs of folders that the version before made."""
+        for name, entry in self.entries().items():
+            if entry.folder and not name.startswith("."):
+                found = self._as_before(name, entry)
+                if isinstance(found, Seen):
+                    yield found.record, found.spec
+
+    def _as_before(self, job: JobId, entry: Status) -> Seen | str:
+        folder = self.folder(job)
+        data, text = self._hdfs.document(f"{folder}/{GATE}"), self._hdfs.document(f"{folder}/{SPEC}")
+        if data is None or text is None:
+            return f"{folder} lacks {GATE if data is None else SPEC}"
+        try:
+            record, spec = gate_record(data, f"{folder}/{GATE}"), old_spec(text, f"{folder}/{SPEC}")
+        except Unbelievable as error:
+            return str(error)
+        against = agrees(record, spec, job, entry.owner)
+        return f"{folder} {against}: it is refused" if against else Seen(record, spec, entry.modified_s)
+
+    # --- claim and SDK ---
+
+    def claim(self) -> str | None:
+        data = self._hdfs.document(f"{self.jobs}/.{CLAIM}")
+        return None if data is None else data.decode(errors="replace").strip()
+
+    def write_claim(self, token: str) -> None:
+        self._hdfs.keep_document(f"{self.jobs}/.{CLAIM}", token.encode() + b"\n", self.jobs)
+
+    def carry(self, name: str, data: bytes) -> str:
+        """Put a file into lib/ where it is not yet; its path."""
+        path = f"{self.root}/lib/{name}"
+        found = self._hdfs.status(path)
+        if found is None or found.length != len(data):
+            self._hdfs.write(path, data)
+        return path
+
+    def carry_script(self, record: Record, make: Callable[[bytes], tuple[str, bytes]]) -> tuple[str, Status]:
+        """What `make` makes of the job's launch script, put beside it where it is not yet; its path and status."""
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        launch = own.read(f"{folder}/{LAUNCH}", 0, _LONGEST + 1)
+        if launch is None:
+            raise TryLater(f"{folder} lacks {LAUNCH}")
+        if len(launch) > _LONGEST:
+            raise Never(f"{folder}/{LAUNCH} is larger than {_LONGEST} bytes")
+        name, data = make(launch)
+        path = f"{folder}/{name}"
+        found = own.status(path)
+        if found is None or found.length != len(data):
+            own.write(path, data)
+            found = own.status(path)
+        if found is None:
+            raise TryLater(f"{path} was written and is not there")
+        return path, found
+
+    # --- records ---
+
+    def add(self, record: Record, spec: JobSpec, launch: str) -> None:
+        """A job's folder appears whole or not at all, and is its owner's. Raises Exists, Never.
+
+        It is made where its owner may write for as long as that takes, and put by the bridge where he may not.
+        """
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        known = self._kept.spec(record.job) if self._kept.record(record.job) is not None else None
+        if known is not None and known != spec:
+            raise Never(f"there is already another job {record.job}")
+        staging = f"{self.jobs}/{STAGING}{secrets.token_hex(8)}"
+        part = f"{staging}/{record.job}"
+        self._hdfs.make_folder(staging, "1777")
+        try:
+            own.make_folder(part, "755")
+            own.keep_document(f"{part}/{GATE}", encode(record), part)
+            own.write(f"{part}/{LAUNCH}", launch.encode())
+            made = self._hdfs.status(part)
+            if made is None or made.owner != record.owner:
+                raise Never(f"{folder} would be {made.owner if made else 'nobody'}'s, not {record.owner}'s: refused")
+            if known is None:
+                self._kept.add(record, spec)
+            self._hdfs.rename(part, folder)
+        finally:
+            with suppress(PortError):  # what cannot be taken away now is swept later
+                own.delete(part)
+                self._hdfs.delete(staging)
+
+    def read(self, job: JobId, entry: Status) -> Seen | str:
+        """The job, or what is wrong with it."""
+        folder = self.folder(job)
+        if not self._kept.there():
+            return self._as_before(job, entry)
+        try:
+            record, spec = self._kept.record(job), self._kept.spec(job)
+        except ValueError as error:
+            return f"{folder}: {error}"
+        if record is None or spec is None:
+            return f"{folder} was not handed in to Horae, whatever it says ({entry.owner} made it): it is refused"
+        if against := foreign(record, entry):
+            return f"{folder} {against}"
+        # A kill may have come between the record and its gate.
+        behind = record.phase is not Phase.IDLE and self._hdfs.document(f"{folder}/{GATE}") != encode(record)
+        return Seen(record, spec, entry.modified_s, unwritten=behind)
+
+    def record(self, job: JobId) -> Record | None:
+        """As HDFS has it now."""
+        return self._kept.record(job)
+
+    def reread(self, seen: Seen) -> None:
+        found = self._kept.record(seen.record.job)
+        if found is not None:
+            seen.record, seen.unwritten = found, False
+
+    def keep(self, record: Record) -> None:
+        folder = self.folder(record.job)
+        self._kept.keep(record)
+        self._hdfs.as_user(record.owner).keep_document(f"{folder}/{GATE}", encode(record), folder)
+
+    def reason(self, record: Record, text: str) -> None:
+        folder = self.folder(record.job)
+        self._hdfs.as_user(record.owner).keep_document(f"{folder}/reason", text.encode() + b"\n", folder)
+
+    def look(self, owner: str, path: str) -> Status | None:
+        """A file of the owner's that is not ours."""
+        return self._hdfs.as_user(owner).status(path)
+
+    def forget_definition(self, record: Record) -> None:
+        """Of its YARN service, which YARN keeps in its owner's home."""
+        path = definition_path(record.service, record.owner)
+        self._hdfs.as_user(record.owner).delete(path.rpartition("/")[0])
+
+    # --- the gate ---
+
+    def members(self, record: Record) -> dict[str, Worker]:
+        return self._theirs.members(self.folder(record.job), max(record.gpus, len(record.workers)))
+
+    def acks(self, record: Record) -> dict[str, Ack]:
+        return self._theirs.acks(self.folder(record.job), {each.name for each in record.workers})
+
+    def forget(self, record: Record, names: Iterable[str]) -> None:
+        """Members whose containers are gone."""
+        gone = sorted(names)
+        own, folder = self._hdfs.as_user(record.owner), self.folder(record.job)
+        for name in gone:
+            own.delete(f"{folder}/members/{name}")
+            own.delete(f"{folder}/acks/{name}")
+        self._theirs.forget(folder, gone)
+
+    def sweep(self, record: Record) -> None:
+        own = self._hdfs.as_user(record.owner)
+        folder = self.folder(record.job)
+        for name in ("members", "acks"):
+            own.delete(f"{folder}/{name}")
+        own.sweep(folder)
+        self._theirs.forget(folder)
+
+    # --- output and checkpoints ---
+
+    def log(self, job: JobId, offset: int, limit: int) -> LogChunk:
+        """The epochs' outputs one after the other."""
+        folder = f"{self.folder(job)}/log"
+        parts = self._theirs.log_parts(self.folder(job))
+        total = sum(each.length for each in parts)
+        identity = job if parts else ""
+        if offset > total:
+            offset, identity = 0, f"{identity}:truncated"
+        data, start = b"", 0
+        for part in parts:
+            if start + part.length > offset + len(data) and len(data) < limit:
+                skip = offset + len(data) - start
+                wanted = min(limit - len(data), part.length - skip)
+                piece = self._hdfs.read(f"{folder}/{part.name}", skip, wanted) or b""
+                data += piece
+                if len(piece) < wanted:  # a DataNode that is behind: what follows would be out of place
+                    break
+            start += part.length
+        end = offset + len(data)
+        return LogChunk(data, end, identity, end >= total)
+
+    def newest(self, record: Record, spec: JobSpec) -> tuple[int, float, float] | None:
+        """The newest complete checkpoint, where the bridge can see it."""
+        return self._newest.of(record.job, spec, record.owner)
+
+
+def foreign(record: Record, entry: Status) -> str:
+    """What is wrong with whose folder it is; "" where HDFS and the record agree."""
+    if entry.owner == record.owner:
+        return ""
+    return f"is {entry.owner}'s folder now, and the job is {record.owner}'s: it is refused until that is mended"

@@ -1,0 +1,1 @@
+"""Logs of any YARN application, running or ended."""

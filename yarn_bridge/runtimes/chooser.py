@@ -1,0 +1,119 @@
+"""How a job gets its containers: what every way offers, which ways there are, and which one a cluster takes.
+
+    services    one YARN service a job; a new shape is one FLEX                    `service_runtime.py`
+    slices      one distributed shell for each slice of GPUs, submitted by REST    `slices.py`
+
+Services cost one application master a job, slices one for each node of each job; so slices are taken where the
+Services API is off, and on releases whose services cannot ask for named nodes while a distributed shell can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from horae.spec import JobSpec
+from yarn_bridge.clients.http import KERBEROS
+from yarn_bridge.clients.records import NodeReport, Service
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services
+from yarn_bridge.clients.settings import Settings, settings_of
+from yarn_bridge.jobs.record import SERVICES, SLICES, Record
+from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
+from yarn_bridge.options import AUTO, Options
+
+HANDLER = "yarn.resourcemanager.placement-constraints.handler"
+
+
+class Runtime(Protocol):
+    """Every verb may be called twice. `Service` is what both ways show: containers by component."""
+
+    def read(self, record: Record) -> Service | None:
+        """The job's containers; None when it has none and no application that could get some."""
+        ...
+
+    def make(self, record: Record, spec: JobSpec) -> None:
+        """From nothing, or from what does not fit any more, into the record's shape."""
+        ...
+
+    def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:
+        """Workers by component, as many as that."""
+        ...
+
+    def end(self, record: Record, application: str = "") -> bool:
+        """Give everything back; False while YARN still does so. `application`: of the job, as last seen alive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What one cluster offers, found out by reading."""
+
+    release: str
+    services: bool  #: the Services API is on, or it does not matter
+    services_pin: bool  #: this release's services may ask for node attributes
+    handler: bool  #: placement by constraints is not known to be off
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    runtime: str
+    pinned: bool  #: workers can be sent to named nodes
+    why: str  #: for people
+
+
+def named_nodes(reports: Sequence[NodeReport]) -> bool:
+    """Whether every living GPU node, and there is one, tells its own name in the attribute `host`."""
+    up = [each for each in reports if each.gpus and each.state == "RUNNING"]
+    return bool(up) and all(each.attributes.get(HOST_ATTRIBUTE) == each.host for each in up)
+
+
+def probe(manager: ResourceManager, conf: Settings, options: Options) -> Probes:
+    """`conf`: the ResourceManager's. Raises PortError when it cannot be asked."""
+    # Its API is asked for only where that decides: an API that fails for the moment must not stop what does not.
+    asked = options.runtime == AUTO
+    return Probes(
+        release=manager.info().version,
+        services=not asked or Services(manager.http, manager.quirks()).api_version() is not None,
+        services_pin=manager.quirks().pin_by_attribute,
+        handler=bool(conf.why) or conf.get(HANDLER, "disabled") != "disabled",
+    )
+
+
+def choose(options: Options, probes: Probes, named: bool) -> Choice:
+    """`named`: as `named_nodes` says."""
+    constrained = named and probes.handler
+    by_service = constrained and probes.services_pin
+    services, slices = SERVICES, SLICES
+    if options.runtime != AUTO:
+        return Choice(
+            options.runtime, by_service if options.runtime == services else constrained, "the configuration says so"
+        )
+    if not probes.services:
+        return Choice(slices, constrained, "the Services API is off")
+    if options.auth == KERBEROS:
+        return Choice(services, by_service, "the Services API is on, and comes first under Kerberos")
+    if by_service:
+        return Choice(services, True, "the Services API is on, and services can ask for named nodes")
+    if constrained:
+        return Choice(
+            slices, True, f"services of Hadoop {probes.release} cannot ask for named nodes, a distributed shell can"
+        )
+    lacks = "no node attributes" if not named else "no placement by constraints"
+    return Choice(services, False, f"the Services API is on; with {lacks}, neither way reaches named nodes")
+
+
+class Chooser:
+    """The choice as of now: the cluster is probed once, its nodes are looked at anew in each round."""
+
+    def __init__(self, options: Options, manager: ResourceManager) -> None:
+        self._options, self._manager = options, manager
+        self.probes: Probes | None = None
+
+    def choice(self, named: bool) -> Choice:
+        """Raises PortError when the ResourceManager cannot be asked."""
+        if self.probes is None:
+            conf = settings_of(self._manager.http, "the ResourceManager")
+            self.probes = probe(self._manager, conf, self._options)
+        return choose(self._options, self.probes, named)

@@ -1,0 +1,87 @@
+"""A job as one YARN service: components with counts, FLEX for a new shape."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from horae.port import PortError, TryLater
+from horae.spec import JobSpec
+from yarn_bridge.clients.errors import Exists
+from yarn_bridge.clients.http import KERBEROS
+from yarn_bridge.clients.records import Service
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.services import Services, keytab_of, no_keytab
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.record import Record
+from yarn_bridge.jobs.store import JobFiles
+from yarn_bridge.options import Options
+
+#: YARN's application type of a service
+KIND = "yarn-service"
+
+
+class ServiceRuntime:
+    def __init__(self, options: Options, manager: ResourceManager, files: JobFiles) -> None:
+        self._options, self._manager, self._files = options, manager, files
+        self._services: Services | None = None
+        self._sdk = ""
+
+    @property
+    def services(self) -> Services:
+        if self._services is None:
+            self._services = Services(self._manager.http, self._manager.quirks())
+        return self._services
+
+    def read(self, record: Record) -> Service | None:
+        """The job's service. Half a definition, as a creation leaves it that broke off, is unreadable: it goes."""
+        try:
+            return self.services.get(record.service, record.owner)
+        except TryLater as error:
+            if "end-of-input" not in error.text:
+                raise
+            self._files.forget_definition(record)
+            return None
+
+    def make(self, record: Record, spec: JobSpec) -> None:
+        """A new service in the record's shape, in place of one that has ended or has other components."""
+        if not self._sdk:
+            self._sdk = self._files.carry(*shapes.sdk())
+        if not self.end(record):
+            raise TryLater(f"{record.job}: its former service is still ending")
+        body = shapes.service_spec(record, spec, self._options, self._files.folder(record.job), self._sdk)
+        if self._options.auth == KERBEROS:
+            self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
+        try:
+            self.services.create(body, record.owner)
+        except Exists as error:
+            raise TryLater(error.text) from None
+
+    def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:
+        self.services.flex(record.service, record.owner, counts)
+
+    def end(self, record: Record, application: str = "") -> bool:
+        """Kill its application, then forget its definition: destroying a running service waits for its orderly end."""
+        try:
+            service = self.read(record)
+        except PortError:  # its application master does not answer, say: it goes all the same
+            if application:
+                self._manager.kill(application, "ended by Horae", record.owner)
+            raise
+        if service is None:
+            return True
+        if service.app and not service.ended and not self._manager.kill(service.app, "ended by Horae", record.owner):
+            return False
+        self.services.destroy(record.service, record.owner)
+        return True
+
+    def _check_keytab(self, record: Record, said: str) -> None:
+        """YARN takes a service whose keytab is missing, runs its workers, and can then never be asked about it."""
+        place = urlsplit(said or keytab_of(record.owner))
+        if place.scheme != "hdfs":
+            return  # on the nodes, where nobody can look from here
+        found = self._files.look(record.owner, place.path)
+        if found is None:
+            raise no_keytab(f"{record.job}: there is no keytab {place.path} of {record.owner} in HDFS", record.owner)
+        if found.permission.lstrip("0")[-2:] != "00":
+            text = f"{record.job}: others can read the keytab {place.path} (its mode is {found.permission})"
+            raise no_keytab(text, record.owner)
