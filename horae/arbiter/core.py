@@ -104,7 +104,7 @@ class Core:
         self._dirty: set[str] = {pool.name for pool in config.pools}
         self._next_s = 0.0  #: when the next round is due
         self._decided_s: dict[str, Seconds] = {}
-        self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest ruling runs out
+        self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest admission runs out
         self._nodes: dict[str, object] = {}
         self._questions: dict[str, Question] = {}
         self._albums: dict[str, Album] = {}
@@ -337,7 +337,7 @@ class Core:
             return []  # the round was given up meanwhile
         pool = self.config.pool(pool_name)
         assert pool is not None and self.view is not None
-        if answer.aside:  # before the ruling: it is about the others only
+        if answer.aside:  # before the admission: it is about the others only
             kept = evidence.keep(self.config.state_dir, question)
             self.write(aside.drafts(self.ledger, answer.aside, self.now_s(), pool.policy, _again(kept)))
             question = replace(question, snapshot=aside.without(question.snapshot, answer.aside))

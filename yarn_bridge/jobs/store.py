@@ -1,4 +1,4 @@
-"""The bridge's files in HDFS (`memory.py` says which): one listing tells what changed, and only that is read."""
+"""The bridge's files in HDFS (`record.py` says which): one listing tells what changed, and only that is read."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_every_route_has_a_row() -> None:
 
 
 def test_every_route_by_every_caller(build: Build, caller: Caller) -> None:
-    client = build(pools=[{"name": "main", "policy": "themis"}])
+    client = build(pools=[{"name": "main", "policy": "themis", "mode": "enforce"}])
     caller.becomes(OWNER, CALLERS[OWNER])
     client.submit([JOB, {**JOB, "name": "second"}])
     call(client.socket, "POST", "/v1/jobs/1/hold", {"why": f"{SECRET}-why"})

@@ -48,7 +48,7 @@ def snapshot(*gpus: int) -> Snapshot:
     return Snapshot(cluster=Nodes((Node("n1", "v100", 8),)), jobs=jobs, tenants=())
 
 
-@pytest.mark.parametrize("judge", [Inline(picky), Worker(f"{__name__}:picky")], ids=["inline", "worker"])
+@pytest.mark.parametrize("runner", [Inline(picky), Worker(f"{__name__}:picky")], ids=["inline", "worker"])
 def test_the_culprits_are_found_and_the_others_decided_about(runner: Inline | Worker) -> None:
     question = Question("main", snapshot(1, 3, 1, 1, 3, 1, 1, 1, 3), "picky", {}, 0, 30.0)
     try:

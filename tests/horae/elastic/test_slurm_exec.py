@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import stat
 import subprocess
@@ -72,7 +73,7 @@ class Batch:
             (tools / name).write_text(text)
             (tools / name).chmod(0o755 | stat.S_IXUSR)
         self.spool = tmp_path / "spool"
-        self.nonce = "abc-" + tmp_path.name
+        self.nonce = f"abc-{secrets.token_hex(6)}"  # what bears it is killed at the end: no other test may
         self.folder = JobFolder(str(self.spool / "jobs" / f"4711.{self.nonce}"))
         self.process: subprocess.Popen[str] | None = None
 
