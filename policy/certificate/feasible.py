@@ -160,7 +160,7 @@ def _wanted(job: Job, now: Allocation, room: Gpus | None, idle: _Idle, speeds: T
     while size is not None and size - has <= there and (room is None or size - has <= room):
         if _could_help(job, now, size, types, speeds) and idle.faster(job, now, size, speeds):
             return size
-        if not job.throughput or size - has >= MOST_STEPS:
+        if size - has >= MOST_STEPS:
             return None
         size = job.gpus.above(size)
     return None

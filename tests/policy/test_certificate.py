@@ -113,6 +113,12 @@ def test_idle_but_wanted_is_what_brute_force_finds(s: Snapshot) -> None:
     assert (idle_but_wanted(s, now, speeds) is not None) == wanted
 
 
+def test_a_size_that_no_equal_split_holds_hides_no_larger_one() -> None:
+    """5 GPUs do not split evenly over two nodes of 3, 6 do: also for a job whose speed nobody knows."""
+    s = world(cluster("a k 3", "b k 3", limits=Limits(equal_gpus_per_node=True)), job("j", (1, 6)))
+    assert idle_but_wanted(s, {"j": {"a": 2, "b": 2}}, Throughput(s.cluster)) == ("j", 6)
+
+
 # --- rho -----------------------------------------------------------------------------------------------------
 
 

@@ -184,7 +184,7 @@ def idle_but_wanted(
                     return job.name, size
             if not has:
                 refused.add(wish)
-            if not job.throughput or size - has >= MOST_STEPS:
+            if size - has >= MOST_STEPS:
                 break
             size = job.gpus.above(size)
     return None
