@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -31,9 +31,9 @@ from policy.text.textform import Form, fit, load
 DESCRIPTION = """\
 JSON over the arbiter's unix socket. The kernel tells the arbiter who calls, so nothing is to be presented: owners act
 on their own jobs, operators on all. Commands, paths, losses and logs of other people's jobs are left out of answers,
-unless the site shows them (`api.show_others`); where the cluster hides others' jobs (Slurm's PrivateData), so does this
-interface, and answers for them as for jobs that never were. Times are seconds since 1970, durations seconds, sizes bytes. Nothing
-is ever folded. A refusal is `{"error": {"code", "message", "field", "value", "remedy"}}`.
+unless the site shows them (`api.show_others`). Where the cluster hides others' jobs (Slurm's PrivateData), so does
+this interface, and answers for them as for jobs that never were. Times are seconds since 1970, durations seconds,
+sizes bytes. Nothing is ever folded. A refusal is `{"error": {"code", "message", "field", "value", "remedy"}}`.
 """
 
 #: How long a stopping server waits for answers under way.
@@ -55,7 +55,10 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     app.add_middleware(answers.BoundedBody, most=job_form.LARGEST_BODY)
     app.add_middleware(limits.BodiesInFlight, largest=job_form.LARGEST_BODY)
 
-    site = replace(site, hides=lambda: backend.hides())  # asked anew each time: a site may change it
+    def hides() -> Collection[str]:
+        return backend.hides()
+
+    site = replace(site, hides=hides)  # asked anew each time: a site may change it
     app.state.site = site
 
     def known(job: str, caller: Caller) -> None:
