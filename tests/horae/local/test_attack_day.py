@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,16 @@ class Day:
 @pytest.fixture(scope="module")
 def day() -> Iterator[Day]:
     folder = Path(tempfile.mkdtemp(prefix="horae-day-"))
+    try:
+        with serving(folder) as made:
+            yield made
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Day]:
+    """An arbiter whose state, jobs and socket are in `folder`."""
     folder.chmod(0o755)
     (folder / "config.yaml").write_text(
         f"state_dir: {folder}/state\napi: {{socket: {folder}/a.sock}}\nrounds: {{tick_s: 0.5, busy_s: 0.2}}\n"
@@ -121,7 +132,7 @@ def day() -> Iterator[Day]:
         "pools: [{name: main, policy: max-min, mode: enforce}]\n"
     )
     command = [str(Path(sys.executable).with_name("horae")), "serve", str(folder / "config.yaml")]
-    with (folder / "log").open("wb") as log:
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
     made = Day(folder, process)
     try:
@@ -132,7 +143,6 @@ def day() -> Iterator[Day]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-        shutil.rmtree(folder)
 
 
 ABSURD = [
@@ -245,3 +255,38 @@ def on_a_terminal(day: Day, uid: int, commands: Sequence[str]) -> bytes:
             os.close(ours)
         assert process.wait(60) == 0, shown[-2000:]
     return shown
+
+
+# --- a disk that a job fills ----------------------------------------------------------------------------------
+
+FLOOD = "import sys\nwhile True: sys.stdout.write('x' * 4000 + chr(10))"
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """12 MB, as the documented layout has it: state and jobs on one disk."""
+    folder = Path(tempfile.mkdtemp(prefix="horae-disk-"))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "horae-test", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path) -> None:
+    """It asks for no limit and writes for ever: what would fill the disk is dropped, and requests are still taken."""
+    with serving(small_disk) as day:
+        loud = day.submits(ANN, name="loud", command=[PYTHON, "-c", FLOOD], extra={"log_limit_bytes": "0"})
+
+        eventually(lambda: day.operator.job(loud)["state"] == "running")
+        eventually(lambda: shutil.disk_usage(small_disk).free < MIB)
+        quiet = day.submits(BOB, command=["/bin/true"])
+        eventually(lambda: day.operator.job(quiet)["state"] == "completed")
+        before = day.operator.about()["rounds"]
+        eventually(lambda: day.operator.about()["rounds"] > before + 2)
+        assert not [a for a in day.operator.status()["alerts"] if a["what"] in ("journal", "stalled")]
+        free = shutil.disk_usage(small_disk).free
+        assert free > MIB // 4, f"{free} bytes are left for the journal"
+        day.operator.cancel(loud)
+        eventually(lambda: day.operator.job(loud)["state"] == "cancelled")
