@@ -41,7 +41,8 @@ body = ('{"jobs":[' + '1,' * ((int(body[1:]) - 12) // 2) + '1]}' if body.startsw
 found = []
 def call():
     peer = socket.socket(socket.AF_UNIX); peer.settimeout(100); peer.connect(at)
-    head = '%s %s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n' % (method, path, len(body))
+    head = '%s %s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n' % (method, path)
+    head += 'Content-Length: %d\\r\\n\\r\\n' % len(body)
     answer = b''
     try:
         peer.sendall(head.encode() + body)
