@@ -1,15 +1,15 @@
-"""What of other people's jobs is shown: all of it, or what `public.py` lists.
+"""What of other people's jobs is shown: all of it, what `public.py` lists, or, where the cluster hides them, nothing.
 
 Who may *do* what is decided in `horae/arbiter/requests/authority.py` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horae.api import public
+from horae.api import hidden, public
 from horae.api.peers import Caller
 
 
@@ -18,17 +18,35 @@ class Site:
     """What the configuration says about people."""
 
     operators: frozenset[str] = frozenset({"root"})
-    show_others: bool = False  #: everybody sees everything
+    show_others: bool = False  #: everybody sees everything, where the cluster hides nothing
+    #: what the cluster itself hides of one user's from the others, as it is now (`Capabilities.hides`)
+    hides: Callable[[], Collection[str]] = tuple
+
+    @property
+    def open(self) -> bool:
+        return self.show_others and not self.hides()
+
+
+def own(owner: str, caller: Caller) -> bool:
+    """Whether `caller` is `owner`, or sees what everybody's is anyway ("": the cluster's, which operators see)."""
+    return caller.operator or (bool(owner) and caller.name == owner)
 
 
 def whole(owner: str, caller: Caller, site: Site) -> bool:
-    """Whether `caller` sees all of what is `owner`'s ("": the cluster's, which operators see)."""
-    return site.show_others or caller.operator or (bool(owner) and caller.name == owner)
+    """Whether `caller` sees all of what is `owner`'s."""
+    return site.open or own(owner, caller)
+
+
+def seen(owner: str, caller: Caller, site: Site) -> bool:
+    """Whether `caller` may know that a job of `owner` is there."""
+    return own(owner, caller) or not hidden.jobs(site.hides())
 
 
 def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
-    """`data` of one job, or its explanation, as `caller` may see it."""
-    return dict(data) if whole(data.get("owner", ""), caller, site) else public.job(data)
+    """`data` of one job that `caller` may know of, or its explanation, as they may see it."""
+    if not whole(data.get("owner", ""), caller, site):
+        return public.job(data)
+    return hidden.own_job(data) if _apart(caller, site) else dict(data)
 
 
 def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
@@ -36,18 +54,41 @@ def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
     return dict(data) if all(whole(owner, caller, site) for owner in data["owners"]) else public.app(data)
 
 
+def apps(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
+    """An app's row counts all its jobs: there is none where one of them is hidden."""
+    return [app(row, caller, site) for row in data if all(seen(owner, caller, site) for owner in row["owners"])]
+
+
 def about(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
     return dict(data) if whole("", caller, site) else public.about(data)
 
 
 def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    data = counted(data, caller, site)
     shown = dict(data) if whole("", caller, site) else public.status(data)
     return {**shown, "jobs": [job(j, caller, site) for j in data["jobs"]]}
 
 
+def counted(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+    """The status that numbers for `caller` may be made of: without what is hidden."""
+    mine = [j for j in data["jobs"] if own(j["owner"], caller)]
+    if caller.operator or not site.hides():
+        return dict(data)
+    shown = hidden.status(data, mine)
+    return {**shown, "jobs": mine} if hidden.jobs(site.hides()) else shown
+
+
 def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
     """Events; of other people's jobs, and of the cluster, what everybody may know."""
-    return [dict(event) if whole(_owner(event), caller, site) else public.event(event) for event in data]
+    found = [event for event in data if not event.get("job") or seen(_owner(event), caller, site)]
+    if _apart(caller, site):
+        found = [left for event in found if (left := hidden.event(event)) is not None]
+    return [dict(event) if whole(_owner(event), caller, site) else public.event(event) for event in found]
+
+
+def _apart(caller: Caller, site: Site) -> bool:
+    """Whether others' jobs are hidden from `caller`, and so what compares with them."""
+    return not caller.operator and hidden.jobs(site.hides())
 
 
 def _owner(event: Mapping[str, Any]) -> str:

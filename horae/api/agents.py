@@ -15,11 +15,13 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
-from horae.api import access
+from horae.api import access, hidden
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me
+from horae.api.peers import Caller
 from horae.arbiter.decide.offers import MOST_ROWS
 from policy import bounds
+from policy.model import BadInput
 from policy.text.forms import MOST_POINTS
 from policy.text.textform import Form, fit, load
 
@@ -66,20 +68,34 @@ class LooseBid(AgentForm):
 
 
 def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
+    def known(name: str, caller: Caller) -> str:
+        """The app that the caller means; one with jobs that are hidden is answered like one that never was."""
+        if caller.operator or not hidden.jobs(site.hides()):
+            return name
+        mine = [row["name"] for row in access.apps(backend.apps(), caller, site)]
+        meant = [found for found in mine if name in (found, found.partition("/")[2])]
+        if len(meant) == 1:
+            return str(meant[0])
+        wrong = f"several tenants have an app {name}" if meant else f"there is no app {name} with jobs to run"
+        remedy = f"say which: {', '.join(sorted(meant))}" if meant else "`horae apps` lists them"
+        raise BadInput(wrong, field="app", value=name, remedy=remedy)
+
     @app.get("/v1/apps", summary="Apps: their schedulers, phases, trials, weights and bids.")
     def apps(caller: Me) -> dict[str, Any]:
         """Losses and settings of other people's trials are left out."""
-        return {"apps": [access.app(a, caller, site) for a in backend.apps()]}
+        return {"apps": access.apps(backend.apps(), caller, site)}
 
     @app.post("/v1/agents", summary="Register an app's own agent: from now on its bids are waited for.",
               openapi_extra=_body(AgentForm))  # fmt: skip
     def register(caller: Me, sent: Bytes) -> dict[str, Any]:
         """Every job of the app must be yours. After three offers without a bid it is no longer waited for."""
-        return backend.register_agent(fit(AgentForm, load(sent or b"{}", "body.json")).app, by=caller.name)
+        name = known(fit(AgentForm, load(sent or b"{}", "body.json")).app, caller)
+        return backend.register_agent(name, by=caller.name)
 
     @app.post("/v1/agents/leave", summary="Bid no more: the built-in agent does.", openapi_extra=_body(AgentForm))
     def leave(caller: Me, sent: Bytes) -> dict[str, Any]:
-        return backend.leave_agent(fit(AgentForm, load(sent or b"{}", "body.json")).app, by=caller.name)
+        name = known(fit(AgentForm, load(sent or b"{}", "body.json")).app, caller)
+        return backend.leave_agent(name, by=caller.name)
 
     @app.get("/v1/agents/offer", summary="The open offer to an app.")
     async def offer(
@@ -93,21 +109,23 @@ def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
         def news(found: dict[str, Any]) -> bool:
             return found["offer"] is not None and found["offer"]["number"] > after
 
-        found = await _waited(lambda: backend.offer(name, by=caller.name), news, wait_s)
+        found = await _waited(lambda: backend.offer(known(name, caller), by=caller.name), news, wait_s)
         return found if news(found) else {**found, "offer": None}
 
     @app.get("/v1/agents/instance", summary="What an app's agent may see of the policy's picture: an instance file.",
              response_class=PlainTextResponse)  # fmt: skip
     def instance(caller: Me, name: App) -> PlainTextResponse:
         """`horae decide FILE --bids APP` prints the table that the built-in agent would send."""
-        return PlainTextResponse(backend.agent_instance(name, by=caller.name), media_type="application/yaml")
+        return PlainTextResponse(
+            backend.agent_instance(known(name, caller), by=caller.name), media_type="application/yaml"
+        )
 
     @app.post("/v1/agents/bid", summary="Bid on the open offer.", openapi_extra=_body(BidForm))
     def bid(caller: Me, sent: Bytes) -> dict[str, Any]:
         """Until the deadline a later table takes the place of an earlier one. A table that is refused or late is on
         record, and the app is bid for by its last table or by the built-in agent."""
         form = fit(LooseBid, load(sent or b"{}", "body.json"))
-        return backend.bid(form.app, form.offer, form.bids, by=caller.name)
+        return backend.bid(known(form.app, caller), form.offer, form.bids, by=caller.name)
 
     @app.get("/v1/agents/win", summary="What an app got when an offer was settled.")
     async def win(
@@ -118,7 +136,9 @@ def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
     ) -> dict[str, Any]:
         """`jobs`: what each job is to have, by node; `numbers`: how the auction went; `text`: whose table counted."""
         return await _waited(
-            lambda: backend.win(name, number, by=caller.name), lambda found: bool(found["settled"]), wait_s
+            lambda: backend.win(known(name, caller), number, by=caller.name),
+            lambda found: bool(found["settled"]),
+            wait_s,
         )
 
 

@@ -31,6 +31,9 @@ class ArbiterBackend:
 
     # --- questions ----------------------------------------------------------------------------------------
 
+    def hides(self) -> tuple[str, ...]:
+        return self._arbiter.hides()
+
     def about(self) -> dict[str, Any]:
         status = self._arbiter.status()
         return {

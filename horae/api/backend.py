@@ -7,7 +7,7 @@ the journal. Whether `by` may do it is the backend's affair: it raises `NotAllow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from horae.port import JobId, LogChunk
@@ -16,6 +16,9 @@ from policy.model import Seconds
 
 
 class Backend(Protocol):
+    def hides(self) -> Collection[str]:
+        """What the cluster hides of one user's from the others (`horae.port.Capabilities.hides`)."""
+
     def about(self) -> dict[str, Any]: ...
 
     def status(self, *, ended: bool, losses: bool) -> dict[str, Any]: ...

@@ -10,7 +10,8 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -22,15 +23,17 @@ from horae import __version__, job_form
 from horae.api import access, agents, answers, limits, metrics
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me, Operator
-from horae.api.peers import PeerProtocol
+from horae.api.peers import Caller, PeerProtocol
+from horae.arbiter.requests.commands import NoSuchJob
 from policy.model import BadInput, Seconds
 from policy.text.textform import Form, fit, load
 
 DESCRIPTION = """\
 JSON over the arbiter's unix socket. The kernel tells the arbiter who calls, so nothing is to be presented: owners act
 on their own jobs, operators on all. Commands, paths, losses and logs of other people's jobs are left out of answers,
-unless the site shows them (`api.show_others`). Times are seconds since 1970, durations seconds, sizes bytes. Nothing
-is ever folded. A refusal is `{"error": {"code", "message", "field", "value", "remedy"}}`.
+unless the site shows them (`api.show_others`). Where the cluster hides others' jobs (Slurm's PrivateData), so does
+this interface, and answers for them as for jobs that never were. Times are seconds since 1970, durations seconds,
+sizes bytes. Nothing is ever folded. A refusal is `{"error": {"code", "message", "field", "value", "remedy"}}`.
 """
 
 #: How long a stopping server waits for answers under way.
@@ -52,7 +55,16 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
     app.add_middleware(answers.BoundedBody, most=job_form.LARGEST_BODY)
     app.add_middleware(limits.BodiesInFlight, largest=job_form.LARGEST_BODY)
 
+    def hides() -> Collection[str]:
+        return backend.hides()
+
+    site = replace(site, hides=hides)  # asked anew each time: a site may change it
     app.state.site = site
+
+    def known(job: str, caller: Caller) -> None:
+        """A job that is hidden is answered like one that never was. Raises NoSuchJob."""
+        if not access.seen(backend.job(job)["owner"], caller, site):
+            raise NoSuchJob(job)
 
     @app.get("/v1/about", summary="The arbiter: version, cluster, pools, who you are.")
     def about(caller: Me) -> dict[str, Any]:
@@ -66,16 +78,19 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
 
     @app.get("/v1/jobs/{job}", summary="One job.")
     def one(job: str, caller: Me) -> dict[str, Any]:
+        known(job, caller)
         return access.job(backend.job(job), caller, site)
 
     @app.get("/v1/jobs/{job}/explain", summary="Why a job holds what it holds, and what would change it.")
     def explain(job: str, caller: Me) -> dict[str, Any]:
+        known(job, caller)
         return access.job(backend.explain(job), caller, site)
 
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:
         """Raw bytes. `X-Next-Offset` is where to go on, `X-End` is `true` when that is the present end."""
-        reader = backend.job(job)["owner"] if site.show_others else caller.name
+        known(job, caller)
+        reader = backend.job(job)["owner"] if site.open else caller.name
         chunk = backend.log(job, offset, by=reader)
         headers = {"X-Next-Offset": str(chunk.next_offset), "X-End": str(chunk.eof).lower()}
         return Response(chunk.data, media_type="application/octet-stream", headers=headers)
@@ -89,6 +104,8 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
         limit: Annotated[int, Query(ge=1, le=100_000)] = 1000,
     ) -> dict[str, Any]:
         """At most `limit` events, the newest ones that match."""
+        if job is not None:
+            known(job, caller)
         events = backend.history(job=job, after=after, since_s=since_s, limit=limit)
         return {"events": access.events(events, caller, site)}
 
@@ -110,6 +127,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
 
     @app.post("/v1/jobs/{job}/cancel", summary="End a job for good.", openapi_extra=_body(WhyForm))
     def cancel(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:
+        known(job, caller)
         why = _read(WhyForm, raw).why
         return {"job": job, "text": backend.cancel(job, by=caller.name, why=why)}
 
@@ -117,11 +135,13 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
         "/v1/jobs/{job}/hold", summary="Let a job keep what it holds and get nothing.", openapi_extra=_body(WhyForm)
     )
     def hold(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:
+        known(job, caller)
         why = _read(WhyForm, raw).why
         return {"job": job, "text": backend.hold(job, by=caller.name, why=why)}
 
     @app.post("/v1/jobs/{job}/unhold", summary="Undo a hold.")
     def unhold(job: str, caller: Me) -> dict[str, Any]:
+        known(job, caller)
         return {"job": job, "text": backend.unhold(job, by=caller.name)}
 
     @app.post(
@@ -141,7 +161,7 @@ def create_app(backend: Backend, site: access.Site) -> FastAPI:
 
     @app.get("/metrics", summary="Numbers for Prometheus.", response_class=PlainTextResponse)
     def prometheus(caller: Me) -> PlainTextResponse:
-        return PlainTextResponse(metrics.render(backend.status(ended=True, losses=False)))
+        return PlainTextResponse(metrics.render(access.counted(backend.status(ended=True, losses=False), caller, site)))
 
     return app
 

@@ -427,6 +427,11 @@ class Arbiter:
     def status(self) -> Status:
         return self._ask(lambda: status_of(self._core))
 
+    def hides(self) -> tuple[str, ...]:
+        """What the cluster hides of one user's from the others. Nobody has asked it before the first look: then all."""
+        core = self._core
+        return core.capabilities.hides if core.view is not None else ("jobs",)
+
     def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
         """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
 

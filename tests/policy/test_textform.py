@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from types import MappingProxyType
 
 import pytest
@@ -224,3 +225,28 @@ def test_other_kinds_of_containers_are_left_to_the_long_answer() -> None:
 def test_a_folder_is_no_file(tmp_path: object) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         load_file(str(tmp_path))
+
+
+def laughing(levels: int) -> str:
+    """Each level merges ten times the one before: a few lines that stand for ten to the power of them."""
+    lines = ["l0: &l0 {" + ", ".join(f"k{i}: {i}" for i in range(10)) + "}"]
+    lines += [f"l{n}: &l{n}\n  <<: [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("levels", [7, 9, 60])
+def test_merges_that_multiply_are_refused_before_they_are_carried_out(levels: int) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="merges bring together more than"):
+            value(laughing(levels))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 128 << 20, "a seventh level carried out took 1.8 GB"
+
+
+def test_merges_of_an_honest_file_are_read() -> None:
+    found = value(laughing(4))
+    assert isinstance(found, dict)
+    assert found["l3"] == {f"k{i}": i for i in range(10)}

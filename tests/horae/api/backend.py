@@ -29,6 +29,9 @@ class Book:
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
+    def hides(self) -> tuple[str, ...]:
+        return ()
+
     def about(self) -> dict[str, Any]:
         return {"cluster": "book", "version": "0", "pools": ["main"]}
 

@@ -9,7 +9,7 @@ import http.client
 import json
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from fastapi.routing import APIRoute
 
 from horae.api import access, public
 from horae.api.client import Client
+from horae.api.errors import ApiError
 from horae.api.server import create_app
+from horae.fake.port import FakePort
 from horae.journal import Kind
 from policy.model import Code
 from tests.horae.api.backend import Book
@@ -193,3 +195,87 @@ def test_every_reason_of_a_policy_has_words_for_everybody() -> None:
 
 def test_every_event_has_words_for_everybody() -> None:
     assert {kind.value for kind in Kind} == public.EVENTS.keys()
+
+
+# --- a cluster that hides one user's jobs from the others -----------------------------------------------------
+
+#: What a stranger could learn a hidden job by, planted in all that people see of jobs.
+HIDDEN_JOB = {**JOB, "name": "hidden-job", "app": "hidden-app", "tenant": "vision"}
+SEES = (OWNER, OPERATOR, ROOT)
+
+
+def hiding(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    real = FakePort.capabilities
+    monkeypatch.setattr(FakePort, "capabilities", lambda port: replace(real(port), hides=words))
+
+
+@pytest.mark.parametrize("words", [("jobs",), ("accounts", "usage"), ("users",)])
+def test_what_the_cluster_hides_nobody_finds_by_any_route(
+    build: Build, caller: Caller, folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    hiding(monkeypatch, *words)
+    api = {"socket": str(folder / "b.sock"), "show_others": True}
+    client = build(pools=[{"name": "main", "mode": "enforce", "policy": "themis"}], api=api)
+    caller.becomes(OWNER, CALLERS[OWNER])
+    client.submit([{**HIDDEN_JOB, "gpus": 8}])
+    call(client.socket, "POST", "/v1/agents", {"app": "vision/hidden-app"})
+    caller.becomes(OTHER, CALLERS[OTHER])
+    client.submit([{**JOB, "name": "mine", "app": "mine", "tenant": "speech", "gpus": 16}])
+    eventually(lambda: client.explain("2")["causes"])
+    caller.becomes(OPERATOR, CALLERS[OPERATOR])
+    eventually(lambda: any(e["kind"] == "decided" for e in client.history()))
+    wrong = []
+    for (method, path), row in ROWS.items():
+        if not row.reads:
+            continue
+        for name, uid in CALLERS.items():
+            caller.becomes(name, uid)
+            status, text = call(client.socket, method, (row.path or path).replace("vision/tune", "vision/hidden-app"))
+            if name in SEES:
+                continue
+            told = [word for word in ("hidden-", OWNER, "vision") if word in text.replace("vision/hidden-app", "")]
+            if told:
+                wrong.append(f"{method} {path} tells {name} of {told}: {text[:300]}")
+            if "{job}" in path and status != 404:
+                wrong.append(f"{method} {path} by {name}: {status} as if there were a job")
+    assert not wrong, "\n".join(wrong)
+    for name in SEES:
+        caller.becomes(name, CALLERS[name])
+        assert [j["name"] for j in client.status()["jobs"]][:1] == ["hidden-job"], "owners and operators see it"
+        assert "hidden-job" in call(client.socket, "GET", "/v1/history")[1]
+
+
+def test_one_sees_ones_own_where_others_are_hidden(
+    build: Build, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hiding(monkeypatch, "jobs")
+    client = build()
+    caller.becomes(OWNER, CALLERS[OWNER])
+    client.submit([{**HIDDEN_JOB, "gpus": 1} for _ in range(3)])
+    caller.becomes(OTHER, CALLERS[OTHER])
+    client.submit([{**JOB, "name": "mine", "app": "mine", "tenant": "speech", "gpus": 1}])
+    eventually(lambda: client.job("4")["state"] == "running")
+    status = client.status()
+    assert [(j["name"], j["command"]) for j in status["jobs"]] == [("mine", JOB["command"])]
+    [tenant] = status["tenants"]
+    assert (tenant["name"], tenant["held"], tenant["running"]) == ("speech", 1, 1)
+    assert client.explain("4")["ahead"] == []
+    assert {e["job"] for e in client.history()} <= {None, "4"}
+    assert 'horae_jobs{state="running",tenant="speech"} 1.0' in client.metrics()
+    for act in (client.cancel, client.hold, client.unhold):
+        with pytest.raises(ApiError) as refused:
+            act("1")
+        with pytest.raises(ApiError) as unknown:
+            act("4711")
+        assert refused.value.message.replace("1", "N") == unknown.value.message.replace("4711", "N")
+
+
+def test_usage_alone_hides_the_others_tenants(build: Build, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    hiding(monkeypatch, "usage")
+    client = build()
+    caller.becomes(OWNER, CALLERS[OWNER])
+    client.submit([HIDDEN_JOB])
+    caller.becomes(OTHER, CALLERS[OTHER])
+    assert [j["name"] for j in client.status()["jobs"]] == ["hidden-job"]
+    assert client.status()["tenants"] == []
+    assert 'horae_tenant_gpus{tenant="vision"}' not in client.metrics()
