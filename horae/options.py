@@ -8,7 +8,6 @@ from typing import Any
 
 from policy.model import BadInput
 
-
 #: More than any number and any list of a site's options means: seconds, mebibytes, requests a second; words
 MOST, MOST_WORDS = 1e9, 10_000
 

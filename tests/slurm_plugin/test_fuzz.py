@@ -90,7 +90,10 @@ def _row(words: dict[str, str]) -> str:
 
 
 SPLIT_ROW = _row(running(7, "n[1-2]", **{"tres-per-node": "", "tres-per-job": "gres:gpu:3", "NumNodes": "2"}))
-SPLIT = b"JobId=7 JobName=x\n   Nodes=n1 CPU_IDs=0-1 Mem=0 GRES=gpu:v100:2(IDX:0-1)\n   Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1\n"
+SPLIT = (
+    b"JobId=7 JobName=x\n   Nodes=n1 CPU_IDs=0-1 Mem=0 GRES=gpu:v100:2(IDX:0-1)\n"
+    b"   Nodes=n2 CPU_IDs=0 Mem=0 GRES=gpu:1\n"
+)
 TOPOLOGY = b"SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[1-4]\n"
 PARTITION = b"PartitionName=dl\n   AllowGroups=ALL JobDefaults=DefCpuPerGPU=4\n"
 
@@ -250,16 +253,20 @@ TARGETS = [
     Target("slurmrestd-jobs", _rest("jobs"), (PortError,), [json.dumps(REST["jobs"]).encode()], count=COUNT),
     Target("slurmrestd-nodes", _rest("nodes"), (PortError,), [json.dumps(REST["nodes"]).encode()], count=COUNT),
     Target("slurmrestd-status", _rest("status"), (PortError,), [json.dumps({**STATUS, "status": []}).encode()],
-           [json.dumps(STATUS).encode()], COUNT, known=[json.dumps({"errors": [word]}).encode() for word in ("x", None)]),
+           [json.dumps(STATUS).encode()], COUNT,
+           known=[json.dumps({"errors": [word]}).encode() for word in ("x", None)]),
     Target("pyslurm-jobs", _pyslurm("jobs"), (PortError,), [_reply([list(PY_JOB.values())])], count=COUNT),
     Target("pyslurm-nodes", _pyslurm("nodes"), (PortError,), [_reply([PY_NODE])], count=COUNT),
     Target("comment", _word, (BadInput,),
-           [b"horae:min=1,max=8,app=s,key=r,types=v100/a100,iters=4000,grace=90,ckpt=/scratch/me", b"horae:allowed=1/2/4",
-            b"x horae=6f1c,gpus=4,nodes=2,types=v100,cpus=16,mem=64000,shape=own,per=2,fixed=1,features=ib/nvme"], MARKS),
+           [b"horae:min=1,max=8,app=s,key=r,types=v100/a100,iters=4000,grace=90,ckpt=/scratch/me",
+            b"x horae=6f1c,gpus=4,nodes=2,types=v100,cpus=16,mem=64000,shape=own,per=2,fixed=1,features=ib/nvme",
+            b"horae:allowed=1/2/4"], MARKS),
     Target("spool-state", _spool("state.json"), (), [json.dumps(STATE).encode()], count=COUNT),
-    Target("spool-exec", _spool("slurm.exec"), (), [b'{"epoch": 2, "direct": true, "checkpoint": "/tmp"}'], count=COUNT),
+    Target("spool-exec", _spool("slurm.exec"), (), [b'{"epoch": 2, "direct": true, "checkpoint": "/tmp"}'],
+           count=COUNT),
     Target("spool-manifest", _spool(checkpoints.MANIFEST), (),
-           [json.dumps({"format": 1, "files": {"a": {"size": 1, "blake2b": "x"}}, "check": "0"}).encode()], count=COUNT),
+           [json.dumps({"format": 1, "files": {"a": {"size": 1, "blake2b": "x"}}, "check": "0"}).encode()],
+           count=COUNT),
     Target("spool-claim", _claim, (), [b'{"token": "me", "host": "h", "pid": 1, "time_s": 1.0}'], count=COUNT),
     Target("memories", _memories, (PortError,), [MEMOS, MEMOS.splitlines(keepends=True)[0]], count=2 * COUNT,
            known=[MEMOS.replace(b"9.0", b'"x"'), MEMOS.replace(b"0.0", b"[]"), b"[" * 100_000 + b"\n"]),

@@ -82,6 +82,10 @@ def _info() -> ClusterInfo:
     return Wire.reads.manager.info()
 
 
+def _metrics() -> object:
+    return Wire.reads.manager.metrics()
+
+
 def _body(lane: str, name: str) -> bytes:
     return json.dumps(recorded(lane)[name]["response"]).encode()
 
@@ -130,7 +134,10 @@ MEMBER = _text({"host": "n1.site", "port": 4000})
 ACK = _text({"epoch": 2, "exit_code": 86, "state": "stopped", "text": "x", "time_s": 5.0,
              "checkpoint": {"epoch": 2, "step": 10, "time_s": 4.0}})  # fmt: skip
 LOGS = _text({"containerLogsInfo": [{"logAggregationType": "LOCAL", "containerLogInfo": [{"fileName": "stdout"}]}]})
-LIVING = b"Container: container_1 on n1\nLogAggregationType: LOCAL\n====\nLogType:stdout\nLogLength:5\nLogContents:\nhello\nEnd"
+LIVING = (
+    b"Container: container_1 on n1\nLogAggregationType: LOCAL\n====\n"
+    b"LogType:stdout\nLogLength:5\nLogContents:\nhello\nEnd"
+)
 JAVA = bytes.fromhex("aced0005") + b"sr\x00\x01A" + bytes(8) + b"\x02\x00\x01L\x00\x01at\x00\x01Bxpt\x00\x03abc"
 
 
@@ -145,13 +152,12 @@ TARGETS = [
     *(Target(f"yarn-{name}", _read(name), (PortError, Unbelievable, BadInput), SEEDS[name], count=COUNT)
       for name in sorted(GOOD)),
     Target("yarn-info", _asked(_info), (PortError,), [_body("3.4.2", "info")], count=COUNT),
-    Target("yarn-metrics", _asked(lambda: Wire.reads.manager.metrics()), (PortError,), [_body("3.4.2", "metrics")],
-           count=COUNT),
+    Target("yarn-metrics", _asked(_metrics), (PortError,), [_body("3.4.2", "metrics")], count=COUNT),
     Target("webhdfs-usage", _asked(lambda: Wire.reads.hdfs.usage("/x")), (PortError,),
            [_text({"ContentSummary": {"length": 1, "spaceConsumed": 3, "fileCount": 1, "directoryCount": 1,
                                       "quota": -1, "spaceQuota": 5}})], count=COUNT),
-    Target("nodemanager-logs", _asked(lambda: _files(Wire.reads.manager.http, "container_1", "a")), (PortError,), [LOGS],
-           count=COUNT),
+    Target("nodemanager-logs", _asked(lambda: _files(Wire.reads.manager.http, "container_1", "a")), (PortError,),
+           [LOGS], count=COUNT),
     Target("nodemanager-log", _asked(lambda: b"".join(_living(Wire.reads.manager.http, "container_1", "stdout", "a"))),
            (PortError,), [LIVING], count=COUNT),
     Target("hdfs-record", _kept, (ValueError,), [encode_kept(RECORD), encode_kept(replace(RECORD, next=None))],

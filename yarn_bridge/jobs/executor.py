@@ -1,4 +1,7 @@
-"""Carrying out what `state_machine.py` asks for, by the runtime that a job was granted under. An action may be taken twice."""
+"""Carrying out what `state_machine.py` asks for, by the runtime that a job was granted under.
+
+An action may be taken twice.
+"""
 
 from __future__ import annotations
 
