@@ -3,7 +3,8 @@
 A job is one YARN service of its owner, made at its first grant, or slices of GPUs (`runtimes.py`). The nodes, our
 running applications and one listing of the job folders in HDFS tell what changed; only jobs on the move are looked at
 one by one. What a job needs next is decided in `state_machine.py` from its record and what was read. `observe` shows
-it as due while this arbiter's claim stands; `follow_up` writes it down and then does it, so a kill anywhere is healed by the next round.
+it as due while this arbiter's claim stands; `follow_up` writes it down and then does it, so a kill anywhere is healed
+by the next round.
 """
 
 from __future__ import annotations

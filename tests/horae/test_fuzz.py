@@ -151,7 +151,8 @@ JOURNAL = [{"kind": d.kind.value, "job": d.job, "pool": d.pool, "data": plain(d.
 
 TARGETS = [
     Target("journal", _journal, (json.JSONDecodeError, RecursionError, sqlite3.IntegrityError),
-           [_text(JOURNAL), _text(JOURNAL[2:5])], count=80, known=[_text([{"kind": "submitted", "job": "1", "data": "[" * 100_000}])]),
+           [_text(JOURNAL), _text(JOURNAL[2:5])], count=80,
+           known=[_text([{"kind": "submitted", "job": "1", "data": "[" * 100_000}])]),
     Target("local-options", _local, (BadInput, json.JSONDecodeError, RecursionError),
            [_text(LOCAL), _text({**LOCAL, "nodes": "v100:2x4,k80:2x2"})],
            known=[_text({**LOCAL, "nodes": "v100:999999999x4"}), _text({**LOCAL, "nodes": "v100:" + "9" * 5000})]),
