@@ -14,6 +14,7 @@ file, line, field, value and remedy. `schema` is what `horae schema config` prin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -45,9 +46,13 @@ class Mode(StrEnum):
         return self in (Mode.ORDER, Mode.ENFORCE)
 
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1)]
+#: More than any time (30 years), weight or count means, few enough to compute with, and lists that a round can walk.
+MOST, MOST_LISTED, MOST_NODES, MOST_NAME = 1e9, 10_000, 100_000, 255
+Positive = Annotated[float, Field(gt=0, le=MOST)]
+NotNegative = Annotated[float, Field(ge=0, le=MOST)]
+Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+Names = Annotated[list[Name], Field(max_length=MOST_LISTED)]
+Speeds = Annotated[dict[Name, Positive], Field(max_length=MOST_LISTED)]
 
 
 class ClusterForm(Form):
@@ -63,13 +68,15 @@ class Pool(Form):
     policy: Name = "max-min"
     options: dict[str, Any] = Field(default_factory=dict)
     mode: Annotated[Mode, Field(strict=False)] = Mode.OBSERVE  #: nothing is changed before somebody says so
-    seed: int = 0
+    seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] = 0
 
     @field_validator("nodes")
     @classmethod
     def _folds(cls, text: str | None) -> str | None:
         if text is None:
             return None
+        if (most := _named(text)) > MOST_NODES:
+            raise wrong(f"names {most:.3g} nodes", f"at most {MOST_NODES}")
         try:
             empty = not len(NodeSet(text))
         except NodeSetException as error:
@@ -86,7 +93,9 @@ class Pool(Form):
 class TenantForm(Form):
     name: Name
     weight: Positive = 1.0
-    users: list[str] | None = None  #: who may submit in its name; left out: everybody
+    users: Annotated[list[Name], Field(max_length=MOST_LISTED)] | None = (
+        None  #: who may submit in its name; left out: everybody
+    )
 
 
 class Rounds(Form):
@@ -110,7 +119,7 @@ class Guards(Form):
     """What holds a policy's suggestion back (`horae/arbiter/admit/guards.py`)."""
 
     min_run_s: NotNegative = 60.0  #: a job runs this long between two resizes
-    restarts_per_hour: Annotated[int, Field(ge=1)] = 6  #: a job is stopped by us at most this often
+    restarts_per_hour: Annotated[int, Field(ge=1, le=int(MOST))] = 6  #: a job is stopped by us at most this often
     gain: NotNegative = 1.0  #: a resize must gain this many times what its restart loses; 0: always worth it
     horizon_s: Positive = 1800.0  #: over which a resize's gain is counted
     restart_cost_s: NotNegative = 30.0  #: of a job whose restarts were not measured yet
@@ -135,8 +144,10 @@ class History(Form):
     keep_s: Positive = 30 * 86400.0  #: older events may be dropped
     forget_s: Positive = 7 * 86400.0  #: jobs that ended this long ago are forgotten
     measured_s: Positive = 300.0  #: a running job's measurements are recorded this often
-    compact_events: Annotated[int, Field(ge=100)] = 200_000  #: compact when the journal has grown by this much
-    compact_bytes: Annotated[int, Field(ge=1 << 16)] = 1 << 28
+    compact_events: Annotated[int, Field(ge=100, le=int(MOST))] = (
+        200_000  #: compact when the journal has grown by this much
+    )
+    compact_bytes: Annotated[int, Field(ge=1 << 16, le=1 << 50)] = 1 << 28
 
 
 class Api(Form):
@@ -151,10 +162,10 @@ class Config(Form):
 
     cluster: ClusterForm
     state_dir: Annotated[Path, Field(strict=False)] = Path("/var/lib/horae")
-    pools: Annotated[list[Pool], Field(min_length=1)] = Field(default_factory=lambda: [Pool()])
-    tenants: list[TenantForm] = Field(default_factory=list)
-    operators: list[str] = Field(default_factory=lambda: ["root"])
-    gpu_types: dict[str, Positive] = Field(default_factory=dict)  #: relative speeds, believed until measured
+    pools: Annotated[list[Pool], Field(min_length=1, max_length=MOST_LISTED)] = Field(default_factory=lambda: [Pool()])
+    tenants: Annotated[list[TenantForm], Field(max_length=MOST_LISTED)] = Field(default_factory=list)
+    operators: Names = Field(default_factory=lambda: ["root"])
+    gpu_types: Speeds = Field(default_factory=dict)  #: relative speeds, believed until measured
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
     probes: Probes = Field(default_factory=Probes)
@@ -228,6 +239,30 @@ def pools_by_node(config: Config, nodes: Iterable[NodeName]) -> Mapping[NodeName
         else:
             named.update(dict.fromkeys(names, pool.name))
     return {node: where for node in nodes if (where := named.get(node, rest)) is not None}
+
+
+def _named(hostlist: str) -> float:
+    """At most so many nodes; told without making them."""
+    parts = [0.0]
+    for word in re.findall(r"\[[^\]]*\]|,|[^,\[]+", hostlist):
+        if word == ",":
+            parts.append(0.0)
+        elif word[0] == "[":
+            parts[-1] = max(parts[-1], 1.0) * (word.count(",") + 1 + sum(map(_span, word[1:-1].split(","))))
+        else:
+            parts[-1] = max(parts[-1], 1.0)
+    return sum(parts)
+
+
+_DIGITS = 15
+
+
+def _span(text: str) -> float:
+    """`1-8` -> 7; 0 for what is no range."""
+    low, _, high = text.partition("/")[0].partition("-")
+    if not (low.isdecimal() and high.isdecimal()):
+        return 0.0
+    return max(float(high) - float(low), 0.0) if len(high) <= _DIGITS else float("inf")
 
 
 def _once(what: str, names: Iterable[str]) -> None:

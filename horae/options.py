@@ -8,6 +8,9 @@ from typing import Any
 
 from policy.model import BadInput
 
+#: More than any number and any list of a site's options means: seconds, mebibytes, requests a second; words
+MOST, MOST_WORDS = 1e9, 10_000
+
 
 def typed_options(kind: type[Any], options: Mapping[str, Any], where: str, maps: frozenset[str]) -> dict[str, Any]:
     """The given options as arguments of `kind`. `maps`: those that are written as a mapping of names to texts.
@@ -23,6 +26,13 @@ def typed_options(kind: type[Any], options: Mapping[str, Any], where: str, maps:
     return {key: _typed(key, value, getattr(defaults, key), where, maps) for key, value in options.items()}
 
 
+def _bounded(key: str, value: float, most: float, where: str, what: str = "") -> None:
+    if value > most:
+        raise BadInput(
+            f"is above {most:.15g}{what}", where=where, field=key, value=value, remedy=f"at most {most:.15g}"
+        )
+
+
 def _typed(key: str, value: Any, default: Any, where: str, maps: frozenset[str]) -> Any:
     if key in maps:
         if not isinstance(value, Mapping):
@@ -30,6 +40,8 @@ def _typed(key: str, value: Any, default: Any, where: str, maps: frozenset[str])
         return tuple((str(name), str(text)) for name, text in value.items())
     if isinstance(default, tuple):
         parts = value.split(",") if isinstance(value, str) else value
+        if isinstance(parts, list | tuple):
+            _bounded(key, len(parts), MOST_WORDS, where, " words")
         if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
             raise BadInput("is not a list of words", where=where, field=key, value=value)
         return tuple(part.strip() for part in parts)
@@ -40,10 +52,12 @@ def _typed(key: str, value: Any, default: Any, where: str, maps: frozenset[str])
     if isinstance(default, int):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise BadInput("is not a positive whole number", where=where, field=key, value=value)
+        _bounded(key, value, MOST, where)
         return value
     if isinstance(default, float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
+        _bounded(key, value, MOST, where)
         return float(value)
     if not isinstance(value, str):
         raise BadInput("is not a text", where=where, field=key, value=value)

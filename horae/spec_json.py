@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from horae.spec import JobSpec
-from policy.model import GpuRange
 
 
 def encode(spec: JobSpec) -> bytes:
@@ -25,7 +26,13 @@ def plain(spec: JobSpec) -> dict[str, Any]:
 
 def decode(data: bytes) -> JobSpec:
     """Raises ValueError for anything that `encode` did not write."""
-    return made(json.loads(data))
+    try:
+        return made(json.loads(data))
+    except RecursionError:
+        raise ValueError("not a job specification: it is nested too deeply") from None
+
+
+_SPEC = TypeAdapter(JobSpec)
 
 
 def made(value: Any) -> JobSpec:
@@ -35,16 +42,10 @@ def made(value: Any) -> JobSpec:
         known = {each.name for each in fields(JobSpec)}
         if unknown := set(value) - known:
             raise ValueError(f"unknown fields {sorted(unknown)}")
-        gpus = dict(value.pop("gpus"))
-        allowed = gpus.get("allowed")
-        gpus["allowed"] = None if allowed is None else tuple(allowed)
-        value["throughput"] = {
-            gpu_type: {int(count): float(rate) for count, rate in curve.items()}
-            for gpu_type, curve in value.get("throughput", {}).items()
-        }
-        for name in ("command", "gpu_types"):
-            value[name] = tuple(value.get(name, ()))
-        return JobSpec(gpus=GpuRange(**gpus), **value)
+        return _SPEC.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"not a job specification: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a job specification: {error!r}") from None
 

@@ -3,7 +3,7 @@
 Escapes (C0, DEL, C1), bidirectional marks, zero-width and other format characters, line and paragraph separators,
 private-use characters and halves of characters are written `\\x1b`, `\\u202e`. `neutral` is for everything that is
 printed, `hidden` finds what a new name may not hold. Commands neutralise what they show as data (`deep`); under
-them, `Guarded` is the one place through which all of standard output goes. Standard library only.
+them, `Guarded` is the one place through which all of standard output and of standard error goes. Standard library only.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ class Guarded:
         else:
             self._stream.write(neutral(text, keep="\n\t\r" if self._styled else "\n\t"))
         return len(text)
+
+    @property
+    def plain(self) -> IO[str]:
+        """The stream itself, for what moves the cursor and shows nothing of strangers."""
+        return self._stream
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:

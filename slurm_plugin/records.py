@@ -21,6 +21,7 @@ _DURATION = re.compile(r"^(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9
 _GPUS = re.compile(
     r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
 )
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 _MOST_NODES = 100_000
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([KMGT]?)")
 _SUFFIX = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -119,8 +120,9 @@ class Facts:
 
     @property
     def release(self) -> tuple[int, int]:
-        major, minor = self.version.split(".")[:2]
-        return int(major), int(minor)
+        """(0, 0) where the version is none."""
+        found = _RELEASE.match(self.version)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
 
     @property
     def multifactor(self) -> bool:

@@ -56,12 +56,13 @@ def main(argv: list[str] | None = None) -> int:
     from horae import visible
     from horae.cli.app import run
 
-    plain = sys.stdout
+    plain, plain_error = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, visible.Guarded(plain))
+    sys.stderr = cast(TextIO, visible.Guarded(plain_error))
     try:
         return run(arguments)
     finally:
-        sys.stdout = plain
+        sys.stdout, sys.stderr = plain, plain_error
 
 
 def overview(colour: bool = False) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import visible
 from horae.cli import cluster_logs, exits
 from horae.cli.options import Json
 from horae.tui import screen
@@ -241,8 +242,9 @@ def _progress(name: str) -> Iterator[Callable[[int], None] | None]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(Path(name).name, total=size)
+    stream = sys.stderr.plain if isinstance(sys.stderr, visible.Guarded) else sys.stderr
+    with Progress(*columns, console=Console(file=stream), transient=True) as bar:
+        task = bar.add_task(visible.neutral(Path(name).name), total=size)
         yield lambda n: bar.update(task, advance=n)
 
 

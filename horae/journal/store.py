@@ -19,7 +19,7 @@ from pathlib import Path
 
 from horae.journal import events, schema
 from horae.journal.clock import Clock
-from horae.journal.codec import plain, text
+from horae.journal.codec import plain, restore, text
 from horae.journal.events import Draft, Event, Kind
 from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
@@ -30,6 +30,8 @@ from policy.model import BadInput, Seconds
 
 FILE = "journal.db"
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+#: What a row that is not ours, or is damaged, may raise while it is folded
+_ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
 _COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
 
 
@@ -79,6 +81,7 @@ class Journal:
             schema.prepare(self._db, str(self.path))
             self.id: str = self._db.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()[0]
             self._catch_up()
+            restore(Ledger, plain(self.ledger))  # a row whose values are of other types is found now or much later
         except sqlite3.Error as error:
             self._db.close()
             if _code(error) in _CORRUPT or "no such" in str(error):  # a table or column is not there
@@ -87,9 +90,9 @@ class Journal:
         except BadInput:
             self._db.close()
             raise
-        except (_Unreadable, ValueError, KeyError, TypeError, AssertionError) as error:
+        except (_Unreadable, *_ODD) as error:
             self._db.close()
-            raise _Unreadable(str(error)) from error
+            raise _Unreadable(f"{type(error).__name__}: {error}"[:300]) from error
         self.clock.anchor(self.ledger.at_s)
 
     def _connect(self) -> None:

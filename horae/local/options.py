@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,13 @@ from typing import Any
 from horae import machine_gpus
 from policy.model import EMPTY, BadInput, GpuType, Node, Seconds
 
-_GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:(\d+)x)?(\d+)$")
+_GROUP = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):(?:([0-9]{1,9})x)?([0-9]{1,9})$")
+#: Nodes, and GPUs of one, that a cluster of processes on one machine may pretend to have
+_MOST_NODES, _MOST_GPUS = 100_000, 1024
+_MOST_CPUS, _MOST_MEMORY, _MOST_SPEED = 1e6, 1 << 60, 1e6
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*$")
 _FIELDS = frozenset({"name", "gpu_type", "gpus", "rack", "cpus", "memory"})
+_MOST_KEPT_S = 100 * 366 * 86400.0
 _OPTIONS = frozenset({"state", "nodes", "speeds", "python", "keep_s", "log_limit_bytes", "keep_free_bytes", "pass_env"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 #: A week: as long as an arbiter remembers ended jobs unless it is told otherwise.
@@ -79,8 +84,8 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
             remedy='describe virtual nodes, for example "v100:2x4,k80:2x2"',
         )
     names = [node.name for node in nodes]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise BadInput("two nodes have the same name", field="nodes", value=name)
     return LocalOptions(
         state=Path(state).expanduser().absolute(),
@@ -115,6 +120,8 @@ def _groups(text: str) -> tuple[Node, ...]:
                 value=text,
                 remedy="TYPE:NODESxGPUS, for example v100:2x4",
             )
+        _bounded(len(nodes) + int(match[2] or 1), "nodes", text, _MOST_NODES, "nodes")
+        _bounded(int(match[3]), "nodes", text, _MOST_GPUS, "GPUs a node")
         for _ in range(int(match[2] or 1)):
             counted[match[1]] = counted.get(match[1], 0) + 1
             nodes.append(Node(name=f"{match[1]}-{counted[match[1]]}", gpu_type=match[1], gpus=int(match[3])))
@@ -136,6 +143,7 @@ def _node(entry: object, where: str) -> Node:
     count = entry.get("gpus")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BadInput("a whole number of at least 1", field=f"{where}.gpus", value=count)
+    _bounded(count, f"{where}.gpus", count, _MOST_GPUS, "GPUs a node")
     rack = entry.get("rack")
     if rack is not None and not isinstance(rack, str):
         raise BadInput("a rack is a name", field=f"{where}.rack", value=rack)
@@ -143,6 +151,8 @@ def _node(entry: object, where: str) -> Node:
     for label, number in (("cpus", cpus), ("memory", memory)):
         if number is not None and (not isinstance(number, int | float) or isinstance(number, bool) or number <= 0):
             raise BadInput("a number above 0", field=f"{where}.{label}", value=number)
+        if number is not None:
+            _bounded(number, f"{where}.{label}", number, _MOST_CPUS if label == "cpus" else _MOST_MEMORY, label)
     return Node(
         name=str(name),
         gpu_type=str(gpu_type),
@@ -153,10 +163,16 @@ def _node(entry: object, where: str) -> Node:
     )
 
 
+def _bounded(number: float, field: str, value: object, most: float, what: str) -> None:
+    """Raises BadInput above `most`, and for what is no number."""
+    if not number <= most:
+        raise BadInput(f"more {what} than there can be", field=field, value=value, remedy=f"at most {most:.15g}")
+
+
 def _keep_s(value: object) -> Seconds | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MOST_KEPT_S:
         raise BadInput("seconds, or null", field="keep_s", value=value, remedy="604800 is a week; null keeps for ever")
     return float(value)
 
@@ -182,4 +198,5 @@ def _speeds(value: object) -> Mapping[GpuType, float]:
     for gpu_type, speed in value.items():
         if not isinstance(speed, int | float) or isinstance(speed, bool) or speed <= 0:
             raise BadInput("a number above 0", field=f"speeds.{gpu_type}", value=speed)
+        _bounded(speed, f"speeds.{gpu_type}", speed, _MOST_SPEED, "speed")
     return {str(gpu_type): float(speed) for gpu_type, speed in value.items()}

@@ -23,6 +23,7 @@ from slurm_plugin.clients.command_reading import (
     job_rows_of,
     node_rows_of,
     racks_of,
+    seconds_of,
     settings_of,
     split_of,
 )  # fmt: skip
@@ -31,7 +32,7 @@ from slurm_plugin.clients.scontrol import Scontrol
 from slurm_plugin.clients.sealed import PLAIN, VARIABLE, Seal
 from slurm_plugin.errors import ControllerAway, Gone, port_error
 from slurm_plugin.files.transport import Transport
-from slurm_plugin.records import Facts, JobRow, NodeRow, fold, number
+from slurm_plugin.records import Facts, JobRow, NodeRow, fold
 from slurm_plugin.writes import Write
 
 #: writes said to scontrol, and jobs named to scancel, before answers are waited for
@@ -98,8 +99,8 @@ class CommandClient:
             select=settings.get("SelectTypeParameters", ""),
             priority_type=settings.get("PriorityType", ""),
             exit_hold=frozenset(exit_codes(settings.get("RequeueExitHold", ""))),
-            min_job_age_s=float(number(settings.get("MinJobAge", "300").split()[0]) or 0),
-            kill_wait_s=float(number(settings.get("KillWait", "30").split()[0]) or 0),
+            min_job_age_s=seconds_of(settings, "MinJobAge", 300.0),
+            kill_wait_s=seconds_of(settings, "KillWait", 30.0),
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=racks_of(topology),

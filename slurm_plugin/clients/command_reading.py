@@ -203,6 +203,12 @@ def settings_of(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+def seconds_of(settings: Mapping[str, str], name: str, default_s: float) -> float:
+    """`300 sec` -> 300; `default_s` where it is not told, 0 where it is no number."""
+    said = settings.get(name)
+    return default_s if said is None else float(number(said.partition(" ")[0]) or 0)
+
+
 #: Slurm's stamps are whole seconds, and its answer took some time
 _TOGETHER_S = 3.0
 

@@ -18,10 +18,10 @@ from horae.port import FixConfiguration, PortError
 from slurm_plugin import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
-from slurm_plugin.clients.rest_reading import known_uid, task_numbers
+from slurm_plugin.clients.rest_reading import known_uid, task_numbers, whole
 from slurm_plugin.errors import Gone, port_error
 from slurm_plugin.files.transport import Conversation, Transport
-from slurm_plugin.records import Facts, JobRow, NodeRow, expand, gpu_count, gpus
+from slurm_plugin.records import BadRecord, Facts, JobRow, NodeRow, expand, gpu_count, gpus
 from slurm_plugin.writes import Write
 
 START_S = 90.0  #: libslurm itself waits a minute for a slurm.conf that is not there
@@ -98,9 +98,12 @@ class PyslurmClient(OneByOne):
         found = self._listed("reading the nodes", 2, op="nodes", names=NODE_NAMES)
         wanted, rows = frozenset(partitions), []
         for values in found:
-            node = dict(zip(NODE_NAMES, values, strict=True))
-            if not wanted or wanted & set(node["partitions"] or ()):
-                rows.append(node_row(node))
+            try:
+                node = dict(zip(NODE_NAMES, values, strict=True))
+                if not wanted or wanted & set(node["partitions"] or ()):
+                    rows.append(node_row(node))
+            except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+                raise ClientAway(f"reading the nodes: pyslurm tells one in words unknown here: {error!r}") from error
         return rows
 
     def facts(self) -> Facts:
@@ -149,7 +152,8 @@ class PyslurmClient(OneByOne):
             reply = self._reply({"id": self._asked, **request}, request["op"] not in {"jobs", "nodes"})
         if "error" not in reply:
             return reply.get("ok")
-        if reply.get("number") in _GONE:
+        number = reply.get("number")
+        if isinstance(number, int) and number in _GONE:
             if request["op"] in {"signal", "cancel"}:
                 return None  # it ended meanwhile: the next observation tells
             raise Gone(f"{doing}: {reply['error']}")
@@ -201,7 +205,7 @@ class PyslurmClient(OneByOne):
         line, _, self._rest = self._rest.partition("\n")
         try:
             reply = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or reply.get("id") != number:
             raise ClientAway(f"not an answer: {line[:100]!r}")
@@ -214,14 +218,14 @@ class PyslurmClient(OneByOne):
 
 
 def _rows(job: Mapping[str, Any], now_s: float) -> list[JobRow]:
-    number, array, task = int(job["id"]), job["array_id"], job["array_task_id"]
+    number, array, task = whole(job["id"]), job["array_id"], job["array_task_id"]
     if array and job["array_tasks_waiting"]:
         return [job_row(job, f"{array}_{each}", number, now_s) for each in task_numbers(job["array_tasks_waiting"])]
     return [job_row(job, f"{array}_{task}" if array and task is not None else str(number), number, now_s)]
 
 
 def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> JobRow:
-    limit_s = job["time_limit"] * 60.0 if isinstance(job["time_limit"], int) else None
+    limit_s = whole(job["time_limit"]) * 60.0 if isinstance(job["time_limit"], int) else None
     nodes, reason = expand(job["allocated_nodes"]), job["state_reason"]
     ended = job["state"] not in {"PENDING", "RUNNING", "CONFIGURING", "SUSPENDED", "SPECIAL_EXIT", "REQUEUE_HOLD"}
     end_s = _time(job["end_time"]) if ended or limit_s is not None else None
@@ -230,25 +234,25 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         slurm_id=number,
         state=str(job["state"]),
         reason=None if reason in {None, "None"} else str(reason),
-        restarts=int(job["requeue_count"] or 0),
-        priority=int(job["priority"] or 0),
+        restarts=whole(job["requeue_count"]),
+        priority=whole(job["priority"]),
         nodes=nodes,
         gpus_per_node=_gpus(job["gres_per_node"]),
         gpus_total=None,
-        num_nodes=int(job["num_nodes"] or 1),
-        num_cpus=int(job["cpus"] or 1),
-        alloc_memory=int(job["memory"]) << 20 if nodes and job["memory"] else None,
-        comment=job["comment"] or "",
-        admin_comment=job["admin_comment"] or "",
-        user=job["user_name"] or "",
+        num_nodes=whole(job["num_nodes"] or 1),
+        num_cpus=whole(job["cpus"] or 1),
+        alloc_memory=whole(job["memory"]) << 20 if nodes and job["memory"] else None,
+        comment=_text(job["comment"]) or "",
+        admin_comment=_text(job["admin_comment"]) or "",
+        user=_text(job["user_name"]) or "",
         uid=known_uid(job["user_id"]),
-        account=job["account"],
-        qos=job["qos"],
-        partition=job["partition"] or "",
-        name=job["name"] or "",
-        cwd=job["working_directory"] or "",
-        command=job["command"],
-        stdout=job["standard_output"],
+        account=_text(job["account"]),
+        qos=_text(job["qos"]),
+        partition=_text(job["partition"]) or "",
+        name=_text(job["name"]) or "",
+        cwd=_text(job["working_directory"]) or "",
+        command=_text(job["command"]),
+        stdout=_text(job["standard_output"]),
         dependency=_dependency(job["dependencies"]),
         submit_s=_time(job["submit_time"]),
         eligible_s=_time(job["eligible_time"]),
@@ -257,7 +261,7 @@ def job_row(job: Mapping[str, Any], name: str, number: int, now_s: float) -> Job
         preempt_s=_time(job["preempt_time"]),
         limit_s=limit_s,
         left_s=max(end_s - now_s, 0.0) if job["state"] == "RUNNING" and end_s else limit_s,
-        exit_status=(int(job["exit_code"] or 0) << 8) | int(job["exit_code_signal"] or 0),
+        exit_status=(whole(job["exit_code"]) << 8) | whole(job["exit_code_signal"]),
     )
 
 
@@ -267,11 +271,11 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
         gpu_types=gpus(_gres(node["configured_gres"])),
         used=_gpus({"gpu": (node["allocated_gres"] or {}).get("gpu", 0)}) or 0,
         state=str(node["state"]).lower(),
-        cpus_idle=int(node["idle_cpus"] or 0),
-        cpus_total=int(node["total_cpus"] or 0),
-        memory=int(node["real_memory"] or 0) << 20,
-        memory_used=int(node["allocated_memory"] or 0) << 20,
-        features=tuple(node["active_features"] or ("",)),
+        cpus_idle=whole(node["idle_cpus"]),
+        cpus_total=whole(node["total_cpus"]),
+        memory=whole(node["real_memory"]) << 20,
+        memory_used=whole(node["allocated_memory"]) << 20,
+        features=tuple(map(str, node["active_features"] or ("",))),
     )
 
 
@@ -292,5 +296,12 @@ def _dependency(found: Any) -> str | None:
     return ",".join(f"{kind}:{':'.join(map(str, ids))}" for kind, ids in kinds) or None
 
 
+def _text(value: Any) -> str | None:
+    """Raises BadRecord: what is no text would be taken for one until somebody reads it."""
+    if value is not None and not isinstance(value, str):
+        raise BadRecord(f"{str(value)[:40]!r} stands where a text should")
+    return value
+
+
 def _time(value: Any) -> float | None:
-    return float(value) if isinstance(value, int) and value else None
+    return float(whole(value)) if isinstance(value, int) and value else None

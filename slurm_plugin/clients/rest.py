@@ -91,7 +91,7 @@ class RestClient(OneByOne):
         found = self._listed("nodes")
         try:
             return node_rows(found, partitions)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise ClientAway(f"reading the nodes: slurmrestd tells one in words unknown here: {error!r}") from error
 
     def _listed(self, what: str) -> list[Any]:
@@ -144,8 +144,8 @@ class RestClient(OneByOne):
         answer = self._ask("DELETE", "/jobs/", doing, {"jobs": list(ids), **how})
         errors: dict[str, PortError] = {}
         for status in answer.get("status") or ():
-            error = status.get("error") or {}
-            code = int(error.get("code") or 0)
+            (error,) = _entries(status.get("error"))[:1] or [{}]
+            code = _number_of(error, "code")
             if code and code not in _ALREADY_GONE | _NOT_NOW:
                 found = port_error(str(error.get("message") or error.get("string") or ""), doing)
                 named = {str(status.get(key)) for key in ("step_id", "job_id", "array_job_id")}.intersection(ids)
@@ -176,8 +176,8 @@ class RestClient(OneByOne):
 
     def _heed(self, answer: Mapping[str, Any], path: str) -> None:
         """Warnings of an answer go to the log, each once: rounds repeat them."""
-        for each in answer.get("warnings") or ():
-            text = str(each.get("description") or each) if isinstance(each, Mapping) else str(each)
+        for each in _entries(answer.get("warnings")):
+            text = str(each.get("description") or each.get("error") or each)
             if text not in self.warnings and len(self.warnings) < _WARNINGS:
                 self.warnings.append(text)
                 log.warning("slurmrestd warns", text=text, asked=path)
@@ -260,11 +260,25 @@ def _parsed(answer: httpx.Response) -> dict[str, Any]:
         found = answer.json()
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {**found, **{key: _entries(found.get(key)) for key in ("errors", "status")}}
+
+
+def _entries(found: Any) -> list[Mapping[str, Any]]:
+    """A list of objects, whatever stands there: one in other words is an entry that says so."""
+    entries = found if isinstance(found, list) else [found] if found else []
+    return [each if isinstance(each, Mapping) else {"error": str(each)} for each in entries]
+
+
+def _number_of(error: Mapping[str, Any], key: str) -> int:
+    """Slurm's number of an error; 0 where none is told."""
+    found = error.get(key)
+    return found if isinstance(found, int) else 0
 
 
 def _refused(answer: httpx.Response, parsed: Mapping[str, Any], version: str) -> bool:
-    numbers = {error.get("error_number") for error in parsed.get("errors") or () if isinstance(error, Mapping)}
+    numbers = {_number_of(error, "error_number") for error in parsed.get("errors") or ()}
     if version == "v0.0.38" and _UNSPECIFIED in numbers:
         return True
     return answer.status_code == 401 or _AUTHENTICATION in numbers
@@ -274,12 +288,12 @@ def _error(errors: Sequence[Mapping[str, Any]], doing: str) -> TryLater | Except
     """The first error with Slurm's own sentence; its description where there is no such sentence."""
     first = errors[0]
     text = str(first.get("error") or first.get("description") or "")
-    if first.get("error_number") in _ALREADY_GONE:
+    if _number_of(first, "error_number") in _ALREADY_GONE:
         return Gone(f"{doing}: {text}")
     return port_error(text, doing)
 
 
 def _slurm(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = body.get("meta") or {}
-    found = meta.get("slurm") or meta.get("Slurm") or {}
+    meta = body.get("meta")
+    found = (meta.get("slurm") or meta.get("Slurm")) if isinstance(meta, Mapping) else None
     return found if isinstance(found, Mapping) else {}

@@ -22,6 +22,7 @@ _ENDED = frozenset(
     """COMPLETED COMPLETING CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY""".split()
 )
 _MOST_TASKS = 4_000_001  #: what MaxArraySize itself may be at most
+_LARGEST = 0xFFFFFFFFFFFFFFFF
 _NO_VALUE = {0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF}
 
 
@@ -142,7 +143,7 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
         cpus_total=cpus,
         memory=(value(node.get("real_memory")) or 0) << 20,
         memory_used=(value(node.get("alloc_memory")) or 0) << 20,
-        features=tuple(features.split(",")) if isinstance(features, str) else tuple(features or ("",)),
+        features=tuple(features.split(",")) if isinstance(features, str) else tuple(map(str, features or ("",))),
     )
 
 
@@ -157,10 +158,19 @@ def job_state(state: str | Sequence[str]) -> str:
 def value(raw: Any) -> int | None:
     """A number of any version; None for unset and infinite."""
     if isinstance(raw, Mapping):
-        return int(raw.get("number") or 0) if raw.get("set") and not raw.get("infinite") else None
+        return whole(raw.get("number")) if raw.get("set") and not raw.get("infinite") else None
     if raw is None or isinstance(raw, bool | str):
         return None
-    return None if int(raw) in _NO_VALUE else int(raw)
+    found = whole(raw)
+    return None if found in _NO_VALUE else found
+
+
+def whole(raw: Any) -> int:
+    """A number of a row; 0 for nothing. Raises BadRecord above what Slurm itself could hold."""
+    found = int(raw or 0)
+    if abs(found) > _LARGEST:
+        raise BadRecord(f"a number of {len(str(found))} digits")
+    return found
 
 
 def _time(raw: Any) -> float | None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from horae.port import FixConfiguration
 from policy.model import Gpus
@@ -175,10 +177,11 @@ class Memories:
                     continue
                 memo = _from_json(value)
                 self._memos[memo.job] = memo
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 self._unclean = True
+                why = str(error).replace("\n", " ")[:200]
                 self.notes.append(
-                    f"{self._path}:{number}: not a memo ({error}); left out, the job's numbers are taken from Slurm"
+                    f"{self._path}:{number}: not a memo ({why}); left out, the job's numbers are taken from Slurm"
                 )
         self._written = dict(self._memos)
         self._whole_size = self._size
@@ -228,16 +231,11 @@ def _line(memo: Memo) -> bytes:
     return json.dumps(asdict(memo), separators=(",", ":")).encode() + b"\n"
 
 
-def _from_json(raw: dict[str, Any]) -> Memo:
-    grants = tuple(Grant(**{**grant, "nodes": tuple(grant["nodes"])}) for grant in raw.pop("grants"))
-    stop = raw.pop("stop")
-    blocked, left = raw.pop("blocked"), raw.pop("left")
-    limits = tuple(raw.pop("limits", ()))
-    return Memo(
-        **raw,
-        limits=limits,
-        grants=grants,
-        stop=Stop(**stop) if stop else None,
-        blocked=tuple(blocked) if blocked else None,
-        left=(tuple(left[0]), left[1]) if left else None,
-    )
+_MEMO = TypeAdapter(Memo)
+
+
+def _from_json(raw: Mapping[str, Any]) -> Memo:
+    """Raises ValueError where a part is missing or of another type: what reads a memo later asks no more."""
+    for name in ("grants", "stop", "blocked", "left"):
+        raw[name]
+    return _MEMO.validate_python(raw)

@@ -119,3 +119,41 @@ def test_any_data_is_read_or_refused_in_words(data: object) -> None:
 
 def test_the_schema_names_every_section() -> None:
     assert set(schema()["properties"]) >= {"cluster", "state_dir", "pools", "tenants", "rounds", "guards", "history"}
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value", "bound"),
+    [
+        ("rounds: {tick_s: 1e10}", "rounds.tick_s", "10000000000", "1000000000"),
+        ("rounds: {debounce_s: 1e300}", "rounds.debounce_s", "1e+300", "1000000000"),
+        ("guards: {restarts_per_hour: 99999999999}", "guards.restarts_per_hour", "99999999999", "1000000000"),
+        ("tenants: [{name: a, weight: 1e12}]", "tenants[0].weight", "1000000000000", "1000000000"),
+        ("gpu_types: {k80: 1e10}", "gpu_types.k80", "10000000000", "1000000000"),
+        (
+            "history: {compact_bytes: 99999999999999999}",
+            "history.compact_bytes",
+            "99999999999999999",
+            "1125899906842624",
+        ),
+        ("pools: [{seed: 99999999999999999}]", "pools[0].seed", "99999999999999999", "9007199254740992"),
+        (f"operators: [{', '.join(['a'] * 10_001)}]", "operators", "10001", "10000"),
+        (f"operators: [{'a' * 256}]", "operators[0]", "aaa", "255"),
+        ('pools: [{nodes: "n[1-999999999]"}]', "pools[0].nodes", "n[1-999999999]", "100000"),
+        ('pools: [{nodes: "n[1-9999]x[1-9999]"}]', "pools[0].nodes", "n[1-9999]x[1-9999]", "100000"),
+        (f'pools: [{{nodes: "n[1-{"9" * 400}]"}}]', "pools[0].nodes", "n[1-9", "100000"),
+    ],
+)
+def test_what_is_larger_than_anything_means_is_refused_with_its_bound(
+    text: str, field: str, value: str, bound: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse(f"cluster: {{adapter: local}}\n{text}\n", "c.yaml")
+    said = str(caught.value)
+    assert caught.value.field == field
+    assert value in said, said
+    assert bound in said, said
+
+
+def test_hostlists_of_real_sites_are_within_the_bound() -> None:
+    for nodes in ("gpu[01-16]", "a[1-2]b[1-3],c", "r[1-20]n[1-100]", "n[1-9/2],x", "n1"):
+        assert parse(f'cluster: {{adapter: local}}\npools: [{{nodes: "{nodes}"}}]').pools[0].names()

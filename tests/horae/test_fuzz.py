@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +15,14 @@ from horae import config, job_form
 from horae.api import agents, server
 from horae.apps import sweep
 from horae.arbiter.decide import offers
+from horae.journal import Journal, events
+from horae.journal.codec import plain
+from horae.journal.store import FILE, rebuilt
+from horae.local import options as local_options
+from horae.spec import JobSpec
 from horae.tui import forms as words
-from policy.model import BadInput
+from horae.views import rows
+from policy.model import BadInput, GpuRange
 from policy.text import instance
 from policy.text.textform import fit, load
 from tests.fuzzing import Target, attack
@@ -62,10 +73,17 @@ SWEEP = {
     "scheduler": {"kind": "successive-halving", "iterations": 200, "eta": 2},
 }  # fmt: skip
 ROWS = [{"nodes": {"n1": 2}, "rho": 1.5, "gpus": 2}, {"nodes": {"n1": 1, "n2": 1}, "rho": 2.0}]
-SPEC = {"name": "j", "command": ["x"], "gpus": {"requested": 1, "min": 1, "max": 2}, "owner": "ann", "tenant": "ann"}
+SPEC = JobSpec("j", ("x",), GpuRange(1, 1, 2), owner="ann", tenant="ann")
 EVENTS = [
-    {"kind": "submitted", "job": "1", "pool": "main", "data": {"spec": SPEC, "owner": "ann", "tenant": "ann"}},
-    {"kind": "cancel-asked", "job": "1", "pool": "main", "data": {"by": "ann", "text": "why"}},
+    events.opened(version="1", host="h", pid=1, how="new"),
+    events.claimed("token"),
+    events.submitted("1", SPEC, pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0),
+    events.held("1", "ann", "why"),
+    events.unheld("1", "ann"),
+    events.aside("1", "it raises", 700.0, "max-min"),
+    events.alert("disk", "full", "free space"),
+    events.cleared("disk"),
+    events.forgotten(["2"]),
 ]
 
 
@@ -88,7 +106,56 @@ def _word(raw: bytes) -> object:
     return None
 
 
+def _journal(raw: bytes) -> None:
+    """Rows as somebody's disk or hand left them: the state is what they say, or the file is kept aside with a reason
+    and the state begins anew; and whichever it is can be shown, written and read again."""
+    found = json.loads(raw.decode("utf-8", "replace"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Journal(folder).close()
+        with closing(sqlite3.connect(folder / FILE)) as file, file:
+            for each in found if isinstance(found, list) else [found]:
+                row = each if isinstance(each, Mapping) else {"kind": each, "data": each}
+                data = row.get("data")
+                values = [_cell(row.get(key)) for key in ("kind", "job", "pool")]
+                file.execute(
+                    "INSERT INTO events (wall_s, at_s, kind, job, pool, data) VALUES (1.0, 2.0, ?, ?, ?, ?)",
+                    (*values, data if isinstance(data, str) else json.dumps(data)),
+                )
+        made = Journal(folder)
+        try:
+            assert (made.quarantined is None) or "(" in made.quarantined
+            rows.job_table(made.ledger, 10.0)
+            rows.tenant_table(made.ledger, 10.0)
+            made.append([events.claimed("new")], durable=True)
+            assert rebuilt(made.path) == made.ledger
+        finally:
+            made.close()
+
+
+def _cell(value: object) -> object:
+    """What a column may hold; half a character, which no text column can, is refused by the database."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else json.dumps(value) if value else None
+
+
+def _local(raw: bytes) -> object:
+    found = json.loads(raw.decode("utf-8", "replace"))
+    return local_options.parse(found) if isinstance(found, dict) else None
+
+
+LOCAL = {
+    "state": "/s", "nodes": [{"name": "n1", "gpu_type": "v100", "gpus": 4, "rack": "r", "cpus": 8, "memory": 1e9}],
+    "speeds": {"v100": 1.0}, "keep_s": 1.0, "log_limit_bytes": 5000, "keep_free_bytes": 0, "pass_env": ["A"],
+}  # fmt: skip
+JOURNAL = [{"kind": d.kind.value, "job": d.job, "pool": d.pool, "data": plain(d.data)} for d in EVENTS]
+
 TARGETS = [
+    Target("journal", _journal, (json.JSONDecodeError, RecursionError, sqlite3.IntegrityError),
+           [_text(JOURNAL), _text(JOURNAL[2:5])], count=80,
+           known=[_text([{"kind": "submitted", "job": "1", "data": "[" * 100_000}])]),
+    Target("local-options", _local, (BadInput, json.JSONDecodeError, RecursionError),
+           [_text(LOCAL), _text({**LOCAL, "nodes": "v100:2x4,k80:2x2"})],
+           known=[_text({**LOCAL, "nodes": "v100:999999999x4"}), _text({**LOCAL, "nodes": "v100:" + "9" * 5000})]),
     Target("jobs", lambda raw: [f.spec(owner="ann") for f in job_form.read_jobs(raw, BODY)], (BadInput,),
            [_text(JOB), _text({"jobs": [JOB, {"command": ["x"], "gpus": 4}]}),
             _text({"command": ["x"], "gpus": {"allowed": [1, 2]}})]),

@@ -13,6 +13,7 @@ from profiler.estimates.summary import summarise
 from profiler.rules.book import load
 from profiler.runs import persistence
 from profiler.runs.reader import LogReader
+from tests.fuzzing import Target, attack
 from tests.profiler.others import labelled
 
 DATA = Path(__file__).with_name("data")
@@ -120,6 +121,19 @@ def test_ten_thousand_mutated_logs(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(1000):
         assert_read(mutated(dice), dice)
+
+
+#: The same reader within the harness's bounds of time and memory.
+TARGET = Target("training-log", lambda raw: assert_read(raw, random.Random(1)), (), SEEDS, WORDS, count=30)
+
+
+def test_damaged_logs_are_read_within_bounds() -> None:
+    attack(TARGET)
+
+
+@pytest.mark.soak
+def test_damaged_logs_are_read_within_bounds_for_long() -> None:
+    attack(TARGET, soak=True)
 
 
 def adversaries() -> Iterator[tuple[str, Callable[[int], bytes]]]:

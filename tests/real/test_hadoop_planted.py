@@ -94,7 +94,7 @@ def test_a_root_of_the_version_before_is_closed_and_only_what_agrees_is_taken_ov
     jobs = f"{known.root}/jobs"
     horae.make_folder(known.root, "755")
     horae.make_folder(jobs, "1777")
-    horae.permit(jobs, "1777")
+    horae.set_permission(jobs, "1777")
     horae.keep_document(f"{jobs}/.claim", b"the arbiter", jobs)
     mallory.keep_document(f"{jobs}/.claim", b"mallory's", jobs)
     assert horae.document(f"{jobs}/.claim") == b"mallory's", "why it is closed now"

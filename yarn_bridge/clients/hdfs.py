@@ -284,7 +284,10 @@ class _Counted:
             yield piece
 
 
-def _status(name: str, found: Mapping[str, Any]) -> Status:
+def _status(name: Any, found: Mapping[str, Any]) -> Status:
+    """Raises KeyError, TypeError, ValueError for what no NameNode says."""
+    if not isinstance(name, str):
+        raise TypeError("a name is no text")
     return Status(
         name=name,
         folder=found["type"] == "DIRECTORY",

@@ -97,7 +97,9 @@ class Answer:
         """What stands below `keys`; None where Hadoop left an empty object. TryLater for an answer not in JSON."""
         value = self.check(doing).data
         if isinstance(value, str):
-            raise TryLater(f"{doing}: the answer is not JSON: {refusal(self.status, value.encode()).message}")
+            raise TryLater(
+                f"{doing}: the answer is not JSON: {refusal(self.status, value.encode(errors='replace')).message}"
+            )
         for key in keys:
             if not isinstance(value, dict):
                 return None

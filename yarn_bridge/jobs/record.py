@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
 
 CLAIM = "claim"
@@ -138,26 +140,30 @@ def encode_kept(record: Record) -> bytes:
 
 def decode_kept(data: bytes) -> Record:
     """Raises ValueError for anything that `encode_kept` did not write."""
-    return record_of(json.loads(data))
+    try:
+        return record_of(json.loads(data))
+    except RecursionError:
+        raise ValueError("not a record: it is nested too deeply") from None
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def record_of(value: Any) -> Record:
-    """Raises ValueError for anything that is not a record's fields."""
+    """Raises ValueError for anything that is not a record's fields, each of its type: who reads it asks no more."""
     try:
         found = dict(value)
-        found["phase"], found["outcome"] = Phase(found["phase"]), JobState(found["outcome"])
-        found["workers"] = tuple(Worker(**each) for each in found["workers"])
-        for name in ("allocation", "components", "ahead"):
-            found[name] = _pairs(found.get(name, ()))
-        if found["next"] is not None:
-            found["next"] = (int(found["next"][0]), _pairs(found["next"][1]))
-        for name in ("checkpoint", "blocked"):
-            found[name] = None if found[name] is None else tuple(found[name])
         known = {field.name for field in fields(Record)}
-        return Record(**{key: each for key, each in found.items() if key in known})
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        for name in ("phase", "outcome", "workers", "next", "checkpoint", "blocked"):
+            found[name]
+        record = _RECORD.validate_python({key: each for key, each in found.items() if key in known})
+        if record.phase is Phase.OPEN and not record.workers:
+            raise ValueError("not a record: open, and without workers")
+        if record.blocked is not None:
+            BlockKind(record.blocked[0])
+        return record
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"not a record: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (KeyError, TypeError) as error:
         raise ValueError(f"not a record: {error!r}") from None
-
-
-def _pairs(value: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple((str(key), each) for key, each in value)

@@ -27,7 +27,7 @@ from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.hdfs import Hdfs, Status
-from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access, HttpClient
+from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access, HttpClient, understood
 from yarn_bridge.clients.records import App, Container, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.settings import Settings, settings_of
@@ -40,7 +40,7 @@ _FORM = "yarn:APPLICATION, yarn:APPLICATION/CONTAINER/FILE or yarn:CONTAINER/FIL
 _YARNS = ("launch_container.sh", "directory.info", "prelaunch.*", "container-localizer-syslog", "serviceam-*")
 _MASTER = re.compile(r"_0*1$")
 _HEADER = 1 << 14  #: bytes within which a NodeManager's words before a log end
-_BEGIN = re.compile(rb"LogLength:\s*(\d+)\s*\nLogContents:\n")
+_BEGIN = re.compile(rb"LogLength:\s*(\d{1,18})\s*\nLogContents:\n")
 _TAIL = 1 << 16  #: bytes of a file's end that are read at once
 _UNDER_WAY = ("NOT_START", "RUNNING", "RUNNING_WITH_FAILURE")  #: of log aggregation, as the ResourceManager says
 _SHOWN = 8  #: names in an error
@@ -314,13 +314,15 @@ def _unread(container: Container, error: PortError) -> PortError:
 def _files(node: HttpClient, container: str, owner: str) -> list[str]:
     """Names of a living container's files."""
     answer = node.ask("GET", f"/ws/v1/node/containers/{quote(container)}/logs", owner=owner)
-    found = answer.get(f"listing the logs of {container}", "containerLogsInfo")
-    return sorted(
-        str(file["fileName"])
-        for part in (found if isinstance(found, list) else [found or {}])
-        if part.get("logAggregationType", "LOCAL") == "LOCAL"
-        for file in many(part.get("containerLogInfo"))
-    )
+    doing = f"listing the logs of {container}"
+    found = answer.get(doing, "containerLogsInfo")
+    with understood(doing):
+        return sorted(
+            str(file["fileName"])
+            for part in (found if isinstance(found, list) else [found or {}])
+            if part.get("logAggregationType", "LOCAL") == "LOCAL"
+            for file in many(part.get("containerLogInfo"))
+        )
 
 
 def _living(node: HttpClient, container: str, file: str, owner: str) -> Iterator[bytes]:

@@ -2,7 +2,8 @@
 
 Two nets. `snapshot.py` leaves out a job that no picture can be made of, or whose numbers lie outside what numbers can
 mean (`policy/bounds.py`). Where a policy raises, `culprits` halves the jobs again and again, in the policy's own
-process and within its time, until those that it raises for are found. What a job left out holds stays its own: the
+process and within its time, until those that it raises for are found. Where it takes its process along or does not
+answer, each of these tries is made in a process of its own (`apart.py`). What a job left out holds stays its own: the
 picture shows it as foreign use, as that of a held job. After AGAIN_S it is tried again.
 """
 
@@ -20,6 +21,11 @@ from policy.model import JobName, NodeName, Seconds, Snapshot
 AGAIN_S = 600.0
 #: Jobs that are left out of one decision; more are the policy's fault, not theirs.
 MOST = 1000
+
+
+class Said(Exception):
+    """What became of a try, in words that need no more."""
+
 
 #: Raises for a snapshot that the policy cannot take.
 Try = Callable[[Snapshot], object]
@@ -57,7 +63,7 @@ def culprits(tried: Try, snapshot: Snapshot, until: float) -> dict[JobName, str]
         try:
             tried(without(snapshot, [name for name in names if name not in kept]))
         except Exception as error:  # noqa: BLE001  (a policy is code of any origin)
-            return f"{type(error).__name__}: {error}"
+            return str(error) if isinstance(error, Said) else f"{type(error).__name__}: {error}"
         return None
 
     if not names or raised(()) is not None:

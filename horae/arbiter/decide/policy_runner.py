@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from horae.arbiter.decide import aside
+from horae.arbiter.decide import apart, aside
 from horae.arbiter.decide.validation import problems
 from policy.decide import PolicyFailed
 from policy.model import EMPTY, BadInput, Decision, JobName, Seconds, Snapshot
@@ -34,6 +34,11 @@ DECIDE = "policy.decide:decide"
 SLACK_S = 2.0
 #: What its process may take to start, imports and all, before the time limit begins to count.
 START_S = 60.0
+#: What one try has of the time limit, and at least, where a policy that ends its process or is late is tried with some
+#: of the jobs. A job is blamed where the policy is late for it alone, which is a matter of milliseconds else.
+A_TRY, LEAST_TRY_S = 1 / 20, 0.5
+#: After a search that found nobody the next one waits so long.
+SEARCH_AGAIN_S = 600.0
 #: The process's first word.
 READY = b"ready\n"
 _LENGTH = struct.Struct("!Q")
@@ -47,6 +52,8 @@ class Question:
     options: Mapping[str, Any]
     seed: int
     limit_s: Seconds
+    #: only find the jobs that it cannot take, each try in a process of its own: it ended its own, or did not answer
+    search: bool = False
     unfit: Mapping[JobName, str] = field(default_factory=lambda: EMPTY)  #: jobs that no picture can be made of: why
 
 
@@ -54,7 +61,7 @@ class Question:
 class Answer:
     """`decision` can be carried out on the question's snapshot, or is None and `why_not` says what happened.
 
-    `aside`: jobs that the policy raised for, and what; the decision is about the others."""
+    `aside`: jobs that the policy raised for, or died of, and how; the decision is about the others."""
 
     decision: Decision | None
     why_not: str = ""
@@ -88,14 +95,17 @@ Reply = tuple[object, str, Mapping[JobName, str]]
 def asked(decide: Decide, question: Question) -> Reply:
     """What the policy answers; where it raises, what it answers without the jobs that it raises for."""
     until = time.monotonic() + question.limit_s
-    found, why_not = _asked(decide, question)
-    if not why_not:
-        return found, "", {}
 
     def tried(snapshot: Snapshot) -> object:
         left_s = max(until - time.monotonic(), 0.1)
         return decide(snapshot, question.policy, question.options, question.seed, left_s)
 
+    if question.search:
+        each = apart.apart(tried, max(question.limit_s * A_TRY, LEAST_TRY_S))
+        return None, "", aside.culprits(each, question.snapshot, until)
+    found, why_not = _asked(decide, question)
+    if not why_not:
+        return found, "", {}
     culprits = aside.culprits(tried, question.snapshot, until)
     if not culprits:
         return None, why_not, {}
@@ -132,30 +142,54 @@ class Worker:
 
     def __init__(self, decide: str = DECIDE) -> None:
         self._decide = decide
+        self._fruitless: dict[tuple[str, str], float] = {}  #: pool and policy -> when a search found nobody
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: Question) -> Answer:
+        """Within three times the time limit, where the policy ends its process or is late: once for that, once for
+        finding the jobs that it is so with, once without them."""
         started = time.monotonic()
+        answer = self._once(question)
+        if not isinstance(answer, str):
+            return checked(question, *answer, time.monotonic() - started)
+        culprits = self._culprits(question)
+        if culprits:
+            rest = self._once(replace(question, snapshot=aside.without(question.snapshot, culprits)))
+            if not isinstance(rest, str):
+                found, why_not, more = rest
+                return checked(question, found, why_not, {**culprits, **more}, time.monotonic() - started)
+            answer = rest
+        return Answer(None, answer, time.monotonic() - started, culprits)
+
+    def _culprits(self, question: Question) -> Mapping[JobName, str]:
+        """Jobs that the policy ends its process or is late with."""
+        key, now_s = (question.pool, question.policy), time.monotonic()
+        if now_s - self._fruitless.get(key, -SEARCH_AGAIN_S) < SEARCH_AGAIN_S:
+            return {}
+        answer = self._once(replace(question, search=True))
+        culprits = {} if isinstance(answer, str) else answer[2]
+        if not culprits:
+            self._fruitless[key] = now_s
+        return culprits
+
+    def _once(self, question: Question) -> Reply | str:
+        """What its process replies; or why there is no reply, and then the process is gone."""
         try:
             process = self._running()
             deadline = time.monotonic() + question.limit_s + SLACK_S
             assert process.stdin is not None and process.stdout is not None
             _write(process.stdin.fileno(), packed(question), deadline)
-            found, why_not, left_out = unpacked(_read(process.stdout.fileno(), deadline))
+            reply: Reply = unpacked(_read(process.stdout.fileno(), deadline))
         except TimeoutError:
             self.close()
-            return Answer(
-                None,
-                f"policy {question.policy} did not answer within {question.limit_s:g} s and was ended",
-                time.monotonic() - started,
-            )
+            return f"policy {question.policy} did not answer within {question.limit_s:g} s and was ended"
         except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError) as error:
             process_ = self._process  # `close` may come from another thread
             code = process_.poll() if process_ is not None else None
             self.close()
             ended = f"its process ended with code {code}" if code is not None else f"{type(error).__name__}: {error}"
-            return Answer(None, f"policy {question.policy} gave no answer: {ended}", time.monotonic() - started)
-        return checked(question, found, why_not, left_out, time.monotonic() - started)
+            return f"policy {question.policy} gave no answer: {ended}"
+        return reply
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:

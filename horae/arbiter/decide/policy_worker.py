@@ -5,23 +5,19 @@ It dies with the arbiter, also when the arbiter is killed while a policy compute
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import os
-import signal
 import sys
 
+from horae.arbiter.decide.apart import die_with_parent
 from horae.arbiter.decide.policy_runner import READY, Decide, asked, packed, unpacked
 from horae.quiet import quiet
-
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     target, parent = sys.argv[1], int(sys.argv[2])
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent:
         return  # it died before we could say so
     # A policy, or its solver, may print: the answer's pipe is not for that.

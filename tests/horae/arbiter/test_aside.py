@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,20 @@ def picky(snapshot: Snapshot, *asked: Any) -> Decision:
     """Cannot take what asks for 3 GPUs."""
     if bad := [job.name for job in snapshot.jobs if job.gpus.min == 3]:
         raise ZeroDivisionError(f"divided by job {bad[0]}")
+    return first_come(snapshot, *asked)
+
+
+def deadly(snapshot: Snapshot, *asked: Any) -> Decision:
+    """Ends its process for what asks for 3 GPUs."""
+    if any(job.gpus.min == 3 for job in snapshot.jobs):
+        os._exit(3)
+    return first_come(snapshot, *asked)
+
+
+def endless(snapshot: Snapshot, *asked: Any) -> Decision:
+    """Never ends for what asks for 3 GPUs."""
+    while any(job.gpus.min == 3 for job in snapshot.jobs):
+        time.sleep(0.01)
     return first_come(snapshot, *asked)
 
 
@@ -59,6 +74,37 @@ def test_the_culprits_are_found_and_the_others_decided_about(runner: Inline | Wo
     assert sorted(answer.aside) == ["1", "4", "8"]
     assert answer.aside["4"] == "ZeroDivisionError: divided by job 4"
     assert sorted(answer.decision.allocation) == ["0", "2", "3", "5", "6", "7"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit_s", "said"),
+    [("deadly", 10.0, "its process ended with code 3"), ("endless", 4.0, "it did not answer within 0.5 s")],
+)
+def test_a_job_that_takes_the_policys_process_along_is_left_out(policy: str, limit_s: float, said: str) -> None:
+    runner = Worker(f"{__name__}:{policy}")
+    jobs = [1, 1, 1, 1, 1, 3, 1, 1]
+    try:
+        answer = runner.ask(Question("main", snapshot(*jobs), policy, {}, 0, limit_s))
+    finally:
+        runner.close()
+    assert answer.decision is not None, answer.why_not
+    assert answer.aside == {"5": said}
+    assert sorted(answer.decision.allocation) == ["0", "1", "2", "3", "4", "6", "7"]
+
+
+@pytest.mark.parametrize("policy", ["exits", "forever"])
+def test_a_policy_that_always_dies_or_hangs_blames_nobody_and_is_searched_once(policy: str) -> None:
+    runner = Worker(f"tests.horae.arbiter.misbehaving:{policy}")
+    question = Question("main", snapshot(1, 1), policy, {}, 0, 0.5)
+    asked: list[bool] = []
+    once = runner._once
+    runner._once = lambda each: (asked.append(each.search), once(each))[1]  # type: ignore[method-assign]
+    try:
+        answers = [runner.ask(question), runner.ask(question)]
+    finally:
+        runner.close()
+    assert [(each.decision, each.aside) for each in answers] == [(None, {}), (None, {})]
+    assert asked == [False, True, False]
 
 
 def test_a_policy_that_always_raises_blames_nobody() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -50,10 +51,11 @@ def test_what_a_policy_prints_is_no_answer(worker: Worker) -> None:
 @pytest.mark.parametrize("worker", ["forever", "deaf"], indirect=True)
 def test_a_policy_that_overruns_is_ended_at_its_deadline(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horae.arbiter.decide.policy_runner.SLACK_S", 0.0)
+    process = worker._running()
     answer = worker.ask(question(limit_s=3.0))
     assert answer.decision is None
     assert "did not answer within 3 s and was ended" in answer.why_not
-    assert worker._process is None
+    assert process.returncode == -signal.SIGKILL
 
 
 @use("exits")

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import unicodedata
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +124,26 @@ def test_words_of_every_language_stay_as_they_are() -> None:
     for text in ("résumé", "日本語", "עברית", "café e\u0301", "Ωμέγα", "😀", "n[1-4]:4 → 8"):
         assert visible.neutral(text) == text
         assert visible.hidden(text) is None
+
+
+def test_what_is_said_on_standard_error_is_guarded_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever writes it: a message of ours, a library's warning, a log line."""
+
+    def run(arguments: list[str]) -> int:
+        print(EVIL, file=sys.stderr)
+        warnings.warn(EVIL, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr("horae.cli.app.run", run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda text, *_, **__: sys.stderr.write(f"{text}\n"))
+        main(["status"])
+    said = capsys.readouterr().err
+    assert said.count(r"\x1b]0;PWNED\x07\x1b[2J\x9b31m\u202e\u2066") == 2
+    assert not reaches(said)
 
 
 def test_the_guard_lets_styles_pass_and_nothing_else() -> None:
