@@ -15,10 +15,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 from pydantic import Field
 
-from horae.api import access, hidden
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me
 from horae.api.peers import Caller
+from horae.api.privacy import access, hidden
 from horae.arbiter.decide.offers import MOST_ROWS
 from policy import bounds
 from policy.model import BadInput

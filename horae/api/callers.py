@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from horae.api import access
 from horae.api.errors import ApiError, Code
 from horae.api.peers import Caller, caller_of
+from horae.api.privacy import access
 
 
 def _who(request: Request) -> Caller:

@@ -20,10 +20,11 @@ from fastapi import FastAPI, Query
 from fastapi.responses import PlainTextResponse, Response
 
 from horae import __version__, job_form
-from horae.api import access, agents, answers, limits, metrics
+from horae.api import agents, answers, limits, metrics
 from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me, Operator
 from horae.api.peers import Caller, PeerProtocol
+from horae.api.privacy import access
 from horae.arbiter.requests.commands import NoSuchJob
 from policy.model import BadInput, Seconds
 from policy.text.textform import Form, fit, load

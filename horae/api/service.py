@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from horae import extras
-from horae.api.access import Site
 from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
+from horae.api.privacy.access import Site
 from horae.api.server import Server, create_app
 from horae.apps.hook import apps
 from horae.arbiter.observe.measurements import Profiles

@@ -22,10 +22,10 @@ from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.decide.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
 from horae.arbiter.execute.plan import Phase, Step, plan
 from horae.arbiter.execute.positions import Board, board, phase_of
+from horae.arbiter.quiet import quiet
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.port import JobState
-from horae.quiet import quiet
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Admission", "Models", "admission", "backoff_until", "no_apps", "question", "steps"]

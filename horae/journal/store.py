@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from horae.arbiter.quiet import quiet
 from horae.journal import events, schema
 from horae.journal.clock import Clock
 from horae.journal.codec import plain, restore, text
@@ -25,7 +26,6 @@ from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
 from horae.port import FixConfiguration, JobId
-from horae.quiet import quiet
 from policy.model import BadInput, Seconds
 
 FILE = "journal.db"

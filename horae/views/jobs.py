@@ -25,7 +25,7 @@ Measured = Mapping[JobId, Measurement]
 
 
 def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, measured: Measured) -> dict[str, Any]:
-    """Everything about one job; `horae.api.access` takes out what is private."""
+    """Everything about one job; `horae.api.privacy.access` takes out what is private."""
     row, spec = job_row(record, now_s), record.spec
     fresh = measured.get(record.id)
     losses = [list(p) for p in fresh.loss] if fresh is not None else record.measured.get("loss", [])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from horae.api import peers
-from horae.api.access import Site
 from horae.api.client import Client
 from horae.api.limits import Doors
+from horae.api.privacy.access import Site
 from horae.api.server import Server, create_app
 from tests.horae.api.backend import Book
 

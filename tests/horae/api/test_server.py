@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae import job_form
-from horae.api.access import Site
 from horae.api.client import Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
+from horae.api.privacy.access import Site
 from horae.api.server import Server, SocketInUse, _answers, create_app, listen, openapi
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput

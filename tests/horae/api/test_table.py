@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from fastapi.routing import APIRoute
 
-from horae.api import access, public
 from horae.api.client import Client
 from horae.api.errors import ApiError
+from horae.api.privacy import access, public
 from horae.api.server import create_app
 from horae.fake.port import FakePort
 from horae.journal import Kind

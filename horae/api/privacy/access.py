@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horae.api import hidden, public
 from horae.api.peers import Caller
+from horae.api.privacy import hidden, public
 
 
 @dataclass(frozen=True, slots=True)

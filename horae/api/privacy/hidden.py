@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from horae.api import public
+from horae.api.privacy import public
 from horae.journal import Kind
 
 Data = Mapping[str, Any]
