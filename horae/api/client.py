@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -216,7 +217,14 @@ class _UnixConnection(HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(os.fspath(self._path))
+        until = time.monotonic() + (self.timeout or 0.0)
+        while True:
+            try:
+                return self.sock.connect(os.fspath(self._path))
+            except BlockingIOError:  # others are in line before us: the kernel says so at once, and does not wait
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
 
 def _word(text: str) -> str:

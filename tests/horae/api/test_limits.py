@@ -178,7 +178,7 @@ sys.stdin.read()
 """
 ASK = """
 import socket, sys
-peer = socket.socket(socket.AF_UNIX); peer.settimeout(60); peer.connect(sys.argv[1])
+peer = socket.socket(socket.AF_UNIX); peer.connect(sys.argv[1]); peer.settimeout(60)
 peer.sendall(b"GET /v1/about HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
 found = b""
 while part := peer.recv(65536):
