@@ -65,7 +65,7 @@ class Absent:
             elif said and (not partitions or _partition(said) in partitions):
                 left_out.add(memo.job)
                 self.notes.append(f"{memo.job}: the read of all jobs left it out, and Slurm has it: taken as last seen")
-            elif said:
+            elif said and not memo.released:
                 self.notes.append(f"{memo.job} is in partition {_partition(said)}, which is not managed")
         self.left_out = frozenset(left_out)
         self._gone_s |= {memo.job: now_s for memo in reissued}
