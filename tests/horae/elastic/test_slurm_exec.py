@@ -139,7 +139,7 @@ def batch(tmp_path: Path) -> Iterator[Batch]:
     if made.process is not None and made.process.poll() is None:
         made.process.kill()
         made.process.communicate()
-    kill_marked("HORAE_NONCE", "abc-" + tmp_path.name)
+    kill_marked("HORAE_NONCE", made.nonce)
 
 
 def test_usr1_becomes_a_checkpoint_and_86(batch: Batch) -> None:
