@@ -8,8 +8,9 @@
 spool=${1:-/var/spool/horae}
 rm -f "$spool/heartbeat"
 now=$(date +%s)
-# An array that waits is one record, and stays one; its list of tasks is not to be cut off.
-SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,admin_comment:|" | awk -F'|' -v now="$now" '
+hand_back() {
+  # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
+  SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,admin_comment:|" | awk -F'|' -v now="$now" '
   $4 !~ /(^| )horae=/ { next }
   { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
@@ -40,3 +41,6 @@ SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,a
   }
   $3 + 0 == 0 && ($2 == "RUNNING" || $2 == "CONFIGURING" || $2 == "SUSPENDED") { printf "release %s\n", $1 }
 ' | scontrol > /dev/null
+}
+# A job that starts or ends between the look and its update makes scontrol fail; the next look does not find it waiting.
+hand_back || { sleep 1; hand_back; } || { sleep 2; hand_back; }

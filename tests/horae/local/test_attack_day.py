@@ -231,9 +231,12 @@ def test_no_text_of_a_user_drives_anothers_terminal(day: Day) -> None:
         taken += json.loads(text)["jobs"] if status == 200 else []
     assert taken, "some of it is data, and taken"
     for job in taken:
-        day.calls(ANN, "POST", f"/v1/jobs/{job}/hold", {"why": EVIL})
+        eventually(lambda job=job: day.operator.job(job)["state"] == "running")
+        status, text = day.calls(ANN, "POST", f"/v1/jobs/{job}/hold", {"why": EVIL})
+        assert status == 422, text
     commands = ["status", "status --long --all", "history", f"explain {taken[0]}", "status --tenants", "apps"]
     shown = on_a_terminal(day, BOB, commands)
+    open("/tmp/shown","wb").write(shown)
     assert b"PWNED" in shown.partition(b"AS-THE-USER")[0], "root sees it, written out"
     assert taken[0].encode() in shown.partition(b"AS-THE-USER")[2]
     for raw in RAW:
@@ -245,6 +248,7 @@ def test_no_text_of_a_user_drives_anothers_terminal(day: Day) -> None:
 def on_a_terminal(day: Day, uid: int, commands: Sequence[str]) -> bytes:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "HORAE_SOCKET": str(day.socket), "TERM": "xterm-256color", "HOME": "/"}
+    environment["COLUMNS"] = "400"  # nothing is left out for want of room
     command = [sys.executable, "-c", SCREEN, str(uid), *commands]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd="/", env=environment) as process:
         os.close(theirs)
