@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from _record import record
 
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.fake import FakePort, Program, World
@@ -56,7 +56,7 @@ def main() -> None:
         arbiter = Arbiter(config, FakePort(world))
         arbiter.start()
         spec = JobSpec("job", ("train",), GpuRange(1, 1, 1), checkpoint="ckpt", iterations=1e7)
-        arbiter.submit_many([spec] * asked.jobs, Caller("root"))
+        arbiter.submit_many([spec] * asked.jobs, Requester("root"))
         while arbiter.status().running < asked.jobs:
             time.sleep(0.5)
         time.sleep(15.0)  # the last starts settle

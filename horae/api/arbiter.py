@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae import __version__
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -130,7 +130,7 @@ class ArbiterBackend:
         ]
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
-        return self._arbiter.read_log(job, offset, Caller(by))
+        return self._arbiter.read_log(job, offset, Requester(by))
 
     def snapshot(self, pool: str | None) -> str:
         names = [p.name for p in self._arbiter.config.pools]
@@ -148,40 +148,40 @@ class ArbiterBackend:
         return self._arbiter.view(lambda ledger, _now_s, measured: app_views.rows(ledger, config, measured))
 
     def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.register(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))
 
     def leave_agent(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.leave(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.leave(app, Requester(by)))
 
     def offer(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.offer(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.offer(app, Requester(by)))
 
     def agent_instance(self, app: str, *, by: str) -> str:
-        _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Caller(by)))
+        _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Requester(by)))
         return instance.to_text(snapshot)
 
     def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Requester(by)))
 
     def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.win(app, offer, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.win(app, offer, Requester(by)))
 
     # --- requests -----------------------------------------------------------------------------------------
 
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
-        return list(self._arbiter.submit_many(specs, Caller(by)))
+        return list(self._arbiter.submit_many(specs, Requester(by)))
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.cancel(job, Caller(by), why)
+        self._arbiter.cancel(job, Requester(by), why)
         row = self._arbiter.job(job)
         return f"is {row.state} already" if row.ended_s is not None else "is being ended"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.hold(job, Caller(by), why)
+        self._arbiter.hold(job, Requester(by), why)
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
-        self._arbiter.unhold(job, Caller(by))
+        self._arbiter.unhold(job, Requester(by))
         return "is not held"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
@@ -190,11 +190,11 @@ class ArbiterBackend:
         except ValueError:
             modes = ", ".join(m.value for m in Mode)
             raise BadInput("is no mode", field="mode", value=mode, remedy=f"one of {modes}") from None
-        self._arbiter.set_mode(pool, wanted, Caller(by))
+        self._arbiter.set_mode(pool, wanted, Requester(by))
         return f"mode is {wanted.value}"
 
     def release_all(self, *, by: str, why: str) -> str:
-        jobs = self._arbiter.release_all(Caller(by))
+        jobs = self._arbiter.release_all(Requester(by))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
 
 

@@ -35,7 +35,7 @@ from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.arbiter.observe.measurements import Measurement, Profiles
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.agents import Agents
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands, NoSuchJob
 from horae.arbiter.round import Models, no_apps
 from horae.arbiter.round import question as ask
@@ -73,7 +73,7 @@ class Bug(Exception):
 @dataclass(frozen=True, slots=True)
 class _Submit:
     specs: Sequence[JobSpec]
-    caller: Caller
+    caller: Requester
     answer: Future[tuple[JobId, ...]]
 
 
@@ -331,31 +331,31 @@ class Arbiter:
                 if message is not None and message.answer is not None:
                     message.answer.set_exception(TryLater("the arbiter is stopping"))
 
-    def submit(self, spec: JobSpec, caller: Caller) -> JobId:
+    def submit(self, spec: JobSpec, caller: Requester) -> JobId:
         """Acknowledged means journaled. Raises BadInput, NotAllowed, Never, JournalStopped, TryLater."""
         return self.submit_many([spec], caller)[0]
 
-    def submit_many(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
+    def submit_many(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
         """All or none."""
         answer: Future[tuple[JobId, ...]] = Future()
         return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
 
-    def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.cancel(job, caller, why))
 
-    def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.hold(job, caller, why))
 
-    def unhold(self, job: JobId, caller: Caller) -> None:
+    def unhold(self, job: JobId, caller: Requester) -> None:
         self._ask(lambda: self._commands.unhold(job, caller))
 
-    def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
+    def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
         self._ask(lambda: self._commands.set_mode(pool, mode, caller))
 
-    def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
+    def maintenance(self, pool: str, on: bool, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.maintenance(pool, on, caller, why))
 
-    def release_all(self, caller: Caller) -> tuple[JobId, ...]:
+    def release_all(self, caller: Requester) -> tuple[JobId, ...]:
         """The jobs that are being handed back."""
         return self._ask(lambda: self._commands.release_all(caller))
 
@@ -432,7 +432,7 @@ class Arbiter:
         core = self._core
         return core.capabilities.hides if core.view is not None else ("jobs",)
 
-    def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
+    def read_log(self, job: JobId, offset: int, caller: Requester, limit: int = 1 << 20) -> LogChunk:
         """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
 
         def check() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from horae.arbiter.decide.policy_runner import Inline
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.journal import Kind
 from policy.model import Decision, GpuRange, Snapshot
@@ -19,7 +19,7 @@ from tests.horae.arbiter.site import answer, config, fill, room
 from tests.horae.elastic.exec_job import counter, until
 from tests.horae.local.cluster import Cluster
 
-ME = Caller(getpass.getuser())
+ME = Requester(getpass.getuser())
 #: Ten times as fast on two GPUs as on one; the SDK prints it.
 STEP = "time.sleep(0.2 if training.world == 1 else 0.02)"
 PATIENCE_S = 150.0
