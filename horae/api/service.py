@@ -10,12 +10,12 @@ from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
 from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, create_app
-from horae.apps.hook import apps
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config
 from horae.configured import adapter, check_policies
 from horae.port import ClusterPort
+from horae.sweeps.hook import apps
 from policy.model import BadInput
 
 

@@ -30,9 +30,9 @@ from horae.arbiter.decide.snapshot import (
 )
 from horae.arbiter.execute.plan import PlanPhase, PlanStep, plan
 from horae.arbiter.execute.positions import Board, board, phase_of
-from horae.arbiter.quiet import quiet
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
+from horae.journal.quiet import quiet
 from horae.port import JobState
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 

@@ -15,7 +15,7 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -39,16 +39,12 @@ from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands, NoSuchJob
 from horae.arbiter.round import Models, no_apps
 from horae.arbiter.round import question as ask
-from horae.arbiter.status import Status, status_of
 from horae.arbiter.teller import Teller
 from horae.config import Config, Mode
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger
+from horae.journal import Clock, Event, JobRecord, Journal, Kind
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
-from horae.views import explain as explaining
-from horae.views import rows
-from horae.views.explain import Explanation
 from policy.model import BadInput, Decision, Seconds, Snapshot
 
 T = TypeVar("T")
@@ -367,27 +363,10 @@ class Arbiter:
         """Something happened in the cluster: look soon."""
         self._ask(self._core.wake)
 
-    # --- views, from any thread ---------------------------------------------------------------------------
-
-    def jobs(self, *, ended: bool = True) -> tuple[rows.JobRow, ...]:
-        return self._ask(lambda: rows.job_table(self._core.ledger, self._core.now_s(), ended=ended))
-
-    def job(self, job: JobId) -> rows.JobRow:
-        """Raises NoSuchJob."""
-        return self._ask(lambda: rows.job_row(self._record(job), self._core.now_s()))
+    # --- questions, from any thread ---------------------------------------------------------------------------
 
     def spec(self, job: JobId) -> JobSpec:
         return self._ask(lambda: self._record(job).spec)
-
-    def explain(self, job: JobId) -> Explanation:
-        def look() -> Explanation:
-            record = self._record(job)
-            plan = self._core.plans.get(record.pool, ())
-            return explaining.explain(
-                self._core.ledger, self.config, record, self._core.now_s(), plan, self._core.fresh
-            )
-
-        return self._ask(look)
 
     def history(
         self, job: JobId | None = None, *, after: int = 0, limit: int | None = None, newest_first: bool = False
@@ -395,12 +374,9 @@ class Arbiter:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
 
-    def view(self, what: Callable[[Ledger, Seconds, Mapping[JobId, Measurement]], T]) -> T:
-        """`what(ledger, now_s, measured)`, where the state does not change meanwhile. It only reads, and is quick.
-
-        `measured` is newer than what the ledger holds of the same jobs.
-        """
-        return self._ask(lambda: what(self._core.ledger, self._core.now_s(), self._core.fresh))
+    def view(self, what: Callable[[Core], T]) -> T:
+        """`what(core)`, where the state does not change meanwhile. It only reads and is quick (`horae/views/`)."""
+        return self._ask(lambda: what(self._core))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""
@@ -423,9 +399,6 @@ class Arbiter:
             return ask(self._core.ledger, found, self._core.view, self._core.apps).snapshot
 
         return self._ask(picture)
-
-    def status(self) -> Status:
-        return self._ask(lambda: status_of(self._core))
 
     def hides(self) -> tuple[str, ...]:
         """What the cluster hides of one user's from the others. Nobody has asked it before the first look: then all."""

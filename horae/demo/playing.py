@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from horae.apps.sweep import read
 from horae.demo import job_history
 from horae.demo.cluster import RunningDemo, wait_ready
 from horae.demo.record import ShareRecord
 from horae.demo.scenario import Arrival, Framework, HyperbandSweep, Scenario, as_body, sweep_file
 from horae.demo.summary import summary
+from horae.sweeps.sweep import read
 from horae.tui.feed import view
 from horae.tui.view import View
 from policy.model import Seconds

@@ -97,8 +97,8 @@ def _leave_anyway(built: RunningDemo) -> None:
 
 
 def _watch(play: Play) -> None:
-    from horae.cli.explain import page
     from horae.tui.app import LiveApp
+    from horae.tui.explained import page
 
     LiveApp(
         play.picture,

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from horae.apps.sweep import VARIABLE, from_text
 from horae.arbiter.decide.snapshot import options_of
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
+from horae.sweeps.sweep import VARIABLE, from_text
 from horae.views.rows import state_word, why
 from policy.model import App, BadInput
 from policy.parts.sweeps import CURVES, HALVING, loss_by, phase_ends
