@@ -346,7 +346,6 @@ class YarnCluster:
         self._hands.close()
         self._token_life.close()
         self._http.close()
-        self._hdfs.close()
 
     # --- reading ---
 

@@ -6,11 +6,13 @@ import hashlib
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from horae.port import FixConfiguration, TryLater
+from tests.yarn_bridge.certificates import self_signed
 from tests.yarn_bridge.fake import Reply, serving
 from tests.yarn_bridge.fake_hdfs import World, refused
 from yarn_bridge.clients.errors import Exists, Gone
@@ -161,6 +163,24 @@ def test_no_namenode_at_all(world: World) -> None:
         url = gone.url
     with pytest.raises(TryLater, match="no NameNode answers: connection refused"):
         Hdfs(Access((url,), "horae")).entries("/user")
+
+
+def test_a_certificate_is_trusted_where_the_site_says_so(tmp_path: Path) -> None:
+    certificate, server = self_signed(tmp_path)
+    with serving(lambda asked: Reply(body={"boolean": True}), server) as fake:
+        for verify in (str(certificate), False):
+            Hdfs(Access((fake.url,), "horae", verify=verify)).make_folder("/user/alice/x")
+        with pytest.raises(FixConfiguration, match="the certificate is not trusted"):
+            Hdfs(Access((fake.url,), "horae")).make_folder("/user/alice/y")
+        with pytest.raises(FixConfiguration, match=r"none\.pem: No such file"):
+            Hdfs(Access((fake.url,), "horae", verify=str(tmp_path / "none.pem"))).make_folder("/user/alice/y")
+    assert [asked.path for asked in fake.asked] == ["/webhdfs/v1/user/alice/x"] * 2
+
+
+def test_a_namenode_that_takes_data_itself_is_none(world: World) -> None:
+    world.fault = lambda operation: Reply(201) if operation == "CREATE" else None
+    with pytest.raises(TryLater, match="names no DataNode"):
+        world.hdfs().write("/user/alice/x", b"data")
 
 
 def test_a_delegation_token_stands_for_the_name(world: World) -> None:

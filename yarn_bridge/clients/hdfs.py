@@ -3,17 +3,17 @@
 The requests are those of `namenodes.py`; here is what they are used for. Three things of WebHDFS that matter:
 
 * Data never passes the NameNode: it redirects to a DataNode by that node's own name, which must resolve here.
-  `names` maps it where it does not. The redirect carries its own token, so it is followed without ours.
+  `names` maps it where it does not.
 * A file under its final name is whole: it is written under a temporary name, its length compared, then renamed.
 * Renaming onto something fails without an error (`false`) unless overwriting is asked for; then it is atomic.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import posixpath
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,8 +24,8 @@ from horae.elastic.stores import attributes
 from horae.port import Never, PortError, TryLater
 from horae.untrusted import Unbelievable
 from yarn_bridge.clients.errors import Exists, Gone
-from yarn_bridge.clients.http import Access, Pace
-from yarn_bridge.clients.namenodes import NameNodes, told
+from yarn_bridge.clients.http import Access
+from yarn_bridge.clients.namenodes import SiteNameNodes, told
 
 TEMPORARY = ".tmp-"
 
@@ -54,26 +54,15 @@ class Usage:
 class Hdfs:
     """One HDFS as one user. `as_user` gives the same for another. Threads may share it."""
 
-    def __init__(self, access: Access, names: Mapping[str, str] | None = None, pace: Pace | None = None) -> None:
-        self.access, self._names = access, dict(names or {})
-        self._pace = pace or Pace(access.requests_s)
-        self._users: dict[str, Hdfs] = {}
-        self._lock = threading.Lock()
-        self._become("")
+    def __init__(self, access: Access, names: Mapping[str, str] | None = None) -> None:
+        self.access, self.owner = access, access.user
+        self._web = SiteNameNodes(access, dict(names or {}))
 
     def as_user(self, owner: str) -> Hdfs:
         """The same HDFS, asked on the owner's behalf."""
-        with self._lock:
-            found = self._users.get(owner)
-            if found is None:
-                found = Hdfs(self.access, self._names, self._pace)
-                found._become(owner)
-                self._users[owner] = found
-            return found
-
-    def _become(self, owner: str) -> None:
-        self.owner = owner or self.access.user
-        self._web = NameNodes(self.access, owner, self._names, self._pace)
+        found = copy.copy(self)
+        found.owner, found._web = owner or self.access.user, self._web.on_behalf_of(owner)
+        return found
 
     # --- looking ---
 
@@ -263,13 +252,6 @@ class Hdfs:
         for name in left:
             self.delete(posixpath.join(folder, name))
         return left
-
-    def close(self) -> None:
-        with self._lock:
-            users = list(self._users.values())
-        for each in users:
-            each.close()
-        self._web.close()
 
 
 class _Counted:
