@@ -11,7 +11,6 @@ The requests are those of `namenodes.py`; here is what they are used for. Three 
 from __future__ import annotations
 
 import copy
-import hashlib
 import posixpath
 import secrets
 import time
@@ -115,25 +114,12 @@ class Hdfs:
                 name_quota=name_quota if name_quota >= 0 else None,
             )
 
-    def checksum(self, path: str) -> str:
-        """HDFS's own checksum of a file: equal for equal files written with the same block and chunk size."""
-        with told(f"reading the checksum of {path} in HDFS"):
-            found = self._web.fact(path, "GETFILECHECKSUM", "FileChecksum")
-            return f"{found['algorithm']}:{found['bytes']}"
-
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         """Bytes from `offset`, at most `limit`; None when there is no such file."""
         try:
             return b"".join(self.pieces(path, offset, limit))
         except Gone:
             return None
-
-    def sha256(self, path: str) -> str:
-        """Of the whole file, read once. Raises Gone."""
-        found = hashlib.sha256()
-        for piece in self.pieces(path, 0, None):
-            found.update(piece)
-        return found.hexdigest()
 
     def pieces(self, path: str, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
         """As `read`, and nothing of the file is kept. Raises Gone."""
@@ -233,15 +219,6 @@ class Hdfs:
         """With everything below it. False when there was nothing."""
         with told(f"deleting {path} in HDFS"):
             return bool(self._web.ask("DELETE", path, "DELETE", recursive="true")["boolean"])
-
-    def prune(self, folder: str, keep: int) -> list[str]:
-        """Delete all but the `keep` newest entries (names of temporary ones are not looked at); what went."""
-        found = [each for each in self.entries(folder) if not each.name.startswith(".")]
-        found.sort(key=lambda each: (each.modified_s, each.name), reverse=True)
-        gone = [each.name for each in found[keep:]]
-        for name in gone:
-            self.delete(posixpath.join(folder, name))
-        return gone
 
     def sweep(self, folder: str, older_s: float = 3600.0, now_s: float | None = None) -> list[str]:
         """Delete temporary entries that nobody has written to for `older_s`; what went."""

@@ -8,10 +8,11 @@ carries a token of its own, so no DataNode is told who we are.
 and never hold an address as it was asked for: that may hold a token.
 """
 
-import errno
+import functools
 import http.client
 import json
 import posixpath
+import re
 import socket
 import ssl
 import urllib.parse
@@ -21,8 +22,17 @@ from .hdfserrors import HdfsError, refusal
 
 PREFIX = "/webhdfs/v1"
 _PIECE = 1 << 20
+_DATANODE = re.compile(r"https?://[][\w.:-]+/")
 #: what the NameNode sends on; of anything else it answers itself
-_AT_DATANODES = frozenset({"OPEN", "CREATE", "APPEND", "GETFILECHECKSUM"})
+_AT_DATANODES = frozenset({"OPEN", "CREATE", "APPEND"})
+
+_WORDS: "Tuple[Tuple[Any, str], ...]" = (
+    (socket.gaierror, "its name cannot be resolved"),
+    (socket.timeout, "it takes too long"),
+    (ConnectionRefusedError, "connection refused"),
+    ((http.client.InvalidURL, UnicodeError), "its address is not a URL"),
+    ((ConnectionError, http.client.HTTPException), "connection closed"),
+)
 
 #: Addresses of a site's NameNodes -> the one that was active last.
 _active: "Dict[Tuple[str, ...], str]" = {}
@@ -33,12 +43,8 @@ class Away(ConnectionError):
 
     def __init__(self, host: str, fault: Exception, datanode: bool) -> None:
         self.host, self.fault, self.datanode = host, fault, datanode
-        said = (
-            "the NameNode sends data to %s, which cannot be reached from here: %s"
-            if datanode
-            else "the NameNode %s does not answer: %s"
-        )
-        super().__init__(said % (host, why(fault)))
+        known = "sends data to %s, which cannot be reached from here: %s" if datanode else "%s does not answer: %s"
+        super().__init__(("the NameNode " + known) % (host, why(fault)))
 
 
 class Odd(ConnectionError):
@@ -92,12 +98,7 @@ class NameNodes:
         return self._answer("GET", path, "OPEN", options).pieces()
 
     def write(
-        self,
-        path: str,
-        source: Any,
-        size: Optional[int] = None,
-        append: bool = False,
-        sent: Callable[[], Any] = int,
+        self, path: str, source: Any, size: Optional[int] = None, append: bool = False, sent: Callable[[], Any] = int
     ) -> None:
         """Create a file or write it anew, or add to it. `source`: bytes, an iterable of them, or a stream of `size`.
 
@@ -113,15 +114,11 @@ class NameNodes:
         query = {"op": operation}
         query.update(options)
         query.update(self.identity())
-        resource = urllib.parse.quote(posixpath.normpath(path), safe="/=")
+        resource = urllib.parse.quote(posixpath.normpath("/" + path.lstrip("/")), safe="/=")
         answer = self._asked(method, "%s%s?%s" % (PREFIX, resource, urllib.parse.urlencode(query)))
-        if operation in _AT_DATANODES and answer.status == 307:
-            address = answer.location()
+        if data or (operation in _AT_DATANODES and answer.status == 307):
             answer.close()
-            answer = self._one(method, address, data)
-        elif data is not None:
-            answer.close()
-            raise refusal(503, b"the answer to %s names no DataNode" % operation.encode())
+            answer = self._one(method, answer.location(), data)
         if answer.status >= 300:
             raise answer.refusal()
         return answer
@@ -133,54 +130,51 @@ class NameNodes:
         for base in sorted(self.bases, key=lambda each: each != first):
             try:
                 answer = self._one(method, base + resource)
-                if answer.status < 400:
-                    _active[self.bases] = base
-                    return answer
-                error = answer.refusal()
-                if not error.elsewhere:
-                    _active[self.bases] = base  # a refusal is an answer
-                    raise error
-                if not (isinstance(trouble, HdfsError) and error.standby):
-                    trouble = error
+                error = answer.refusal() if answer.status >= 400 else None
             except Away as away:
                 if not isinstance(trouble, HdfsError):
                     trouble = away
+                continue
+            if error is None or not error.elsewhere:
+                _active[self.bases] = base  # a refusal is an answer
+                if error:
+                    raise error
+                return answer
+            if not (isinstance(trouble, HdfsError) and error.standby):
+                trouble = error
         raise trouble
 
     def _one(self, method: str, address: str, data: "Optional[_Data]" = None) -> "_Answer":
         """One server's answer: of a NameNode as who we are, of a DataNode as nobody."""
-        host = urllib.parse.urlsplit(address).netloc
-        namenode = host in self._hosts
-        if not namenode:
-            address = self.mapped(address)
-        answer = self._send(method, address, self.headers(address, namenode), data, not namenode)
-        if namenode and answer.status == 401 and data is None and self.renewed():
+        if urllib.parse.urlsplit(address).netloc not in self._hosts:
+            return self._send(method, self.mapped(address), data, namenode=False)
+        answer = self._send(method, address, data, namenode=True)
+        if answer.status == 401 and data is None and self.renewed():
             answer.close()
-            answer = self._send(method, address, self.headers(address, namenode), data, False)
+            answer = self._send(method, address, data, namenode=True)
         return answer
 
-    def _send(
-        self, method: str, address: str, headers: Dict[str, str], data: "Optional[_Data]", datanode: bool
-    ) -> "_Answer":
+    def _send(self, method: str, address: str, data: "Optional[_Data]", namenode: bool) -> "_Answer":
         parts = urllib.parse.urlsplit(address)
         source, size, sent = data or (None, None, int)
-        headers["Content-Type"] = "application/octet-stream"  # HttpFS takes nothing else
+        headers = dict(self.headers(address, namenode), **{"Content-Type": "application/octet-stream"})  # for HttpFS
         if size is not None:
             headers["Content-Length"] = str(size)
-        context = self.context() if parts.scheme == "https" else None
+        kind: Any = http.client.HTTPConnection
+        if parts.scheme == "https":
+            kind = functools.partial(http.client.HTTPSConnection, context=self.context())
         connection = None
         try:
-            connection = _connection(parts, self.connect_s, context)
+            connection = kind(parts.netloc, timeout=self.connect_s, blocksize=_PIECE)
             connection.connect()
             connection.sock.settimeout(self.read_s)
-            target = parts.path + ("?" + parts.query if parts.query else "")
-            connection.request(method, target, body=source, headers=headers)
+            connection.request(method, urllib.parse.urlunsplit(("", "", *parts[2:4], "")), body=source, headers=headers)
             sent()
-            return _Answer(connection.getresponse(), connection, parts.netloc)
+            return _Answer(connection.getresponse(), connection)
         except (http.client.HTTPException, OSError, UnicodeError) as error:
-            if connection is not None:
+            if connection:
                 connection.close()
-            raise Away(parts.netloc, error, datanode) from None
+            raise Away(parts.netloc, error, not namenode) from None
 
 
 #: what is written, its bytes where they are known, what to call once it is sent
@@ -190,13 +184,12 @@ _Data = Tuple[Any, Optional[int], Callable[[], Any]]
 class _Answer:
     """One server's, whose connection is closed with its last byte."""
 
-    def __init__(self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection, host: str) -> None:
-        self._response, self._connection = response, connection
-        self.host, self.status = host, response.status
+    def __init__(self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> None:
+        self._response, self.status, self.close = response, response.status, connection.close
 
     def pieces(self) -> Iterator[bytes]:
         """Raises Odd where it breaks off."""
-        left = None if self._response.length is None else int(self._response.length)
+        left = self._response.length
         try:
             while True:
                 try:
@@ -218,40 +211,14 @@ class _Answer:
     def location(self) -> str:
         """Where it sends us."""
         found = str(self._response.headers.get("Location", ""))
-        try:
-            parts = urllib.parse.urlsplit(found)
-            known = parts.scheme in ("http", "https") and bool(parts.hostname)
-        except ValueError:
-            known = False
-        if not known:
-            self.close()
+        if self.status != 307 or not _DATANODE.match(found):
             raise refusal(503, b"the answer names no DataNode")
         return found
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def why(error: Exception) -> str:
     """A connection's fault in words, without the address (it may hold a token)."""
-    if isinstance(error, socket.gaierror):
-        return "its name cannot be resolved"
-    if isinstance(error, socket.timeout):
-        return "it takes too long"
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return "no route to it"
-    if isinstance(error, (http.client.InvalidURL, UnicodeError)):
-        return "its address is not a URL"
-    if isinstance(error, (ConnectionError, http.client.HTTPException)):
-        return "connection closed"
-    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
-
-
-def _connection(
-    parts: urllib.parse.SplitResult, timeout_s: float, context: Optional[ssl.SSLContext]
-) -> http.client.HTTPConnection:
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.netloc, timeout=timeout_s, blocksize=_PIECE, context=context)
-    return http.client.HTTPConnection(parts.netloc, timeout=timeout_s, blocksize=_PIECE)
+    for kinds, words in _WORDS:
+        if isinstance(error, kinds):
+            return words
+    return getattr(error, "strerror", None) or type(error).__name__

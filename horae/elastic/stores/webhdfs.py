@@ -48,12 +48,9 @@ class Hdfs(NameNodes):
 
     def get(self, path: str, write: Callable[[bytes], Any]) -> bool:
         """Pass the file's bytes to `write`; False when there is none."""
-        try:
-            pieces = self.read(path)
-        except HdfsError as error:
-            if error.status == 404:
-                return False
-            raise
+        pieces = _found(lambda: self.read(path), None)
+        if pieces is None:
+            return False
         for piece in pieces:
             write(piece)
         return True
@@ -69,22 +66,11 @@ class Hdfs(NameNodes):
 
     def size(self, path: str) -> int:
         """Bytes in a file; 0 when there is none."""
-        try:
-            return int(self.ask("GET", path, "GETFILESTATUS")["FileStatus"]["length"])
-        except HdfsError as error:
-            if error.status == 404:
-                return 0
-            raise
+        return _found(lambda: int(self.ask("GET", path, "GETFILESTATUS")["FileStatus"]["length"]), 0)
 
     def list(self, path: str) -> "List[Dict[str, Any]]":
         """FileStatus of each entry; empty when the folder does not exist."""
-        try:
-            answer = self.ask("GET", path, "LISTSTATUS")
-        except HdfsError as error:
-            if error.status == 404:
-                return []
-            raise
-        return list(answer["FileStatuses"]["FileStatus"])
+        return _found(lambda: list(self.ask("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]), [])
 
     def make_folder(self, path: str, **settings: str) -> None:
         self.ask("PUT", path, "MKDIRS", **settings)
@@ -100,12 +86,7 @@ class Hdfs(NameNodes):
 
     def document(self, path: str) -> Optional[bytes]:
         """A document kept in attributes; None when there is none."""
-        try:
-            return attributes.join(self.ask("GET", path, "GETXATTRS", encoding="base64"))
-        except HdfsError as error:
-            if error.status == 404:
-                return None
-            raise
+        return _found(lambda: attributes.join(self.ask("GET", path, "GETXATTRS", encoding="base64")), None)
 
     def keep_document(self, path: str, data: bytes, at: str) -> None:
         """Replace a document at once. It is made in the folder `at`, whose stamp changes with it."""
@@ -285,6 +266,16 @@ class Patience:
 def passes(error: BaseException) -> bool:
     """Whether the same may succeed later without anybody's doing."""
     return error.passes if isinstance(error, HdfsError) else isinstance(error, (ConnectionError, socket.timeout))
+
+
+def _found(ask: Callable[[], T], gone: T) -> T:
+    """What HDFS answers; `gone` where it says that there is nothing of this name."""
+    try:
+        return ask()
+    except HdfsError as error:
+        if error.status != 404:
+            raise
+        return gone
 
 
 def register() -> None:
