@@ -135,7 +135,7 @@ def test_bad_days_of_slices(hadoop_bare: PrivateHadoop, tmp_path: Path) -> None:
         # Slices of which nobody knows any more.
         cluster.start(job, cluster.one(1), 3)
         cluster.wait(job, JobState.RUNNING)
-        port._hdfs.as_user("horae").delete(port.files.folder(job))
+        port.files._hdfs.as_user("horae").delete(port.files.folder(job))
         cluster.until("what is of no job ends", lambda: [*attend(port).jobs, *slices(harness)] == [])
     finally:
         harness.end()

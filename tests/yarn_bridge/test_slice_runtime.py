@@ -26,9 +26,7 @@ from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.quirks import quirks_of
 from yarn_bridge.clients.records import App, ClusterInfo, Container, NodeReport
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.executor import JobExecutor
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.runtimes.chooser import Probes
 from yarn_bridge.runtimes.slice_shapes import (
@@ -254,19 +252,17 @@ class SliceYarn:
 
 
 class SliceSite(Site):
-    def __init__(self) -> None:
+    def __init__(self, **options: object) -> None:
         self.calls, self.now_s = Counter[str](), 1000.0
+        self.options = {**OPTIONS, **options}
         self.hdfs = MemoryHdfs(self.calls)
         self.manager = SliceYarn(self.calls)
         self.port = self.connect()
 
     def connect(self) -> YarnCluster:
-        port: Any = YarnCluster(parse_options(OPTIONS), clock=lambda: self.now_s)
-        port.manager, port._hdfs = self.manager, self.hdfs
-        port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
-        port._hands = JobExecutor(port._options, self.manager, port.files)  # type: ignore[arg-type]
-        port._hands.by_slices._clock = lambda: self.now_s
-        port._hands.chooser.probes = Probes("3.4.2", False, True, True)
+        port: Any = YarnCluster(parse_options(self.options), lambda: self.now_s, self.manager, self.hdfs)  # type: ignore[arg-type]
+        port._executor.by_slices._clock = lambda: self.now_s
+        port._executor.chooser.probes = Probes("3.4.2", False, True, True)
         port.claim("me")
         made: YarnCluster = port
         return made
@@ -524,7 +520,7 @@ def test_slices_that_fail_are_not_submitted_for_ever(site: SliceSite) -> None:
 
 def test_an_archive_that_is_not_there_is_told_at_the_start(site: SliceSite) -> None:
     port: Any = site.port
-    port._hands.by_slices._options = parse_options({**OPTIONS, "framework": "/apps/none.tar.gz"})
+    port._executor.by_slices._options = parse_options({**OPTIONS, "framework": "/apps/none.tar.gz"})
     site.port.submit("job", SPEC)
     with pytest.raises(FixConfiguration, match=r"no /apps/none.tar.gz"):
         site.port.start("job", {"n1": 1}, 1)
@@ -540,8 +536,8 @@ def test_a_job_comes_over_from_a_service_once_that_has_ended(site: SliceSite) ->
     site.port.checkpoint_and_stop("job", 5.0)
     site.acknowledge(names, 1, "stopped", 86, step=3.0)
     assert site.look().state is JobState.STOPPED
-    record = port._jobs["job"].record
-    port._put(port._jobs["job"], replace(record, runtime="services"))
+    record = port._observer.jobs["job"].record
+    port._steps.put(port._observer.jobs["job"], replace(record, runtime="services"))
     ended: list[str] = []
     answers = iter([False, True])
 
@@ -549,7 +545,7 @@ def test_a_job_comes_over_from_a_service_once_that_has_ended(site: SliceSite) ->
         ended.append(record.service)
         return next(answers)
 
-    port._hands.by_service.end = end
+    port._executor.by_service.end = end
     with pytest.raises(TryLater, match="as services is still ending"):
         site.port.start("job", {"n2": 1}, 2)
     running(site, {"n2": 1}, 2)
