@@ -21,8 +21,9 @@ from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
     hadoop_bare,  # noqa: F401
+    kill_container,
+    workers,
 )
-from tests.real.test_yarn_days import kill_container, workers
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.jobs.record import SLICES
 from yarn_bridge.lab.private import PrivateHadoop

@@ -10,7 +10,7 @@ import pytest
 
 from horae.port import JobState, Never, attend
 from tests.yarn_bridge.memory_site import SPEC
-from tests.yarn_bridge.test_slice_runtime import SliceSite, running
+from tests.yarn_bridge.slice_site import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.jobs.state_machine import RENEWED
 from yarn_bridge.runtimes.slice_tokens import HdfsToken
