@@ -25,7 +25,7 @@ from policy.model import Cluster, GpuRange, Job, Node, Slowdown, Snapshot, Tenan
 from policy.parts.ordered import active
 from policy.parts.pools import Pools
 from policy.parts.throughput import Throughput
-from tests.policy.test_afs_l import literal
+from tests.policy.afs.literal import literal
 
 
 def world(n: int, gpus: int) -> Snapshot:

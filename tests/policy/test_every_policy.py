@@ -16,8 +16,10 @@ from policy.decide import decide
 from policy.model import Decision, Snapshot
 from policy.text.answer import from_json, to_json
 from policy.text.instance import parse, to_text
+from tests.policy.worlds import NAMES
 
-NAMES = [
+#: the interface: to rename one is to break somebody; a new one needs no line here
+PROMISED = {
     "themis",
     "oef-noncooperative",
     "oef-cooperative",
@@ -44,14 +46,14 @@ NAMES = [
     "slaq",
     "lottery",
     "lottery-backfill",
-]
+}
 
 POLICIES = pytest.mark.parametrize("policy", NAMES)
 RANDOM = settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_the_catalogue_is_the_interface() -> None:
-    assert sorted(catalogue.entries()) == sorted(NAMES)
+    assert set(catalogue.entries()) >= PROMISED
     calls = [entry.call for entry in catalogue.entries().values()]
     assert len(set(calls)) == len(calls), "no policy is an alias of another"
     assert all(e.summary and e.paper and e.section for e in catalogue.entries().values())

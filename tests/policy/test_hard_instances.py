@@ -12,7 +12,7 @@ from policy.decide import decide
 from policy.model import Code, Decision, Snapshot, Termination
 from policy.text.answer import to_json
 from policy.text.instance import parse
-from tests.policy.test_every_policy import NAMES
+from tests.policy.worlds import NAMES
 
 PROGRAMS = ("themis", "oef-noncooperative", "oef-cooperative", "gavel-max-min", "gavel-finish-time", "gavel-makespan")
 NODES = [{"name": "a", "gpu_type": "k80", "gpus": 4}, {"name": "b", "gpu_type": "v100", "gpus": 4}]

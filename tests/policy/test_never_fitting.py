@@ -11,8 +11,7 @@ from policy.decide import decide
 from policy.model import Code, LossForecast, Work
 from policy.text.instance import parse
 from policy.themis.auction.valuation import iterations_left
-from tests.policy.test_every_policy import NAMES
-from tests.policy.worlds import job
+from tests.policy.worlds import NAMES, job
 
 BLOCKERS: dict[str, tuple[dict[str, Any], dict[str, Any], set[Code]]] = {
     "wider than the cluster": ({"gpus": 64}, {}, {Code.INFEASIBLE}),

@@ -7,6 +7,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from policy import catalogue
 from policy.model import (
     App,
     Cluster,
@@ -27,6 +28,9 @@ from policy.model import (
     TypeChoice,
     Work,
 )
+
+#: every policy of the catalogue
+NAMES = sorted(catalogue.entries())
 
 NO_LIMITS = Limits()
 TYPES = ("k80", "p100", "v100")

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,7 +23,8 @@ import pytest
 import requests
 
 from horae.lab import LabRequest, default_folder
-from policy.model import EMPTY
+from horae.spec import JobSpec
+from policy.model import EMPTY, GpuRange
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.spnego import Spnego
 from yarn_bridge.lab import private, settings
@@ -229,3 +231,21 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
         yield kdc
     finally:
         kdc.stop()
+
+
+TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
+
+
+def job_of(owner: str, options: Options, folder: Path) -> JobSpec:
+    shutil.copy(TRAINER, folder / "trainer.py")
+    folder.chmod(0o755)
+    url = options.webhdfs[0].replace("http:", "webhdfs:")
+    return JobSpec(
+        name="krb",
+        command=(sys.executable, str(folder / "trainer.py"), "trains"),
+        gpus=GpuRange(requested=1, min=1, max=4),
+        owner=owner,
+        checkpoint=f"{url}/user/{owner}/krb-checkpoints",
+        memory_per_gpu=256 << 20,
+        grace_s=30.0,
+    )

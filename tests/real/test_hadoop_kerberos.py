@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -14,10 +13,8 @@ import pytest
 
 from horae.doctor import Verdict
 from horae.port import FixConfiguration, JobState, ObservedJob, attend
-from horae.spec import JobSpec
-from policy.model import GpuRange
 from tests.real.hadoop import wait_for
-from tests.real.kerberos import REALM, Kdc, running_kdc, secured
+from tests.real.kerberos import REALM, Kdc, job_of, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
@@ -29,7 +26,6 @@ from yarn_bridge.site.doctor import examine
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 
-TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 #: writes to HDFS by the job's own means: no ticket, no keytab, only the token of its container
 WORKER = """
 import io, time
@@ -156,21 +152,6 @@ def test_doctor_finds_all_three_doors_closed(options: Options) -> None:
     assert found["acting for owners: ResourceManager"].verdict is Verdict.OK
     assert found["acting for owners: NameNode"].verdict is Verdict.OK
     assert "7.0 days" in found["token lifetime"].text
-
-
-def job_of(owner: str, options: Options, folder: Path) -> JobSpec:
-    shutil.copy(TRAINER, folder / "trainer.py")
-    folder.chmod(0o755)
-    url = options.webhdfs[0].replace("http:", "webhdfs:")
-    return JobSpec(
-        name="krb",
-        command=(sys.executable, str(folder / "trainer.py"), "trains"),
-        gpus=GpuRange(requested=1, min=1, max=4),
-        owner=owner,
-        checkpoint=f"{url}/user/{owner}/krb-checkpoints",
-        memory_per_gpu=256 << 20,
-        grace_s=30.0,
-    )
 
 
 def test_a_job_whose_owner_has_no_keytab_is_not_begun(

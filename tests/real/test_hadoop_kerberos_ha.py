@@ -19,8 +19,7 @@ from horae.port import JobState, attend
 from tests.contract.harness import job_in
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import ALIVE
-from tests.real.kerberos import REALM, Kdc, running_kdc, secured
-from tests.real.test_hadoop_kerberos import job_of
+from tests.real.kerberos import REALM, Kdc, job_of, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab import settings
 from yarn_bridge.options import Options

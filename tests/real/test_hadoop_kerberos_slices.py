@@ -21,8 +21,7 @@ from policy.model import Pinning
 from tests.contract.harness import job_in, starts_in, steps_in
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import ALIVE, workers
-from tests.real.kerberos import Kdc, running_kdc, secured
-from tests.real.test_hadoop_kerberos import job_of
+from tests.real.kerberos import Kdc, job_of, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.real.slurm import Containers, slurm_2411, wait_for  # noqa: F401 - fixtures
+from tests.real.slurm_driving import PLAIN, containers, edited, harness, job_shown, number
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
 
-PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\necho trapped\nwhile :; do sleep 0.05; done\n"
 ELASTIC = "--comment=horae:min=1,max=4"
 
 
@@ -31,32 +30,13 @@ def cluster(slurm_2411: Containers, tmp_path: Path) -> Iterator[Driver]:  # noqa
     made.end()
 
 
-def harness(driver: Driver) -> SlurmHarness:
-    assert isinstance(driver.harness, SlurmHarness)
-    return driver.harness
-
-
-def site(driver: Driver) -> Containers:
-    cluster = harness(driver).cluster
-    assert isinstance(cluster, Containers)
-    return cluster
-
-
-def number(job: str) -> str:
-    return job.split(".", maxsplit=1)[0]
-
-
-def shown(driver: Driver, job: str) -> str:
-    return site(driver).run("scontrol", "show", "job", number(job))
-
-
 def as_user(driver: Driver, user: str, *argv: str) -> tuple[int, str]:
-    return site(driver).lab.exec("ctl", argv, user=user)
+    return containers(driver).lab.exec("ctl", argv, user=user)
 
 
 def folder(driver: Driver, job: str) -> Path:
     """The job folder, seen from here."""
-    return site(driver).shared()[0] / "horae/spool/jobs" / job
+    return containers(driver).shared()[0] / "horae/spool/jobs" / job
 
 
 def assert_finishes_another_cycle(driver: Driver, job: str, epoch: int) -> None:
@@ -75,16 +55,16 @@ def assert_finishes_another_cycle(driver: Driver, job: str, epoch: int) -> None:
 
 def test_without_slurmdbd_everything_goes_on(cluster: Driver) -> None:
     job = cluster.running("unaccounted")
-    site(cluster).lab.container("dbd").kill()
+    containers(cluster).lab.container("dbd").kill()
     try:
         cluster.stop(job, 60.0)
         cluster.wait(job, JobState.STOPPED)
         assert_finishes_another_cycle(cluster, job, 2)
     finally:
-        site(cluster).lab.container("dbd").start()
+        containers(cluster).lab.container("dbd").start()
     wait_for(
         "slurmdbd answers again",
-        lambda: site(cluster).lab.exec("ctl", ["sacctmgr", "-n", "show", "cluster"])[0] == 0,
+        lambda: containers(cluster).lab.exec("ctl", ["sacctmgr", "-n", "show", "cluster"])[0] == 0,
         120,
     )
 
@@ -97,10 +77,10 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
     first, second = cluster.nodes()[0].name, cluster.nodes()[1].name
     job = cluster.running("twice", allocation={first: 1})
     cluster.wait_progress(job, steps=12)  # past its first checkpoint
-    node = site(cluster).lab.container(first)
+    node = containers(cluster).lab.container(first)
     node.pause()
     try:
-        site(cluster).run("scontrol", "update", f"nodename={first}", "state=down", "reason=hangs")
+        containers(cluster).run("scontrol", "update", f"nodename={first}", "state=down", "reason=hangs")
         cluster.wait(job, JobState.LOST)
         cluster.start(job, {second: 1}, 2)
         cluster.wait(job, JobState.RUNNING)
@@ -109,7 +89,7 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
     finally:
         node.unpause()
     # Refused when Slurm took it back by itself: what counts is that it is back.
-    site(cluster).lab.exec("ctl", ["scontrol", "update", f"nodename={first}", "state=resume"])
+    containers(cluster).lab.exec("ctl", ["scontrol", "update", f"nodename={first}", "state=resume"])
     cluster.wait_progress(job, steps=10)  # long enough for the old run to have checkpointed, were it let
     cluster.stop(job, 60.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
@@ -126,7 +106,7 @@ def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: D
 
 def test_without_munge_the_arbiter_says_so_and_recovers(cluster: Driver) -> None:
     job = cluster.running("unsigned")
-    lab = site(cluster).lab
+    lab = containers(cluster).lab
     kill = "pid=$(cat /run/munge/munged.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done"
     lab.must("ctl", ["sh", "-c", kill])
     try:
@@ -143,22 +123,6 @@ def test_without_munge_the_arbiter_says_so_and_recovers(cluster: Driver) -> None
 
 
 # --- administrators ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def edited(driver: Driver, old: str, new: str) -> Iterator[None]:
-    """slurm.conf, edited and read again by Slurm; put back afterwards."""
-    conf = site(driver).lab.folder / "etc/slurm.conf"
-    before = conf.read_text()
-    assert old in before
-    conf.write_text(before.replace(old, new))
-    site(driver).run("scontrol", "reconfigure")
-    try:
-        yield
-    finally:
-        conf.write_text(before)
-        site(driver).run("scontrol", "reconfigure")
-        wait_for("nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes))
 
 
 @pytest.fixture
@@ -179,7 +143,7 @@ def test_slurm_conf_loses_the_exit_code_under_us(lasting: Driver) -> None:
         cluster.harness.restart_arbiter()
         assert any("RequeueExitHold" in note for note in cluster.port.capabilities().notes)
         assert_finishes_another_cycle(cluster, job, 2)
-        assert "ExitCode=0:0" in shown(cluster, job), "requeued by us after its word, it never failed"
+        assert "ExitCode=0:0" in job_shown(cluster, job), "requeued by us after its word, it never failed"
     assert_finishes_another_cycle(cluster, job, 3)
 
 
@@ -205,9 +169,9 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
     """Slurm ends the jobs of a partition that it reads no more, and takes none of them back: that is told as it is."""
     job = cluster.running("orphaned")
     at = next(iter(cluster.job(job).allocation))
-    site(cluster).run("scontrol", "reconfigure")
+    containers(cluster).run("scontrol", "reconfigure")
     partitions = "sinfo", "-h", "-p", harness(cluster).partition
-    wait_for("the partition is gone", lambda: at not in site(cluster).run(*partitions))
+    wait_for("the partition is gone", lambda: at not in containers(cluster).run(*partitions))
     for _ in range(3):
         seen = cluster.observe()
         held = {node for each in seen.jobs for node in each.allocation}
@@ -215,7 +179,7 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
         assert all(node.health.value != "up" for node in seen.nodes), "nothing may be put there"
     cluster.until("its end is told", lambda: cluster.job(job).state is JobState.FAILED)
     name = harness(cluster).partition
-    site(cluster).run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
+    containers(cluster).run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", "MaxTime=INFINITE", "State=UP")
     other = cluster.submit("afterwards")
     assert_finishes_another_cycle(cluster, other, 1)
 
@@ -223,11 +187,11 @@ def test_a_partition_that_is_gone_from_slurm_conf_leaves_a_true_picture(cluster:
 def test_a_managed_partition_goes_down_and_comes_back(cluster: Driver) -> None:
     job = cluster.submit("closed")
     partition = harness(cluster).partition
-    site(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
+    containers(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=DOWN")
     cluster.start(job, cluster.one())
     cluster.until("blocked", lambda: cluster.job(job).blocked is not None)
     cluster.until("taken back", lambda: cluster.job(job).state is JobState.QUEUED)
-    site(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=UP")
+    containers(cluster).run("scontrol", "update", f"PartitionName={partition}", "State=UP")
     assert_finishes_another_cycle(cluster, job, 2)
 
 
@@ -235,15 +199,15 @@ def test_dependents_do_not_take_a_stop_for_a_failure(cluster: Driver) -> None:
     """Exit code 86 would start a job that waits for this one's failure: it is requeued after its word instead."""
     job = cluster.submit("awaited")
     partition = f"--partition={harness(cluster).partition}"
-    after = site(cluster).submit(PLAIN, partition, "--gres=gpu:1", f"--dependency=afternotok:{number(job)}")
+    after = containers(cluster).submit(PLAIN, partition, "--gres=gpu:1", f"--dependency=afternotok:{number(job)}")
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job)
     cluster.stop(job, 60.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
     assert_finishes_another_cycle(cluster, job, 2)
-    assert f"afternotok:{number(job)}" in site(cluster).run("squeue", "-h", "-j", after, "-o", "%E")
-    assert "Restarts=2" in shown(cluster, job)
+    assert f"afternotok:{number(job)}" in containers(cluster).run("squeue", "-h", "-j", after, "-o", "%E")
+    assert "Restarts=2" in job_shown(cluster, job)
 
 
 # --- owners -----------------------------------------------------------------------------------------------
@@ -264,7 +228,7 @@ def test_an_owner_cannot_free_or_reshape_a_running_job_but_may_shorten_it(cluste
     code, text = as_user(cluster, "alice", "scontrol", "requeue", number(job))
     assert code == 0, text
     cluster.wait(job, JobState.LOST, JobState.STOPPED)
-    assert "Priority=0" in shown(cluster, job)
+    assert "Priority=0" in job_shown(cluster, job)
     cluster.start(job, cluster.other(), 2)
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job)
@@ -311,7 +275,7 @@ def test_what_another_user_writes_about_a_job_is_not_believed(cluster: Driver) -
 
 def test_a_log_that_is_a_link_to_somebody_elses_file_is_not_shown(cluster: Driver) -> None:
     """The arbiter may read more than the job's owner, who must not see it by way of a log."""
-    secret = site(cluster).shared()[0] / "horae/only-the-arbiter"
+    secret = containers(cluster).shared()[0] / "horae/only-the-arbiter"
     secret.write_text("a secret\n")
     os.chown(secret, 2003, 2003)
     secret.chmod(0o600)
@@ -319,7 +283,7 @@ def test_a_log_that_is_a_link_to_somebody_elses_file_is_not_shown(cluster: Drive
     job = harness(cluster).submit_script(script, "--gres=gpu:1", ELASTIC, "--output=/shared/linked.out")
     cluster.start(job, cluster.one())
     cluster.wait(job, JobState.RUNNING)
-    wait_for("the link", (site(cluster).shared()[0] / "linked.out").is_symlink)
+    wait_for("the link", (containers(cluster).shared()[0] / "linked.out").is_symlink)
     with pytest.raises(FixConfiguration) as raised:
         cluster.port.read_log(job, 0)
     assert "linked.out" in str(raised.value)
@@ -331,7 +295,7 @@ def test_a_log_that_is_a_link_to_somebody_elses_file_is_not_shown(cluster: Drive
 
 
 def test_a_log_that_we_may_not_read_is_said_and_costs_nothing_else(cluster: Driver) -> None:
-    private = site(cluster).shared()[0] / f"private-{harness(cluster).partition}"
+    private = containers(cluster).shared()[0] / f"private-{harness(cluster).partition}"
     private.mkdir(mode=0o700)
     os.chown(private, 2001, 2001)
     job = harness(cluster).submit_script(PLAIN, "--gres=gpu:1", ELASTIC, f"--output=/shared/{private.name}/out.txt")
@@ -349,7 +313,7 @@ def test_a_log_that_we_may_not_read_is_said_and_costs_nothing_else(cluster: Driv
 
 def test_a_spool_that_cannot_be_written_starts_nothing_and_stops_what_runs(cluster: Driver) -> None:
     running, queued = cluster.running("runs"), cluster.submit("waits")
-    spool = site(cluster).shared()[0] / "horae/spool"
+    spool = containers(cluster).shared()[0] / "horae/spool"
     closed = [spool, spool / "jobs", spool / "reasons", folder(cluster, running)]
     modes = {path: path.stat().st_mode & 0o7777 for path in closed}
     owners = {path: (path.stat().st_uid, path.stat().st_gid) for path in closed}
@@ -363,7 +327,7 @@ def test_a_spool_that_cannot_be_written_starts_nothing_and_stops_what_runs(clust
         with pytest.raises(FixConfiguration):
             cluster.port.heartbeat()
         assert cluster.job(queued).state is JobState.QUEUED
-        assert "Priority=0" in shown(cluster, queued), "nothing was released"
+        assert "Priority=0" in job_shown(cluster, queued), "nothing was released"
         cluster.stop(running, 60.0)  # by signal alone
     finally:
         for path in closed:
@@ -385,4 +349,4 @@ def test_a_job_that_ignores_us_ends_all_the_same_where_it_was_to_stay(cluster: D
     h.port = port
     port.checkpoint_and_stop(stubborn, 2.0)
     cluster.wait(stubborn, JobState.STOPPED)
-    assert "Priority=0" in shown(cluster, stubborn)
+    assert "Priority=0" in job_shown(cluster, stubborn)

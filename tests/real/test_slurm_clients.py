@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from horae.port import JobState, attend
-from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.base import Client, Operation
+from slurm_plugin.adapter import connect
+from slurm_plugin.clients.base import Operation
 from slurm_plugin.records import JobRow
 from slurm_plugin.site.doctor import checks
 from tests.contract.driver import Driver
@@ -23,45 +22,15 @@ from tests.real.slurm import (
     slurm_2605,  # noqa: F401
     wait_for,
 )
-from tests.real.slurm_harness import SlurmHarness
+from tests.real.slurm_clients import OwnRest, client, ended, opened, port_of, way
+from tests.real.slurm_driving import submit
 
 pytestmark = pytest.mark.real
-
-PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
-ELASTIC = "--comment=horae:min=1,max=8"
-
-
-def opened(cluster: Containers, tmp_path: Path, **more: Any) -> Driver:
-    options = {"client": "slurmrestd", "rest_url": cluster.rest_url(), "timeout_s": 20, **more}
-    return Driver(SlurmHarness(cluster, tmp_path / "memory", more=options))
-
-
-def ended(driver: Driver) -> None:
-    assert isinstance(driver.harness, SlurmHarness)
-    driver.harness.end()
-
-
-def port_of(driver: Driver) -> SlurmCluster:
-    assert isinstance(driver.port, SlurmCluster)
-    return driver.port
-
-
-def client(driver: Driver, name: str) -> Client:
-    return next(each for each in port_of(driver).client.clients if each.name == name)
-
-
-def way(driver: Driver, operation: Operation) -> str:
-    return next(choice.client for choice in port_of(driver).client.choices() if choice.operation is operation)
 
 
 def assert_goes_by(driver: Driver, operation: Operation, name: str) -> None:
     """Waits until it does. A client that was away rests for a while, and is tried by the next look after it."""
     driver.until(f"{operation} goes by {name}", lambda: bool(driver.observe()) and way(driver, operation) == name)
-
-
-def submit(driver: Driver, *options: str) -> str:
-    assert isinstance(driver.harness, SlurmHarness)
-    return driver.harness.submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC, *options)
 
 
 def alike(rows: list[JobRow]) -> dict[str, JobRow]:
@@ -106,22 +75,6 @@ def _same(driver: Driver, partitions: list[str]) -> bool:
     jobs = alike(rest.jobs(partitions)) == alike(command.jobs(partitions))
     nodes = [replace(node, state="") for node in rest.nodes(partitions)]
     return jobs and nodes == [replace(node, state="") for node in command.nodes(partitions)]
-
-
-class OwnRest:
-    """A slurmrestd beside slurmctld, so that killing it harms nobody else."""
-
-    def __init__(self, cluster: Containers, where: str, auth: str, user: str) -> None:
-        self._cluster, self._where, self._auth, self._user = cluster, where, auth, user
-
-    def start(self) -> None:
-        jwt = "SLURM_JWT=daemon " if self._auth == "jwt" else ""
-        start = f"cd /tmp; exec runuser -u {self._user} -- env {jwt}slurmrestd -a rest_auth/{self._auth} {self._where}"
-        security = {"SLURMRESTD_SECURITY": "disable_unshare_sysv,disable_unshare_files"}
-        self._cluster.lab.container("ctl").exec_run(["sh", "-c", start], detach=True, environment=security)
-
-    def stop(self) -> None:
-        self._cluster.lab.exec("ctl", ["pkill", "-KILL", "-u", self._user, "slurmrestd"])
 
 
 def test_slurmrestd_down_is_told_and_the_commands_take_over(slurm_2411: Containers, tmp_path: Path) -> None:  # noqa: F811

@@ -13,9 +13,8 @@ from horae.port import JobState
 from slurm_plugin.site.doctor import checks
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_2411, wait_for  # noqa: F401 - a fixture
+from tests.real.slurm_driving import PLAIN, containers, edited, job_shown, trapped
 from tests.real.slurm_harness import SlurmHarness
-from tests.real.test_slurm_bad_days import PLAIN, edited, shown, site
-from tests.real.test_slurm_days import trapped
 
 pytestmark = pytest.mark.real
 
@@ -49,7 +48,7 @@ def test_an_hour_between_the_clocks_changes_nothing(cluster: Driver, apart_s: fl
     job = submit(cluster, PLAIN)
     seen = cluster.job(job)
     assert (seen.state, seen.time_left_s) == (JobState.QUEUED, 1800.0), "the heartbeat was taken for an old one"
-    assert "Priority=0" in shown(cluster, job)
+    assert "Priority=0" in job_shown(cluster, job)
     for epoch, shape in enumerate([cluster.one(), cluster.other()], start=1):
         cluster.start(job, shape, epoch)
         left_s = cluster.wait(job, JobState.RUNNING).time_left_s
@@ -63,7 +62,7 @@ def test_an_hour_between_the_clocks_changes_nothing(cluster: Driver, apart_s: fl
         assert 1500 < seen.time_left_s < 1800, "a job ran for an hour too long, or not at all"
     age_s = cluster.observe().now_s - seen.since_s
     assert 0 <= age_s < 300, "its state is as old as it looks"
-    findings = checks({**site(cluster).options("dl")})
+    findings = checks({**containers(cluster).options("dl")})
     (clocks,) = [found for found in findings if found.name == "clocks"]
     assert clocks.verdict.value == "warn"
     told = re.search(r"([+-][\d.]+) s from here", clocks.text)
@@ -75,14 +74,14 @@ def test_an_hour_between_the_clocks_changes_nothing(cluster: Driver, apart_s: fl
 def test_a_node_with_a_clock_of_its_own_trains_and_stops(cluster: Driver, apart_s: float) -> None:
     """Two hours from the arbiter: grace, fence and checkpoints are no matter of the time of day."""
     assert isinstance(cluster.harness, SlurmHarness)
-    here, there = site(cluster).shared()
+    here, there = containers(cluster).shared()
     folder = here / f"clock-{apart_s:.0f}"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(NODE_CLOCK.format(-apart_s))
     checkpoints = f"{there}/clocks-{cluster.harness.partition}"
     script = (
         f"#!/bin/bash\nexport PYTHONPATH={there}/{folder.name}\n"
-        f"exec {site(cluster).tool()} --checkpoint {checkpoints} -- python3 {there}/trainer.py trains\n"
+        f"exec {containers(cluster).tool()} --checkpoint {checkpoints} -- python3 {there}/trainer.py trains\n"
     )
     job = submit(cluster, script)
     for epoch, shape in enumerate([cluster.one(2), cluster.other(), cluster.one()], start=1):
@@ -118,7 +117,7 @@ def test_what_slurm_failed_is_brought_back_whatever_the_time(
                 driver.wait(job, JobState.RUNNING)
                 driver.stop(job, 60.0)
                 assert driver.wait(job, JobState.STOPPED).epoch == epoch
-            assert "Restarts=2" in shown(driver, job)
+            assert "Restarts=2" in job_shown(driver, job)
     finally:
         made.end()
     wait_for("no job of it is left", lambda: not slurm_2411.run("squeue", "-h", "-p", "dl", "-t", "R,CG"), 60)

@@ -15,8 +15,8 @@ from slurm_plugin import connect
 from slurm_plugin.site.doctor import checks
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, wait_for  # noqa: F401 - a fixture
+from tests.real.slurm_driving import containers, job_shown, submit
 from tests.real.slurm_harness import SlurmHarness
-from tests.real.test_slurm_limits import clusters, job_shown, submit
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 
@@ -51,7 +51,7 @@ def site(slurm_confined: Containers, tmp_path: Path) -> Iterator[Driver]:  # noq
 
 
 def trains(site: Driver, name: str) -> str:
-    cluster = clusters(site)
+    cluster = containers(site)
     here, there = cluster.shared()
     (here / "opens.py").write_text(TRAINER)
     script = f"#!/bin/bash\nexec {cluster.tool()} --checkpoint {there}/opens-{name} -- python3 {there}/opens.py\n"
@@ -95,7 +95,7 @@ def test_only_what_was_granted_can_be_opened_in_every_shape(site: Driver) -> Non
 
 def test_a_stop_during_the_prolog_waits_for_the_job(site: Driver) -> None:
     """A signal then is lost, or kills the job: it is asked once it is there."""
-    waits = clusters(site).shared()[0] / "prolog-waits"
+    waits = containers(site).shared()[0] / "prolog-waits"
     job = submit(site)
     waits.touch()
     try:
@@ -143,7 +143,7 @@ def test_a_job_that_takes_more_memory_than_it_has_fails_alone(site: Driver) -> N
 
 def test_a_job_that_slurm_will_preempt_checkpoints_within_the_time_it_is_given(site: Driver) -> None:
     """GraceTime: Slurm sends nothing at its beginning, and throws the exit code away; we ask as soon as it shows."""
-    cluster = clusters(site)
+    cluster = containers(site)
     job = trains(site, "preempted")
     site.start(job, {"n1": 4})
     site.wait(job, JobState.RUNNING)
@@ -172,20 +172,20 @@ def test_no_nonce_comes_twice_however_often_the_script_is_read(site: Driver) -> 
     jobs = []
     for _ in range(3):
         jobs.append(submit(site))
-        clusters(site).run("scontrol", "reconfigure")
+        containers(site).run("scontrol", "reconfigure")
     assert len({job.partition(".")[2] for job in jobs}) == 3
     site.until("nodes are back", lambda: all(node.health.value == "up" for node in site.observe().nodes))
 
 
 def test_the_doctor_names_what_fair_share_and_limits_count_wrongly(site: Driver) -> None:
-    found = {check.name: check for check in checks({**clusters(site).options("dl")})}
+    found = {check.name: check for check in checks({**containers(site).options("dl")})}
     assert [check for check in found.values() if check.verdict.value == "fail"] == []
     assert "first allocation" in found["billing"].text
 
 
 def test_a_job_over_its_limit_is_tried_with_less_until_it_runs(site: Driver, tmp_path: Path) -> None:
     """The whole arbiter: the limit's number is nowhere told, and others get what the limited job may not have."""
-    cluster = clusters(site)
+    cluster = containers(site)
     options = {**cluster.options("dl"), "state": str(tmp_path / "whole"), "tenants": "qos"}
     config = Config.model_validate({
         "state_dir": str(tmp_path / "state"),

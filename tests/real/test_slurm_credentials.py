@@ -19,8 +19,9 @@ from slurm_plugin.clients import tokens
 from slurm_plugin.clients.base import Operation
 from tests.contract.driver import Driver
 from tests.real.slurm import ROOT, Containers, slurm_2411, wait_for  # noqa: F401 - a fixture
+from tests.real.slurm_clients import OwnRest, client, ended, opened, way
+from tests.real.slurm_driving import submit
 from tests.real.slurm_harness import SlurmHarness
-from tests.real.test_slurm_clients import OwnRest, client, ended, opened, submit, way
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 

@@ -25,11 +25,11 @@ from tests.real.slurm import (
     slurm_2411,  # noqa: F401
     wait_for,
 )
+from tests.real.slurm_driving import PLAIN, harness, number, trapped
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
 
-PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\necho trapped\nwhile :; do sleep 0.05; done\n"
 ELASTIC = "--comment=horae:min=1,max=4"
 #: What Slurm does differently from release to release is tried on the oldest, too.
 on_both = pytest.mark.parametrize("cluster", ["private_slurm", "slurm_2411"], indirect=True)
@@ -50,11 +50,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     made.end()
 
 
-def harness(driver: Driver) -> SlurmHarness:
-    assert isinstance(driver.harness, SlurmHarness)
-    return driver.harness
-
-
 def scontrol(driver: Driver, *words: str) -> str:
     return harness(driver).cluster.run("scontrol", *words)
 
@@ -62,15 +57,6 @@ def scontrol(driver: Driver, *words: str) -> str:
 def held(driver: Driver, job: str) -> bool:
     driver.observe()
     return "Priority=0" in scontrol(driver, "show", "job", number(job))
-
-
-def trapped(driver: Driver, job: str, starts: int = 1) -> None:
-    """Waits until its script has set its trap, which may be long after Slurm shows it running."""
-    driver.until("its trap is set", lambda: driver.log(job).count(b"trapped") >= starts)
-
-
-def number(job: str) -> str:
-    return job.split(".", maxsplit=1)[0]
 
 
 # --- jobs as users write them -----------------------------------------------------------------------------

@@ -16,12 +16,10 @@ from horae.views import watch
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
+from tests.real.slurm_driving import PLAIN, containers, job_shown, number, submit
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
-
-PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
-ELASTIC = "--comment=horae:min=1,max=8"
 
 
 @pytest.fixture(params=["slurm_site", pytest.param("slurm_confined", marks=pytest.mark.soak)])
@@ -31,21 +29,6 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     driver = Driver(made)
     yield driver
     made.end()
-
-
-def clusters(driver: Driver) -> Containers:
-    assert isinstance(driver.harness, SlurmHarness)
-    assert isinstance(driver.harness.cluster, Containers)
-    return driver.harness.cluster
-
-
-def submit(driver: Driver, *options: str) -> str:
-    assert isinstance(driver.harness, SlurmHarness)
-    return driver.harness.submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC, *options)
-
-
-def number(job: str) -> str:
-    return job.split(".", maxsplit=1)[0]
 
 
 def test_a_limit_blocks_is_told_as_such_and_a_smaller_shape_runs(site: Driver) -> None:
@@ -73,7 +56,7 @@ def test_a_limit_blocks_is_told_as_such_and_a_smaller_shape_runs(site: Driver) -
 )
 def test_each_kind_of_limit_blocks_and_is_told(site: Driver, limit: str, where: str, reason: str) -> None:
     """GPU-minutes with `safe`, jobs a user, the wall time that the job asks for, and GPUs of an account."""
-    cluster, name = clusters(site), limit.partition("=")[0].lower()
+    cluster, name = containers(site), limit.partition("=")[0].lower()
     change = f"add qos {name} {limit}" if where == "qos" else f"modify account lab set {limit}"
     cluster.run("sacctmgr", "-i", *change.split())
     try:
@@ -118,23 +101,23 @@ def test_a_preempted_job_comes_back_held_and_is_lost_not_stopped(site: Driver) -
     job = submit(site)
     site.start(job, {"n1": 4})
     site.wait(job, JobState.RUNNING)
-    urgent = clusters(site).submit(
+    urgent = containers(site).submit(
         "#!/bin/bash\nexec sleep 30\n", "--partition=urgent", "--gres=gpu:2", "--nodelist=n1", "--time=5"
     )
     try:
         seen = site.wait(job, JobState.LOST, JobState.STOPPED)
         assert seen.state in {JobState.LOST, JobState.STOPPED}
-        shown = clusters(site).run("scontrol", "show", "job", number(job))
+        shown = containers(site).run("scontrol", "show", "job", number(job))
         assert "Priority=0" in shown, "it would start again by itself in its old shape"
         site.start(job, {"n2": 1}, 2)
         assert site.wait(job, JobState.RUNNING).allocation == {"n2": 1}
     finally:
-        clusters(site).run("scancel", urgent)
+        containers(site).run("scancel", urgent)
 
 
 def test_a_granted_job_is_first_although_a_bigger_one_waits_for_its_node(site: Driver) -> None:
     """Slurm keeps n4 for the job ahead of ours, which waits for all four nodes: behind it ours would never start."""
-    cluster = clusters(site)
+    cluster = containers(site)
     forever = "#!/bin/bash\nexec sleep 900\n"
     taken = cluster.submit(forever, "--partition=raw", "--gres=gpu:1", "--nodes=3", "--nodelist=n[1-3]", "--time=60")
     wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", taken))
@@ -154,7 +137,7 @@ def test_a_granted_job_is_first_although_a_bigger_one_waits_for_its_node(site: D
 
 def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_path: Path) -> None:
     """Mode `order`: nothing is held; the jobs are Slurm's own, and it starts them in our order."""
-    cluster = clusters(site)
+    cluster = containers(site)
     cluster.run("rm", "-f", "/shared/horae/spool/heartbeat")
     full = cluster.submit("#!/bin/bash\nexec sleep 300\n", "--partition=raw", "--gres=gpu:4", "--nodes=4", "--time=60")
     wait_for("it runs", lambda: "JobState=RUNNING" in cluster.run("scontrol", "show", "job", full))
@@ -194,7 +177,7 @@ def test_order_moves_pending_jobs_by_their_site_factor_alone(site: Driver, tmp_p
 
 
 def test_a_maintenance_reservation_blocks_its_nodes(site: Driver) -> None:
-    clusters(site).run(
+    containers(site).run(
         "scontrol", "create", "reservation", "ReservationName=fix", "Nodes=n1", "StartTime=now", "Duration=10",
         "Flags=MAINT", "Users=root",
     )  # fmt: skip
@@ -209,7 +192,7 @@ def test_a_maintenance_reservation_blocks_its_nodes(site: Driver) -> None:
         site.start(job, {"n2": 1}, 2)
         site.wait(job, JobState.RUNNING)
     finally:
-        clusters(site).run("scontrol", "delete", "ReservationName=fix")
+        containers(site).run("scontrol", "delete", "ReservationName=fix")
 
 
 def test_licences_block_as_slurm_counts_them_and_a_stop_gives_them_back(site: Driver) -> None:
@@ -230,20 +213,20 @@ def test_licences_block_as_slurm_counts_them_and_a_stop_gives_them_back(site: Dr
 
 def test_a_reservation_of_others_blocks_and_ones_own_does_not(site: Driver) -> None:
     words = ["StartTime=now", "Duration=60", "Nodes=n1"]
-    clusters(site).run("scontrol", "create", "reservation", "ReservationName=bobs", "Users=bob", *words)
+    containers(site).run("scontrol", "create", "reservation", "ReservationName=bobs", "Users=bob", *words)
     try:
         wait_for("the node shows it", lambda: site.node("n1").health.value == "drain")
         other = submit(site)
         site.start(other, {"n1": 1})
         site.until("blocked", lambda: site.job(other).blocked is not None)
-        clusters(site).run("scontrol", "update", "ReservationName=bobs", "Users=bob,alice")
+        containers(site).run("scontrol", "update", "ReservationName=bobs", "Users=bob,alice")
         own = submit(site, "--reservation=bobs")
         site.start(own, {"n1": 1})
         assert site.wait(own, JobState.RUNNING).allocation == {"n1": 1}
         site.cancel(own)
         site.wait(own, JobState.CANCELLED)
     finally:
-        clusters(site).run("scontrol", "delete", "ReservationName=bobs")
+        containers(site).run("scontrol", "delete", "ReservationName=bobs")
 
 
 def test_exclusive_takes_no_more_than_it_was_granted(site: Driver) -> None:
@@ -253,24 +236,24 @@ def test_exclusive_takes_no_more_than_it_was_granted(site: Driver) -> None:
     beside = submit(site)
     site.start(beside, {"n1": 2})
     assert site.wait(beside, JobState.RUNNING).allocation == {"n1": 2}
-    shown = clusters(site).run("scontrol", "-d", "show", "job", number(job))
+    shown = containers(site).run("scontrol", "-d", "show", "job", number(job))
     assert "gres/gpu=1" in shown.partition("AllocTRES=")[2].splitlines()[0]
 
 
 def test_a_heterogeneous_job_is_refused_with_its_own_sentence(site: Driver) -> None:
     site.port.heartbeat()
     argv = ["sbatch", "-p", "dl", "--gres=gpu:1", ":", "-p", "dl", "--gres=gpu:2", "--wrap", "true"]
-    code, text = clusters(site).lab.exec("ctl", argv, user="alice")
+    code, text = containers(site).lab.exec("ctl", argv, user="alice")
     assert code != 0
     assert "heterogeneous jobs cannot run in a managed partition" in text
-    code, text = clusters(site).lab.exec("ctl", ["srun", "-p", "dl", "--gres=gpu:1", "true"], user="alice")
+    code, text = containers(site).lab.exec("ctl", ["srun", "-p", "dl", "--gres=gpu:1", "true"], user="alice")
     assert code != 0
     assert "batch jobs only" in text
 
 
 def test_observing_and_advising_leave_the_controllers_state_as_it_was(site: Driver, tmp_path: Path) -> None:
     """The whole arbiter, a round after the other, in both modes: every job, node and partition, before and after."""
-    cluster = clusters(site)
+    cluster = containers(site)
     running, queued = submit(site), submit(site)
     site.start(running, {"n1": 1})
     site.wait(running, JobState.RUNNING)
@@ -320,7 +303,3 @@ def _rounds(cluster: Containers, folder: Path, mode: str, jobs: set[str]) -> Non
             wait_for("it decided", lambda: arbiter.decision("all") is not None, 60)
     finally:
         arbiter.stop()
-
-
-def job_shown(driver: Driver, job: str) -> str:
-    return clusters(driver).run("scontrol", "show", "job", number(job))

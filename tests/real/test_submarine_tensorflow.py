@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.horae.elastic.exec_job import until
-from tests.horae.elastic.test_gate import Yard
+from tests.horae.elastic.yard import Yard
 from tests.real.frameworks import Framework, or_skip, with_tensorflow
 from yarn_bridge.submarine import translate
 

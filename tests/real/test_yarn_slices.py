@@ -21,8 +21,9 @@ from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
     hadoop_bare,  # noqa: F401
+    kill_container,
+    workers,
 )
-from tests.real.test_yarn_days import kill_container, workers
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.jobs.record import SLICES
 from yarn_bridge.lab.private import PrivateHadoop
@@ -135,7 +136,7 @@ def test_bad_days_of_slices(hadoop_bare: PrivateHadoop, tmp_path: Path) -> None:
         # Slices of which nobody knows any more.
         cluster.start(job, cluster.one(1), 3)
         cluster.wait(job, JobState.RUNNING)
-        port._hdfs.as_user("horae").delete(port.files.folder(job))
+        port.files._hdfs.as_user("horae").delete(port.files.folder(job))
         cluster.until("what is of no job ends", lambda: [*attend(port).jobs, *slices(harness)] == [])
     finally:
         harness.end()

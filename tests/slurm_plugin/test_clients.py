@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ from slurm_plugin.clients.base import CannotSay, ClientAway, OneByOne, Operation
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.command_reading import split_of
 from slurm_plugin.clients.pace import Pace, site_limit
-from slurm_plugin.clients.rest import RestClient, body_of
+from slurm_plugin.clients.rest import body_of
 from slurm_plugin.clients.rest_reading import exit_status, job_state, task_numbers
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.clients.tokens import FileTokens, ScontrolTokens
 from slurm_plugin.errors import ControllerAway, Gone
 from slurm_plugin.options import parse_options
-from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Change, Write, hold, release, requeue_hold, update
-from tests.slurm_plugin.test_state_machine import ROW
+from tests.slurm_plugin.answers import Answer, Scripted, rest, serving
+from tests.slurm_plugin.rows import ROW
 
 SHAPE = Change(True, nodes=2, tasks=2, cpus_per_task=3, cpus=6, node_list=("n1", "n2"), gpus_per_node=4, limit_min=90)
 
@@ -44,68 +44,6 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
-
-
-class Scripted:
-    """A client that fails as it is told and writes down what it was asked."""
-
-    def __init__(self, name: str, can: Sequence[Operation] = tuple(Operation)) -> None:
-        self.name, self._can = name, can
-        self.odd: list[str] = []
-        self.said: list[str] = []
-        self.tried = 0
-        self.fails: PortError | None = None
-        self.refuses: dict[str, PortError] = {}
-
-    def lacks(self, operation: Operation) -> str:
-        return "" if operation in self._can else f"{self.name} has no {operation}"
-
-    def fits(self, write: Write) -> bool:
-        return self.name == "command" or "_" not in write.job
-
-    def describe(self) -> str:
-        return self.name
-
-    def _told(self, what: str) -> None:
-        self.tried += 1
-        if self.fails is not None:
-            raise self.fails
-        self.said.append(what)
-
-    def jobs(self, partitions: Sequence[str]) -> list[JobRow]:
-        self._told("jobs")
-        return []
-
-    def nodes(self, partitions: Sequence[str]) -> list[NodeRow]:
-        self._told("nodes")
-        return []
-
-    def standing(self, ids: Sequence[str]) -> Mapping[str, str]:
-        self._told("standing")
-        return dict.fromkeys(ids, "")
-
-    def facts(self) -> Facts:
-        raise AssertionError("not asked here")
-
-    def write(self, writes: Sequence[Write], doing: str) -> None:
-        self._told(" ".join(map(str, writes)))
-
-    def write_each(self, writes: Sequence[tuple[Write, str]]) -> list[PortError | None]:
-        self._told(" ".join(str(write) for write, _ in writes))
-        return [self.refuses.get(str(write)) for write, _ in writes]
-
-    def signal(self, ids: Sequence[str], name: str, doing: str) -> dict[str, PortError]:
-        self._told("signal " + " ".join(ids))
-        return {}
-
-    def cancel(self, ids: Sequence[str], doing: str) -> None:
-        self._told("cancel " + " ".join(ids))
-
-    def ended(self, ids: Sequence[str]) -> Mapping[str, tuple[str, int]]:
-        return {}
-
-    def close(self) -> None:
-        self.said.append("closed")
 
 
 FIRST_CAN = (Operation.JOBS, Operation.UPDATE, Operation.RELEASE, Operation.SIGNAL)
@@ -339,25 +277,6 @@ def test_a_token_file_is_read_again_when_it_changed(tmp_path: Path, clock: Clock
 
 
 # --- slurmrestd's words ---
-
-Answer = Callable[[httpx.Request], httpx.Response]
-
-
-def rest(answer: Answer, tokens: Any = None) -> RestClient:
-    return RestClient("http://rest:6820", tokens, transport=httpx.MockTransport(answer))
-
-
-def serving(*known: str, then: Answer | None = None) -> Answer:
-    def answer(request: httpx.Request) -> httpx.Response:
-        version = request.url.path.split("/")[2]
-        if version not in known:
-            return httpx.Response(404, text="not found")
-        if request.url.path.rstrip("/").endswith("ping"):
-            return httpx.Response(200, json={"meta": {"slurm": {"release": "24.11.5"}}, "errors": []})
-        assert then is not None
-        return then(request)
-
-    return answer
 
 
 def test_the_newest_version_that_both_know_is_used() -> None:

@@ -14,8 +14,8 @@ from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.site import doctor, mended
-from tests.slurm_plugin.test_clients import Scripted, rest, serving
-from tests.slurm_plugin.test_state_machine import FACTS
+from tests.slurm_plugin.answers import Scripted, rest, serving
+from tests.slurm_plugin.rows import FACTS
 
 
 def said(warnings: list[Any], status: int = 200) -> dict[str, tuple[Verdict, str]]:

@@ -31,8 +31,8 @@ from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from tests.fuzzing import Target, attack
 from tests.slurm_plugin.boundary import Boundary, job, running
-from tests.slurm_plugin.test_recorded import RECORDED, whole
-from tests.slurm_plugin.test_silence import REST, Child, rest
+from tests.slurm_plugin.broken import REST, Child, rest
+from tests.slurm_plugin.recordings import RECORDED, whole
 
 NOW_S = 1_800_000_000.0
 FACTS = Facts("24.11.5", "c", ("dl",), "CR_Core", "priority/basic", frozenset({86}), 300.0, 30.0, True, frozenset())

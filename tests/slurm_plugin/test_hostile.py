@@ -38,7 +38,7 @@ from slurm_plugin.jobs.shapes import stdout_path
 from slurm_plugin.options import Options
 from slurm_plugin.records import BadRecord, duration, expand, gpus, number, size
 from tests.slurm_plugin.boundary import Boundary, job, running
-from tests.slurm_plugin.test_state_machine import ROW
+from tests.slurm_plugin.rows import ROW
 
 #: What an owner of a job writes as he likes, in Slurm's own words for it
 USERS_FIELDS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN
 from slurm_plugin.jobs.holdings import health, held_gpus
 from slurm_plugin.records import JobRow, NodeRow
+from tests.slurm_plugin.recordings import RECORDED, whole
 
-RECORDED = Path(__file__).parent / "recorded"
 RELEASES = sorted(path.name for path in RECORDED.iterdir())
 BODIES = sorted(path.relative_to(RECORDED) for path in RECORDED.glob("*/rest-*.json"))
 FACTS: dict[str, dict[str, Any]] = {
@@ -39,12 +38,6 @@ def by_command(release: str) -> tuple[list[JobRow], list[NodeRow]]:
     jobs = job_rows_of(whole(folder / "squeue.txt", JOB_FIELDS), PLAIN, {}, odd)
     assert odd == []
     return list(jobs.values()), node_rows_of(whole(folder / "sinfo.txt", NODE_FIELDS))
-
-
-def whole(path: Path, names: Sequence[str]) -> str:
-    """With the heading, which the recorded answers were asked to leave out."""
-    text = path.read_text()
-    return text if text.startswith(("JOBID", "NODELIST")) else PLAIN.field.join(names) + PLAIN.record + "\n" + text
 
 
 def by_rest(body: Path) -> tuple[list[JobRow], list[NodeRow]]:

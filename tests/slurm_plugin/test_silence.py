@@ -18,10 +18,10 @@ from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.base import ClientAway
 from slurm_plugin.clients.choose import choose
 from slurm_plugin.clients.pyslurm import PyslurmClient
-from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.files.transport import Completed
 from slurm_plugin.options import Options
 from tests.slurm_plugin.boundary import Boundary, cut, job, running, shown
+from tests.slurm_plugin.broken import REST, Child, rest
 
 #: What slurmctld says while it cannot tell, on each release that does
 NOT_READY = (
@@ -197,17 +197,6 @@ def test_a_number_that_was_given_to_another_job_says_that_ours_is_gone(tmp_path:
 
 # --- slurmrestd, pyslurm ---
 
-REST = json.loads((Path(__file__).parent / "recorded/24.11/rest-v0.0.42.json").read_text())
-
-
-def rest(answer: Callable[[httpx.Request], httpx.Response]) -> RestClient:
-    def serve(request: httpx.Request) -> httpx.Response:
-        if "/v0.0.42/" not in request.url.path:
-            return httpx.Response(404)
-        return httpx.Response(200, json=REST["ping"]) if "ping" in request.url.path else answer(request)
-
-    return RestClient("http://rest", transport=httpx.MockTransport(serve))
-
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0, 1, exclude_max=True))
@@ -235,29 +224,6 @@ def test_a_list_of_slurmrestd_with_errors_beside_it_is_an_error() -> None:
     client = rest(lambda request: httpx.Response(200, json={**REST["jobs"], "jobs": [], "errors": errors}))
     with pytest.raises(PortError):
         client.jobs(["dl"])
-
-
-class Child:
-    """The child with pyslurm: each line that it hears is answered as told."""
-
-    def __init__(self, answer: Mapping[str, Any] | str) -> None:
-        self._answer, self._out = answer, '{"id": 0, "ok": "25.11"}\n'
-
-    def send(self, text: str) -> None:
-        number = json.loads(text)["id"]
-        if isinstance(self._answer, str):
-            self._out += self._answer.replace("@", str(number))
-        else:
-            self._out += json.dumps({"id": number, **self._answer}) + "\n"
-
-    def receive(self, timeout_s: float) -> tuple[str, str]:
-        said, self._out = self._out, ""
-        if not said:
-            raise TryLater("it has ended")
-        return said, ""
-
-    def close(self) -> None:
-        """It has."""
 
 
 @pytest.mark.parametrize("answer", [{}, {"ok": None}, {"ok": {}}, '{"id": @, "ok": [', '{"id": @}\n', "[]\n", "\n"])

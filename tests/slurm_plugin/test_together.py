@@ -23,8 +23,8 @@ from slurm_plugin.jobs.starts import RESTART_GAP_S
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
 from slurm_plugin.writes import Write
-from tests.slurm_plugin.test_clients import Scripted
-from tests.slurm_plugin.test_state_machine import FACTS, ROW
+from tests.slurm_plugin.answers import Scripted
+from tests.slurm_plugin.rows import FACTS, ROW
 
 ME = os.getuid()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -52,8 +53,9 @@ Answers = Callable[[Asked], Reply]
 class Fake:
     """`asked` grows with every request; `answers` may be replaced at any time."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, tls: ssl.SSLContext | None = None) -> None:
         self.answers, self.asked = answers, list[Asked]()
+        self._scheme = "https" if tls else "http"
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,12 +88,14 @@ class Fake:
                 """Nothing: the test says what was asked."""
 
         self._server = _Server(("127.0.0.1", 0), Handler)
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -104,7 +108,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away before its answer is part of some tests; anything else is shown."""
-        if not isinstance(sys.exception(), ConnectionError):
+        if not isinstance(sys.exception(), ConnectionError | ssl.SSLError):
             super().handle_error(request, client_address)
 
 
@@ -118,8 +122,8 @@ def _chunks(stream: Any) -> bytes:
 
 
 @contextmanager
-def serving(answers: Answers) -> Iterator[Fake]:
-    fake = Fake(answers)
+def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[Fake]:
+    fake = Fake(answers, tls)
     try:
         yield fake
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -59,7 +58,7 @@ class World:
         reply = self.fault(operation)
         if reply is not None:
             return reply
-        if operation in {"CREATE", "OPEN", "GETFILECHECKSUM"}:
+        if operation in {"CREATE", "OPEN"}:
             if operation != "CREATE" and path not in self.files:
                 return refused(404, "FileNotFoundException", f"File does not exist: {path}")
             query = urlencode({**asked.query, "delegation": "of-the-namenode"})
@@ -80,11 +79,6 @@ class World:
             self.clock += 1000
             self.times[path] = self.clock
             return Reply(201)
-        if operation == "GETFILECHECKSUM":
-            digest = hashlib.md5(self.files[path]).hexdigest()
-            return Reply(
-                body={"FileChecksum": {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": digest, "length": 28}}
-            )
         start = int(asked.query.get("offset", 0))
         end = start + int(asked.query["length"]) if "length" in asked.query else None
         return Reply(body=self.files[path][start:end])

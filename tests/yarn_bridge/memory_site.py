@@ -19,12 +19,10 @@ from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.quirks import quirks_of
 from yarn_bridge.clients.records import App, ClusterInfo, Component, Instance, NodeReport, Service
-from yarn_bridge.jobs.executor import JobExecutor
-from yarn_bridge.jobs.store import JobFiles
 from yarn_bridge.options import parse_options
 from yarn_bridge.runtimes.chooser import Probes
 
-OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae"}
+OPTIONS = {"resource_manager": ["http://rm:8088"], "webhdfs": ["http://nn:9870"], "user": "horae", "folder": "/hdfs"}
 SPEC = JobSpec("job", ("true",), GpuRange(1, 1, 4), checkpoint="/ckpt", grace_s=5.0, retries=1)
 
 
@@ -118,9 +116,6 @@ class MemoryHdfs:
             del self.files[name]
         self.folders = {name for name in self.folders if name != path and not name.startswith(path + "/")}
         return bool(doomed)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def _touch(self, path: str) -> None:
         self.clock += 1.0
@@ -294,13 +289,10 @@ class Site:
         self.port = self.connect()
 
     def connect(self) -> YarnCluster:
-        port: Any = YarnCluster(parse_options(self.options), clock=lambda: self.now_s)
-        port.manager, port._hdfs = self.yarn, self.hdfs
-        port.files = JobFiles(self.hdfs, "/hdfs")  # type: ignore[arg-type]
-        port._hands = JobExecutor(port._options, self.yarn, port.files)  # type: ignore[arg-type]
-        port._hands.chooser.probes = Probes("3.4.2", True, True, True)
-        port._hands.by_service._services = self.yarn
-        port._hands._helpers = AtOnce()
+        port: Any = YarnCluster(parse_options(self.options), lambda: self.now_s, self.yarn, self.hdfs)  # type: ignore[arg-type]
+        port._executor.chooser.probes = Probes("3.4.2", True, True, True)
+        port._executor.by_service._services = self.yarn
+        port._executor._helpers = AtOnce()
         port.claim("me")
         made: YarnCluster = port
         return made

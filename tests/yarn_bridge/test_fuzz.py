@@ -17,10 +17,10 @@ from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import BadInput, GpuRange
 from tests.fuzzing import Target, attack
+from tests.yarn_bridge.aggregated import FILES, Memory
+from tests.yarn_bridge.aggregated import recorded as aggregated
 from tests.yarn_bridge.fake import Fake, Reply, recorded, serving
-from tests.yarn_bridge.test_aggregated import FILES, Memory
-from tests.yarn_bridge.test_aggregated import recorded as aggregated
-from tests.yarn_bridge.test_silence import GOOD, Reads
+from tests.yarn_bridge.reads import GOOD, Reads
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.clients.records import App, ClusterInfo
 from yarn_bridge.jobs import reading, user_files

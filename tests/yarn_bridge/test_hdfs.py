@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from horae.port import FixConfiguration, TryLater
+from tests.yarn_bridge.certificates import self_signed
 from tests.yarn_bridge.fake import Reply, serving
 from tests.yarn_bridge.fake_hdfs import World, refused
 from yarn_bridge.clients.errors import Exists, Gone
@@ -34,8 +35,6 @@ def test_a_file_appears_whole_and_under_the_owners_name(world: World) -> None:
     assert hdfs.read("/user/alice/gate.json") == b"two"
     assert hdfs.read("/user/alice/gate.json", offset=1, limit=1) == b"w"
     assert hdfs.read("/user/alice/none") is None
-    assert hdfs.sha256("/user/alice/gate.json") == hashlib.sha256(b"two").hexdigest()
-    assert hdfs.checksum("/user/alice/gate.json").startswith("MD5-of-0MD5-of-512CRC32C:")
     assert {asked.query["user.name"] for asked in world.namenode.asked} == {"alice"}
     temporary = [asked.path for asked in world.datanode.asked if asked.query["op"] == "CREATE"]
     assert all(posixpath.basename(path).startswith(TEMPORARY) for path in temporary)
@@ -95,16 +94,15 @@ def test_folders_usage_and_status(world: World) -> None:
     assert hdfs.delete("/user/alice/a") is False
 
 
-def test_pruning_keeps_the_newest_and_sweeping_takes_old_temporary_files(world: World) -> None:
+def test_sweeping_takes_old_temporary_files(world: World) -> None:
     hdfs = world.hdfs()
     for name in ("c", "a", "b", f"{TEMPORARY}z"):
         hdfs.write(f"/user/alice/k/{name}", name.encode())
     world.folders.add("/user/alice/k")
-    assert hdfs.prune("/user/alice/k", keep=2) == ["c"]
     newest = world.times[f"/user/alice/k/{TEMPORARY}z"] / 1000
     assert hdfs.sweep("/user/alice/k", older_s=60, now_s=newest + 59) == []
     assert hdfs.sweep("/user/alice/k", older_s=60, now_s=newest + 61) == [f"{TEMPORARY}z"]
-    assert sorted(world.files) == ["/user/alice/k/a", "/user/alice/k/b"]
+    assert sorted(world.files) == ["/user/alice/k/a", "/user/alice/k/b", "/user/alice/k/c"]
 
 
 def test_a_datanode_whose_name_nobody_knows_is_named_with_the_remedy(world: World) -> None:
@@ -161,6 +159,24 @@ def test_no_namenode_at_all(world: World) -> None:
         url = gone.url
     with pytest.raises(TryLater, match="no NameNode answers: connection refused"):
         Hdfs(Access((url,), "horae")).entries("/user")
+
+
+def test_a_certificate_is_trusted_where_the_site_says_so(tmp_path: Path) -> None:
+    certificate, server = self_signed(tmp_path)
+    with serving(lambda asked: Reply(body={"boolean": True}), server) as fake:
+        for verify in (str(certificate), False):
+            Hdfs(Access((fake.url,), "horae", verify=verify)).make_folder("/user/alice/x")
+        with pytest.raises(FixConfiguration, match="the certificate is not trusted"):
+            Hdfs(Access((fake.url,), "horae")).make_folder("/user/alice/y")
+        with pytest.raises(FixConfiguration, match=r"none\.pem: No such file"):
+            Hdfs(Access((fake.url,), "horae", verify=str(tmp_path / "none.pem"))).make_folder("/user/alice/y")
+    assert [asked.path for asked in fake.asked] == ["/webhdfs/v1/user/alice/x"] * 2
+
+
+def test_a_namenode_that_takes_data_itself_is_none(world: World) -> None:
+    world.fault = lambda operation: Reply(201) if operation == "CREATE" else None
+    with pytest.raises(TryLater, match="names no DataNode"):
+        world.hdfs().write("/user/alice/x", b"data")
 
 
 def test_a_delegation_token_stands_for_the_name(world: World) -> None:

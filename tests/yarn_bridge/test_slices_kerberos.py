@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from horae.port import JobState, Never, attend
-from tests.yarn_bridge.memory_site import OPTIONS, SPEC
-from tests.yarn_bridge.test_slice_runtime import SliceSite, running
+from tests.yarn_bridge.memory_site import SPEC
+from tests.yarn_bridge.slice_site import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.jobs.executor import JobExecutor
 from yarn_bridge.jobs.state_machine import RENEWED
-from yarn_bridge.options import parse_options
-from yarn_bridge.runtimes.chooser import Probes
 from yarn_bridge.runtimes.slice_tokens import HdfsToken
 
 
@@ -41,7 +38,7 @@ class SecuredSite(SliceSite):
 
     def __init__(self) -> None:
         self.tokens, self.given, self.refuses, self.diagnostics = Tokens(), list[str](), "", ""
-        super().__init__()
+        super().__init__(auth="kerberos", principal="horae@LAB", token_life_s=1000.0)
         submit = self.manager.submit
 
         def remember(body: Mapping[str, Any], owner: str) -> None:
@@ -58,12 +55,7 @@ class SecuredSite(SliceSite):
 
     def connect(self) -> YarnCluster:
         made: Any = super().connect()
-        options = {**OPTIONS, "auth": "kerberos", "principal": "horae@LAB", "token_life_s": 1000.0}
-        made._options = made._token_life._options = parse_options(options)
-        made._hands = JobExecutor(made._options, self.manager, made.files)  # type: ignore[arg-type]
-        made._hands.by_slices._clock = lambda: self.now_s
-        made._hands.by_slices._tokens = self.tokens
-        made._hands.chooser.probes = Probes("3.4.2", False, True, True)
+        made._executor.by_slices._tokens = self.tokens
         return made  # type: ignore[no-any-return]
 
 

@@ -16,9 +16,9 @@ import pytest
 from horae.cli import main
 from horae.port import FixConfiguration, TryLater
 from policy.model import BadInput
+from tests.yarn_bridge.aggregated import FIXTURES, LOG, recorded
 from tests.yarn_bridge.fake import Asked, Fake, Reply, serving
 from tests.yarn_bridge.fake_hdfs import World, refused
-from tests.yarn_bridge.test_aggregated import FIXTURES, LOG, recorded
 from yarn_bridge.clients.http import Access, HttpClient
 from yarn_bridge.logs.source import YarnLogs, _access, _files, _living, open_logs, parse
 from yarn_bridge.options import parse_options

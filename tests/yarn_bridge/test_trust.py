@@ -242,7 +242,6 @@ def test_a_listing_of_others_is_asked_for_in_pieces_and_ends() -> None:
             hdfs.some("/user/alice", 4)
         assert len(world.namenode.asked) == asked + 1
         assert hdfs.some("/user/nobody", 4) == []
-        hdfs.close()
 
 
 def test_an_attribute_whose_number_is_none_is_not_a_part_of_the_document() -> None:

@@ -3,17 +3,16 @@
 The requests are those of `namenodes.py`; here is what they are used for. Three things of WebHDFS that matter:
 
 * Data never passes the NameNode: it redirects to a DataNode by that node's own name, which must resolve here.
-  `names` maps it where it does not. The redirect carries its own token, so it is followed without ours.
+  `names` maps it where it does not.
 * A file under its final name is whole: it is written under a temporary name, its length compared, then renamed.
 * Renaming onto something fails without an error (`false`) unless overwriting is asked for; then it is atomic.
 """
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import posixpath
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -24,8 +23,8 @@ from horae.elastic.stores import attributes
 from horae.port import Never, PortError, TryLater
 from horae.untrusted import Unbelievable
 from yarn_bridge.clients.errors import Exists, Gone
-from yarn_bridge.clients.http import Access, Pace
-from yarn_bridge.clients.namenodes import NameNodes, told
+from yarn_bridge.clients.http import Access
+from yarn_bridge.clients.namenodes import SiteNameNodes, told
 
 TEMPORARY = ".tmp-"
 
@@ -54,26 +53,15 @@ class Usage:
 class Hdfs:
     """One HDFS as one user. `as_user` gives the same for another. Threads may share it."""
 
-    def __init__(self, access: Access, names: Mapping[str, str] | None = None, pace: Pace | None = None) -> None:
-        self.access, self._names = access, dict(names or {})
-        self._pace = pace or Pace(access.requests_s)
-        self._users: dict[str, Hdfs] = {}
-        self._lock = threading.Lock()
-        self._become("")
+    def __init__(self, access: Access, names: Mapping[str, str] | None = None) -> None:
+        self.access, self.owner = access, access.user
+        self._web = SiteNameNodes(access, dict(names or {}))
 
     def as_user(self, owner: str) -> Hdfs:
         """The same HDFS, asked on the owner's behalf."""
-        with self._lock:
-            found = self._users.get(owner)
-            if found is None:
-                found = Hdfs(self.access, self._names, self._pace)
-                found._become(owner)
-                self._users[owner] = found
-            return found
-
-    def _become(self, owner: str) -> None:
-        self.owner = owner or self.access.user
-        self._web = NameNodes(self.access, owner, self._names, self._pace)
+        found = copy.copy(self)
+        found.owner, found._web = owner or self.access.user, self._web.on_behalf_of(owner)
+        return found
 
     # --- looking ---
 
@@ -126,25 +114,12 @@ class Hdfs:
                 name_quota=name_quota if name_quota >= 0 else None,
             )
 
-    def checksum(self, path: str) -> str:
-        """HDFS's own checksum of a file: equal for equal files written with the same block and chunk size."""
-        with told(f"reading the checksum of {path} in HDFS"):
-            found = self._web.fact(path, "GETFILECHECKSUM", "FileChecksum")
-            return f"{found['algorithm']}:{found['bytes']}"
-
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes | None:
         """Bytes from `offset`, at most `limit`; None when there is no such file."""
         try:
             return b"".join(self.pieces(path, offset, limit))
         except Gone:
             return None
-
-    def sha256(self, path: str) -> str:
-        """Of the whole file, read once. Raises Gone."""
-        found = hashlib.sha256()
-        for piece in self.pieces(path, 0, None):
-            found.update(piece)
-        return found.hexdigest()
 
     def pieces(self, path: str, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
         """As `read`, and nothing of the file is kept. Raises Gone."""
@@ -245,15 +220,6 @@ class Hdfs:
         with told(f"deleting {path} in HDFS"):
             return bool(self._web.ask("DELETE", path, "DELETE", recursive="true")["boolean"])
 
-    def prune(self, folder: str, keep: int) -> list[str]:
-        """Delete all but the `keep` newest entries (names of temporary ones are not looked at); what went."""
-        found = [each for each in self.entries(folder) if not each.name.startswith(".")]
-        found.sort(key=lambda each: (each.modified_s, each.name), reverse=True)
-        gone = [each.name for each in found[keep:]]
-        for name in gone:
-            self.delete(posixpath.join(folder, name))
-        return gone
-
     def sweep(self, folder: str, older_s: float = 3600.0, now_s: float | None = None) -> list[str]:
         """Delete temporary entries that nobody has written to for `older_s`; what went."""
         before = (time.time() if now_s is None else now_s) - older_s
@@ -263,13 +229,6 @@ class Hdfs:
         for name in left:
             self.delete(posixpath.join(folder, name))
         return left
-
-    def close(self) -> None:
-        with self._lock:
-            users = list(self._users.values())
-        for each in users:
-            each.close()
-        self._web.close()
 
 
 class _Counted:

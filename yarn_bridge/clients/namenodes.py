@@ -1,151 +1,73 @@
-"""One WebHDFS operation at a time, at whichever NameNode is active, as one user.
+"""The NameNodes as the arbiter asks them: as itself or on an owner's behalf, at its pace, in the port's errors.
 
-NameNodes are asked in turn, from the one that answered last; a standby passes the question on, and so does one that
-cannot be reached. Identity, certificates, Kerberos and rate are those of `http.py`. A redirect to a DataNode carries
-a token of its own, so it is followed without ours, to the name that `names` gives for that node.
+The requests are those of `horae/elastic/stores/namenodes.py`; identity, certificates, Kerberos and rate those of
+`http.py`. A DataNode is asked by the name that `names` gives for it.
 """
 
 from __future__ import annotations
 
-import posixpath
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+import copy
+import functools
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
-import requests
-
+from horae.elastic.stores.hdfserrors import HdfsError
+from horae.elastic.stores.namenodes import Away, NameNodes, Odd, why
 from horae.port import FixConfiguration, PortError, TryLater
-from yarn_bridge.clients.errors import Refusal, refusal
-from yarn_bridge.clients.http import TOKEN_HEADER, Access, Pace, identity, nobody, prepare, why
-from yarn_bridge.clients.spnego import Spnego, no_token
-
-_PREFIX = "/webhdfs/v1"
-_PIECE = 1 << 20
-#: answers of a NameNode that is not the active one, or not yet
-_NEXT = frozenset({"StandbyException", "RetriableException"})
-#: what the NameNode sends on; of anything else it answers itself
-_AT_DATANODES = frozenset({"OPEN", "CREATE", "APPEND", "GETFILECHECKSUM"})
-_BINARY = {"Content-Type": "application/octet-stream"}  #: HttpFS takes nothing else
+from yarn_bridge.clients.errors import refusal
+from yarn_bridge.clients.http import KERBEROS, Access, Pace, identity
+from yarn_bridge.clients.spnego import Spnego
 
 
-class Refused(Exception):
-    """An answer with a status of 400 or more."""
+class SiteNameNodes(NameNodes):
+    """Raises what NameNodes raises, and PortError: `told` makes port errors of them. Threads may share it."""
 
-    def __init__(self, found: Refusal) -> None:
-        self.refusal = found
-        super().__init__(found.message)
+    def __init__(self, access: Access, names: Mapping[str, str]) -> None:
+        super().__init__(access.urls)
+        self.connect_s, self.read_s = access.connect_s, access.read_s
+        self._access, self._names, self._pace, self._owner = access, names, Pace(access.requests_s), ""
+        self._spnego = Spnego(access.principal, access.keytab) if access.auth == KERBEROS else None
 
-
-class NameNodes:
-    """Raises Refused, requests' exceptions and PortError: `told` makes port errors of them. Threads may share it."""
-
-    def __init__(self, access: Access, owner: str, names: Mapping[str, str], pace: Pace) -> None:
-        self._session = prepare(requests.Session(), access)
-        self._session.headers.pop(TOKEN_HEADER, None)  # the NameNode takes its tokens in the query only
-        self._access, self._owner, self._names, self._pace = access, owner, names, pace
-        self._urls = [url.rstrip("/") for url in access.urls]
-        self._hosts = {urlsplit(url).netloc for url in self._urls}
-        self._first = 0
-        self._lock = threading.Lock()
-
-    def ask(self, method: str, path: str, operation: str, **options: str) -> Any:
-        """The answer in JSON; None where it is empty."""
-        answer = self._active(method, path, operation, options, follow=True)
-        return answer.json() if answer.content.strip() else None
+    def on_behalf_of(self, owner: str) -> SiteNameNodes:
+        """The same, one pace for all."""
+        found = copy.copy(self)
+        found._owner = owner
+        return found
 
     def fact(self, path: str, operation: str, key: str, **options: str) -> Any:
         """What a reading operation answers under `key`."""
         said = self.ask("GET", path, operation, **options)
         if not isinstance(said, dict) or key not in said:
-            raise Refused(Refusal(503, "", f"the answer to {operation} lacks {key}"))
+            raise Odd(f"the answer to {operation} lacks {key}")
         return said[key]
 
-    def read(self, path: str, **options: str) -> Iterator[bytes]:
-        """The bytes of a file, in pieces as they come."""
-        with self._active("GET", path, "OPEN", options, follow=True, stream=True) as answer:
-            yield from answer.iter_content(_PIECE)
+    def identity(self) -> dict[str, str]:
+        said = identity(self._access, self._owner, doas="doas")
+        return {**said, "delegation": self._access.token} if self._access.token else said
 
-    def write(self, path: str, data: bytes | Iterable[bytes]) -> None:
-        """Create a file or write it anew. The NameNode takes no data: it says which DataNode does."""
-        sent_to = self._active("PUT", path, "CREATE", {"overwrite": "true"}, follow=False)
-        self._one("PUT", _location(sent_to, "CREATE"), data=data)
-
-    def close(self) -> None:
-        self._session.close()
-
-    def _active(
-        self, method: str, path: str, operation: str, options: Mapping[str, str], *, follow: bool, stream: bool = False
-    ) -> requests.Response:
-        resource = _PREFIX + quote(posixpath.normpath(path), safe="/=")
-        first = self._first
-        trouble: Exception = Refused(Refusal(503, "", "no NameNode is configured"))
-        for turn in range(len(self._urls)):
-            at = (first + turn) % len(self._urls)
-            try:
-                answer = self._one(method, self._urls[at] + resource, {"op": operation, **options}, stream=stream)
-                if follow and answer.status_code == 307 and operation in _AT_DATANODES:
-                    answer.close()
-                    answer = self._one(method, _location(answer, operation), stream=stream)
-                if follow and 300 <= answer.status_code < 400:
-                    raise Refused(refusal(answer.status_code, answer.content))
-            except Refused as error:
-                if error.refusal.exception not in _NEXT:
-                    raise
-                trouble = error
-            except (requests.exceptions.Timeout, requests.exceptions.ConnectionError) as error:
-                trouble = error
-            else:
-                with self._lock:
-                    self._first = at
-                return answer
-        raise trouble
-
-    def _one(
-        self,
-        method: str,
-        url: str,
-        query: Mapping[str, str] | None = None,
-        data: bytes | Iterable[bytes] | None = None,
-        stream: bool = False,
-    ) -> requests.Response:
-        """One server's answer: of a NameNode as who we are, of a DataNode as nobody."""
-        host = urlsplit(url).netloc
-        namenode = host in self._hosts
-        said: dict[str, Any] = {"headers": _BINARY, "data": data, "stream": stream, "allow_redirects": False}
-        said["timeout"] = (self._access.connect_s, self._access.read_s)
-        if namenode:
-            said["params"] = {**(query or {}), **identity(self._access, self._owner, doas="doas")}
-            if self._access.token:
-                said["params"]["delegation"] = self._access.token
-        else:
-            url, said["auth"] = self._mapped(url), nobody
+    def headers(self, address: str, namenode: bool) -> dict[str, str]:
         self._pace.wait()
-        try:
-            answer = self._session.request(method, url, **said)
-            if namenode and answer.status_code == 401 and isinstance(self._session.auth, Spnego):
-                self._session.auth.renew()
-                answer = self._session.request(method, url, **said)
-        except requests.exceptions.RequestException as error:
-            untrusted = no_token(error, host)
-            if untrusted is not None:
-                raise untrusted from None
-            if namenode:
-                raise
-            raise _datanode(host, error) from None
-        if answer.status_code >= 400:
-            raise Refused(refusal(answer.status_code, answer.content))
-        return answer
+        return {"Authorization": self._spnego.word(address)} if namenode and self._spnego else {}
 
-    def _mapped(self, url: str) -> str:
-        """A DataNode's address as this host knows it: by `name:port`, or by name with the port kept."""
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        known = self._names.get(parts.netloc) or self._names.get(host)
+    def renewed(self) -> bool:
+        if self._spnego:
+            self._spnego.renew()
+        return self._spnego is not None
+
+    def mapped(self, address: str) -> str:
+        """By `name:port`, or by name with the port kept."""
+        parts = urlsplit(address)
+        known = self._names.get(parts.netloc) or self._names.get(parts.hostname or "")
         if known is None:
-            return url
+            return address
         return urlunsplit(parts._replace(netloc=known if ":" in known else f"{known}:{parts.port}"))
+
+    def context(self) -> ssl.SSLContext | None:
+        return _context(self._access.verify)
 
 
 @contextmanager
@@ -153,17 +75,14 @@ def told(doing: str) -> Iterator[None]:
     """Every fault below becomes the port's error for it."""
     try:
         yield
-    except Refused as error:
-        if error.refusal.status == 404 and not error.refusal.exception:
+    except HdfsError as error:
+        found = refusal(error.status, error.body)
+        if found.status == 404 and not found.exception:
             raise _odd(doing) from None
-        raise error.refusal.error(doing) from None
-    except requests.exceptions.SSLError:
-        raise FixConfiguration(f"{doing}: the certificate is not trusted", "give the authority's file (`ca`)") from None
-    except requests.exceptions.InvalidJSONError:
-        raise _odd(doing) from None
-    except requests.exceptions.RequestException as error:
-        raise TryLater(f"{doing}: no NameNode answers: {why(error)}", retry_after_s=5.0) from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        raise found.error(doing) from None
+    except Away as error:
+        raise _away(doing, error) from None
+    except (Odd, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _odd(doing) from None
 
 
@@ -172,18 +91,29 @@ def _odd(doing: str) -> TryLater:
     return TryLater(f"{doing}: the answer is not what a NameNode says; is the address right?", retry_after_s=5.0)
 
 
-def _location(answer: requests.Response, operation: str) -> str:
-    found = answer.headers.get("Location", "")
-    if not found:
-        raise Refused(Refusal(503, "", f"the answer to {operation} names no DataNode"))
-    return str(found)
-
-
-def _datanode(address: str, error: requests.exceptions.RequestException) -> PortError:
-    fault = why(error)
-    if "cannot be resolved" in fault:
+def _away(doing: str, error: Away) -> PortError:
+    if not error.datanode:
+        if isinstance(error.fault, ssl.SSLError):
+            return FixConfiguration(f"{doing}: the certificate is not trusted", "give the authority's file (`ca`)")
+        return TryLater(f"{doing}: no NameNode answers: {why(error.fault)}", retry_after_s=5.0)
+    if isinstance(error.fault, socket.gaierror):
         return FixConfiguration(
-            f"HDFS sends us to its DataNode {address}, and {fault}",
-            f"make {address.partition(':')[0]} resolve on this host, or map it in the option hdfs_names",
+            f"HDFS sends us to its DataNode {error.host}, and {why(error.fault)}",
+            f"make {error.host.partition(':')[0]} resolve on this host, or map it in the option hdfs_names",
         )
-    return TryLater(f"HDFS's DataNode {address}: {fault}", retry_after_s=5.0)
+    return TryLater(f"HDFS's DataNode {error.host}: {why(error.fault)}", retry_after_s=5.0)
+
+
+@functools.cache
+def _context(verify: bool | str) -> ssl.SSLContext:
+    if isinstance(verify, str):
+        try:
+            return ssl.create_default_context(cafile=verify)
+        except OSError as error:
+            raise FixConfiguration(
+                f"{verify}: {error.strerror or error}", "`ca` is the certificate authority's file, in PEM"
+            ) from None
+    found = ssl.create_default_context()
+    if not verify:
+        found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    return found

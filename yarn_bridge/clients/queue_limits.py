@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from horae.port import PortError
 from policy.model import BadInput, Gpus
 from yarn_bridge.clients.queues import Queues, queues
@@ -16,7 +14,7 @@ _EVERY_S = 20.0
 
 
 class QueueLimits:
-    def __init__(self, options: Options, manager: Callable[[], ResourceManager]) -> None:
+    def __init__(self, options: Options, manager: ResourceManager) -> None:
         self._options, self._manager = options, manager
         self._asked_s = float("-inf")
         self._queues: Queues | None = None
@@ -42,7 +40,7 @@ class QueueLimits:
 
     def _ask(self, ours: Gpus) -> None:
         try:
-            self._queues, self._held = queues(self._manager().scheduler()), ours
+            self._queues, self._held = queues(self._manager.scheduler()), ours
             self.why = ""
         except PortError as error:
             self.why = error.text

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import AuthBase
 
-from horae.port import FixConfiguration
+from horae.port import FixConfiguration, TryLater
 
 #: a ticket with less left than this is renewed before it is used
 _TICKET_S = 300.0
@@ -31,6 +32,14 @@ class Spnego(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         signed: requests.PreparedRequest = self._signer()(request)
         return signed
+
+    def word(self, url: str) -> str:
+        """What a request for this address says in its header `Authorization`."""
+        try:
+            return str(self(requests.Request("GET", url).prepare()).headers["Authorization"])
+        except requests.exceptions.RequestException as error:
+            host = urlsplit(url).netloc
+            raise no_token(error, host) or TryLater(f"{host}: {type(error).__name__}") from None
 
     def renew(self) -> None:
         """Forget the ticket: the next request gets a new one."""

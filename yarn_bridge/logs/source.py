@@ -114,7 +114,6 @@ class YarnLogs:
 
     def close(self) -> None:
         self.manager.close()
-        self.hdfs.close()
 
     def _nothing(self, wanted: LogPattern) -> None:
         """Why there was not one log. Always raises."""

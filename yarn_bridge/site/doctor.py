@@ -85,7 +85,6 @@ def examine(options: Options) -> Iterator[Check]:
             yield from _guarded("tokens of slices", lambda: security.slice_tokens(options, conf, names))
     finally:
         manager.close()
-        hdfs.close()
         namenode.close()
 
 

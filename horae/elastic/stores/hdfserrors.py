@@ -31,22 +31,25 @@ _MEANINGS: Tuple[Tuple[str, str, bool], ...] = (
     ("is not allowed to impersonate", "the NameNode lacks the hadoop.proxyuser settings of this user", False),
 )
 _STANDBY = re.compile("StandbyException|state standby")
+_ELSEWHERE = re.compile("StandbyException|state standby|RetriableException")
 
 
 class HdfsError(OSError):
-    """HDFS refused; the text is its own, with what to do."""
+    """HDFS refused; the text is its own, with what to do. `elsewhere`: another NameNode may say more."""
 
-    def __init__(self, status: int, text: str, exception: str = "") -> None:
+    def __init__(self, status: int, text: str, exception: str = "", body: bytes = b"") -> None:
         whole = "%s: %s" % (exception, text)
         self.status = status
         self.exception = exception
+        self.body = body  #: as it came
         self.standby = bool(_STANDBY.search(whole))
+        self.elsewhere = bool(_ELSEWHERE.search(whole))
         advice, self.passes = _meaning(whole, status)
         super().__init__("HDFS: %s (HTTP %d)%s" % (text, status, "; " + advice if advice else ""))
 
 
 def refusal(status: int, body: bytes, kind: Optional[str] = None) -> HdfsError:
-    """The error in an answer of 400 or more: JSON of a RemoteException, a web server's page, or anything."""
+    """The error in an answer of 300 or more: JSON of a RemoteException, a web server's page, or anything."""
     text = body.decode(errors="replace").strip()
     exception = ""
     try:
@@ -56,7 +59,7 @@ def refusal(status: int, body: bytes, kind: Optional[str] = None) -> HdfsError:
         if text.startswith("<") or "html" in (kind or ""):
             text = _page(text)
     lines = text.splitlines()
-    return HdfsError(status, lines[0][:300].strip() if lines else "no explanation", exception)
+    return HdfsError(status, lines[0][:300].strip() if lines else "no explanation", exception, body)
 
 
 def _page(text: str) -> str:

@@ -9,16 +9,13 @@ mode or changes over, and for a DataNode that is lost; other trouble, a quota ab
 
 Who asks: a delegation token ($HORAE_HDFS_TOKEN, or a file named by $HORAE_HDFS_TOKEN_FILE, read at every request so
 that it can be renewed), else the one that YARN gave this container, else `user.name` ($HADOOP_USER_NAME, else this
-process's user). A request goes to the NameNode, which redirects data to a DataNode; the redirect carries the token
-itself.
+process's user). The requests are those of `namenodes.py`.
 """
 
 import concurrent.futures
 import contextlib
 import functools
 import getpass
-import http.client
-import json
 import os
 import shutil
 import socket
@@ -30,116 +27,66 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 from .. import protocol
 from . import attributes
 from .container_tokens import hdfs_token
-from .hdfserrors import HdfsError, refusal
+from .hdfserrors import HdfsError
+from .namenodes import NameNodes
 from .store import Store, register_store, sizes_of
 
 ENV_ADDRESS = "HORAE_WEBHDFS"
 ENV_TOKEN = "HORAE_HDFS_TOKEN"
 ENV_TOKEN_FILE = "HORAE_HDFS_TOKEN_FILE"
-_PREFIX = "/webhdfs/v1"
 _TEMPORARY = ".tmp-"
-_PIECE = 1 << 20
-_TIMEOUT_S = 60.0
 _PATIENCE_S = 30.0  #: of an upload or download; at most half of the job's grace
 _PAUSE_S = 1.0
 #: files of a checkpoint on their way at once: HDFS takes half a second for the end of each, however small
 _AT_ONCE = 4
 
-
-#: Addresses of a site's NameNodes -> the one that was active last.
-_active: "Dict[Tuple[str, ...], str]" = {}
 T = TypeVar("T")
 
 
-class Away(ConnectionError):
-    """A NameNode that does not answer, or breaks off."""
-
-
-class Hdfs:
-    """The few operations that checkpoints need. Paths are absolute. `bases`: http://host:port of each NameNode."""
-
-    def __init__(self, *bases: str) -> None:
-        self._bases = bases
+class Hdfs(NameNodes):
+    """The few operations that checkpoints need. Paths are absolute."""
 
     def get(self, path: str, write: Callable[[bytes], Any]) -> bool:
         """Pass the file's bytes to `write`; False when there is none."""
-        try:
-            response, connection = self._open("GET", self._address(path, "OPEN"))
-        except HdfsError as error:
-            if error.status == 404:
-                return False
-            raise
-        left = None if response.length is None else int(response.length)
-        try:
-            while True:
-                try:
-                    piece = response.read(_PIECE)
-                except http.client.HTTPException as error:
-                    raise ConnectionError("HDFS broke off %s: %s" % (path, type(error).__name__)) from None
-                if not piece:
-                    if left:
-                        raise ConnectionError("HDFS broke off %s: %d bytes are missing" % (path, left))
-                    return True
-                left = None if left is None else left - len(piece)
-                write(piece)
-        finally:
-            connection.close()
-
-    def put(self, path: str, source: Any, size: int) -> None:
-        """Create or overwrite a file from a binary stream of `size` bytes."""
-        response, connection = self._open("PUT", self._address(path, "CREATE", overwrite="true"), source, size)
-        _rest(response, connection)
+        pieces = _found(lambda: self.read(path), None)
+        if pieces is None:
+            return False
+        for piece in pieces:
+            write(piece)
+        return True
 
     def append(self, path: str, source: Any, size: int, sent: Callable[[], Any] = int) -> None:
         """Add to a file, which is made where there is none. `sent`: called once HDFS has all bytes to write."""
         try:
-            response, connection = self._open("POST", self._address(path, "APPEND"), source, size, sent)
+            self.write(path, source, size, append=True, sent=sent)
         except HdfsError as error:
             if error.status != 404:
                 raise
-            self.put(path, source, size)
-            return
-        _rest(response, connection)
+            self.write(path, source, size)
 
     def size(self, path: str) -> int:
         """Bytes in a file; 0 when there is none."""
-        try:
-            return int(self._json("GET", self._address(path, "GETFILESTATUS"))["FileStatus"]["length"])
-        except HdfsError as error:
-            if error.status == 404:
-                return 0
-            raise
+        return _found(lambda: int(self.ask("GET", path, "GETFILESTATUS")["FileStatus"]["length"]), 0)
 
     def list(self, path: str) -> "List[Dict[str, Any]]":
         """FileStatus of each entry; empty when the folder does not exist."""
-        try:
-            answer = self._json("GET", self._address(path, "LISTSTATUS"))
-        except HdfsError as error:
-            if error.status == 404:
-                return []
-            raise
-        return list(answer["FileStatuses"]["FileStatus"])
+        return _found(lambda: list(self.ask("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]), [])
 
     def make_folder(self, path: str, **settings: str) -> None:
-        self._json("PUT", self._address(path, "MKDIRS", **settings))
+        self.ask("PUT", path, "MKDIRS", **settings)
 
     def rename(self, source: str, target: str, overwrite: bool = False) -> None:
         """Raises FileExistsError when HDFS will not: the target is there, or the source is not."""
         options = {"destination": target}
         if overwrite:
             options["renameoptions"] = "OVERWRITE"
-        answer = self._json("PUT", self._address(source, "RENAME", **options))
+        answer = self.ask("PUT", source, "RENAME", **options)
         if answer is not None and answer.get("boolean") is False:
             raise FileExistsError("HDFS did not rename %s to %s" % (source, target))
 
     def document(self, path: str) -> Optional[bytes]:
         """A document kept in attributes; None when there is none."""
-        try:
-            return attributes.join(self._json("GET", self._address(path, "GETXATTRS", encoding="base64")))
-        except HdfsError as error:
-            if error.status == 404:
-                return None
-            raise
+        return _found(lambda: attributes.join(self.ask("GET", path, "GETXATTRS", encoding="base64")), None)
 
     def keep_document(self, path: str, data: bytes, at: str) -> None:
         """Replace a document at once. It is made in the folder `at`, whose stamp changes with it."""
@@ -149,7 +96,7 @@ class Hdfs:
         self.make_folder(temporary, permission="755")
         for key, value in pieces:
             settings = {"xattr.name": key, "xattr.value": value, "flag": "CREATE"}
-            self._json("PUT", self._address(temporary, "SETXATTR", **settings))
+            self.ask("PUT", temporary, "SETXATTR", **settings)
         try:
             self.rename(temporary, path, overwrite=True)
         except HdfsError as error:
@@ -159,85 +106,13 @@ class Hdfs:
             self.rename(temporary, path, overwrite=True)
 
     def delete(self, path: str) -> None:
-        self._json("DELETE", self._address(path, "DELETE", recursive="true"))
+        self.ask("DELETE", path, "DELETE", recursive="true")
 
-    # --- HTTP ---------------------------------------------------------------------------------------------
-
-    def _address(self, path: str, operation: str, **options: str) -> str:
-        query = {"op": operation}
-        query.update(options)
+    def identity(self) -> Dict[str, str]:
         token = _token()
         if token:
-            query["delegation"] = token
-        else:
-            query["user.name"] = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-        return "%s%s?%s" % (_PREFIX, urllib.parse.quote(path), urllib.parse.urlencode(query))
-
-    def _json(self, method: str, address: str) -> Any:
-        text = _rest(*self._open(method, address))
-        try:
-            return json.loads(text.decode()) if text.strip() else None
-        except ValueError:
-            raise ConnectionError("HDFS's answer is not JSON") from None
-
-    def _open(
-        self, method: str, address: str, source: Any = None, size: int = 0, sent: Callable[[], Any] = int
-    ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
-        """The active NameNode's answer. Raises OSError: HdfsError, or ConnectionError where somebody is away."""
-        trouble: OSError = Away("no NameNode is known")
-        first = _active.get(self._bases)
-        for base in sorted(self._bases, key=lambda each: each != first):
-            try:
-                answer = self._follow(method, base + address, source, size, sent)
-            except HdfsError as error:
-                if not error.standby:
-                    _active[self._bases] = base  # a refusal is an answer
-                    raise
-                trouble = error
-            except Away as error:
-                if not isinstance(trouble, HdfsError):
-                    trouble = error
-            else:
-                _active[self._bases] = base
-                return answer
-        raise trouble
-
-    def _follow(
-        self, method: str, address: str, source: Any, size: int, sent: Callable[[], Any]
-    ) -> "Tuple[http.client.HTTPResponse, http.client.HTTPConnection]":
-        """One redirect is followed: data goes only where the NameNode sends it."""
-        for hop in range(3):
-            connection = _connect(address)
-            target = urllib.parse.urlsplit(address)
-            path = target.path + ("?" + target.query if target.query else "")
-            headers = {"Content-Type": "application/octet-stream"} if source is not None else {}
-            body = None
-            if source is not None:
-                # The NameNode takes no data: an empty body first, the stream to whom it redirects to.
-                headers["Content-Length"] = str(size if hop else 0)
-                body = source if hop else b""
-            try:
-                connection.request(method, path, body=body, headers=headers)
-                if hop:
-                    sent()
-                response = connection.getresponse()
-            except (http.client.HTTPException, OSError) as error:
-                connection.close()
-                # Not always its own words: they may hold the address, and the address holds the token.
-                why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-                if not hop:
-                    raise Away("the NameNode %s does not answer: %s" % (target.netloc, why)) from None
-                raise ConnectionError(
-                    "the NameNode sends data to %s, which cannot be reached from here: %s" % (target.netloc, why)
-                ) from None
-            if response.status in (301, 302, 303, 307, 308):
-                address = response.headers.get("Location", "")
-                connection.close()
-                continue
-            if response.status >= 400:
-                raise refusal(response.status, _rest(response, connection), response.headers.get("Content-Type"))
-            return response, connection
-        raise OSError("HDFS redirects in circles, last to %s" % urllib.parse.urlsplit(address).netloc)
+            return {"delegation": token}
+        return {"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()}
 
 
 class HdfsStore(Store):
@@ -306,7 +181,7 @@ class HdfsStore(Store):
 
     def _upload(self, local: str, remote: str, size: int) -> None:
         with open(local, "rb") as file:
-            self._hdfs.put(remote, file, size)
+            self._hdfs.write(remote, file, size)
 
     def _put_in_place(self, temporary: str, entry: str, last_check: Callable[[], None]) -> None:
         last_check()
@@ -348,13 +223,13 @@ def locate(url: str) -> "Tuple[Hdfs, str]":
     path = parts.path.rstrip("/") or "/"
     if parts.scheme in ("webhdfs", "swebhdfs"):
         scheme = "https" if parts.scheme == "swebhdfs" else "http"
-        return Hdfs(*("%s://%s" % (scheme, each) for each in parts.netloc.split(","))), path
+        return Hdfs(["%s://%s" % (scheme, each) for each in parts.netloc.split(",")]), path
     bases = [each.strip().rstrip("/") for each in os.environ.get(ENV_ADDRESS, "").split(",") if each.strip()]
     if not bases:
         raise ValueError(
             "%s: set %s to the NameNode's HTTP address, or use webhdfs://host:port/..." % (url, ENV_ADDRESS)
         )
-    return Hdfs(*bases), path
+    return Hdfs(bases), path
 
 
 class Patience:
@@ -393,26 +268,19 @@ def passes(error: BaseException) -> bool:
     return error.passes if isinstance(error, HdfsError) else isinstance(error, (ConnectionError, socket.timeout))
 
 
+def _found(ask: Callable[[], T], gone: T) -> T:
+    """What HDFS answers; `gone` where it says that there is nothing of this name."""
+    try:
+        return ask()
+    except HdfsError as error:
+        if error.status != 404:
+            raise
+        return gone
+
+
 def register() -> None:
     for scheme in ("webhdfs", "swebhdfs", "hdfs"):
         register_store(scheme, HdfsStore)
-
-
-def _rest(response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> bytes:
-    """What is left of an answer. Raises OSError, as everything here: an answer that breaks off is no other fault."""
-    try:
-        return response.read()
-    except http.client.HTTPException as error:
-        raise ConnectionError("HDFS broke off its answer: %s" % type(error).__name__) from None
-    finally:
-        connection.close()
-
-
-def _connect(address: str) -> http.client.HTTPConnection:
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
-    return http.client.HTTPConnection(parts.netloc, timeout=_TIMEOUT_S, blocksize=_PIECE)
 
 
 def _token() -> str:

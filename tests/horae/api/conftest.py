@@ -15,7 +15,10 @@ from horae.api.client import Client
 from horae.api.limits import Doors
 from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, create_app
+from horae.api.service import Service
+from horae.config import Config
 from tests.horae.api.backend import Book
+from tests.waiting import eventually
 
 
 @dataclass
@@ -74,3 +77,41 @@ def _ready(client: Client) -> None:
 @pytest.fixture
 def me() -> str:
     return peers.user_name(os.getuid())
+
+
+TENANTS = [{"name": "vision", "weight": 2.0, "users": ["ann"]}, {"name": "speech", "users": ["ben"]}]
+
+
+Build = Callable[..., Client]
+
+
+def config(folder: Path, **changes: Any) -> Config:
+    data: dict[str, Any] = {
+        "state_dir": str(folder / "state"),
+        "cluster": {"adapter": "fake", "options": {"iteration_s": 0.02, "start_s": 0.05, "stop_s": 0.05}},
+        "pools": [{"name": "main", "mode": "enforce", "policy": "fifo"}],
+        "tenants": TENANTS,
+        "operators": ["olga"],
+        "rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01},
+        "api": {"socket": str(folder / "a.sock")},
+        **changes,
+    }
+    return Config.model_validate(data)
+
+
+@pytest.fixture
+def build(folder: Path) -> Iterator[Build]:
+    """A service over a fresh in-memory cluster; returns a client."""
+    running: list[Service] = []
+
+    def start(**changes: Any) -> Client:
+        service = Service(config(folder, **changes))
+        service.start()
+        running.append(service)
+        client = Client(service.socket, timeout_s=90)
+        eventually(lambda: client.status()["nodes"])
+        return client
+
+    yield start
+    for service in running:
+        service.stop()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,56 +15,14 @@ import pytest
 from horae.api.client import PLACES, Client
 from horae.api.errors import ApiError, Code
 from horae.api.service import Service, check_policies, connect, socket_path, with_operators
-from horae.config import ClusterForm, Config
+from horae.config import ClusterForm
 from horae.views import watch
 from policy.model import BadInput
 from policy.text import instance
-from tests.horae.api.conftest import Caller
+from tests.horae.api.conftest import Build, Caller, config
+from tests.waiting import eventually
 
 JOB = {"name": "digits", "command": ["python", "train.py"], "gpus": {"min": 1, "max": 4}, "checkpoint": "/ck"}
-TENANTS = [{"name": "vision", "weight": 2.0, "users": ["ann"]}, {"name": "speech", "users": ["ben"]}]
-
-Build = Callable[..., Client]
-
-
-def config(folder: Path, **changes: Any) -> Config:
-    data: dict[str, Any] = {
-        "state_dir": str(folder / "state"),
-        "cluster": {"adapter": "fake", "options": {"iteration_s": 0.02, "start_s": 0.05, "stop_s": 0.05}},
-        "pools": [{"name": "main", "mode": "enforce", "policy": "fifo"}],
-        "tenants": TENANTS,
-        "operators": ["olga"],
-        "rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01},
-        "api": {"socket": str(folder / "a.sock")},
-        **changes,
-    }
-    return Config.model_validate(data)
-
-
-@pytest.fixture
-def build(folder: Path) -> Iterator[Build]:
-    """A service over a fresh in-memory cluster; returns a client."""
-    running: list[Service] = []
-
-    def start(**changes: Any) -> Client:
-        service = Service(config(folder, **changes))
-        service.start()
-        running.append(service)
-        client = Client(service.socket, timeout_s=90)
-        eventually(lambda: client.status()["nodes"])
-        return client
-
-    yield start
-    for service in running:
-        service.stop()
-
-
-def eventually(what: Callable[[], Any], patience_s: float = 120.0) -> Any:
-    until = time.monotonic() + patience_s
-    while not (found := what()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.02)
-    return found
 
 
 def refused(act: Callable[[], Any]) -> Code:

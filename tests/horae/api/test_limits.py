@@ -25,7 +25,7 @@ from horae.api import limits
 from horae.api.client import Client
 from tests.horae.api.backend import Book
 from tests.horae.api.conftest import Caller, Serve
-from tests.horae.api.test_arbiter import eventually
+from tests.waiting import eventually
 
 ABOUT = b"GET /v1/about HTTP/1.1\r\nHost: x\r\n\r\n"
 

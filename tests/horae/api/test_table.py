@@ -24,8 +24,8 @@ from horae.fake.port import FakePort
 from horae.journal import Kind
 from policy.model import Code
 from tests.horae.api.backend import Book
-from tests.horae.api.conftest import Caller
-from tests.horae.api.test_arbiter import Build, build, eventually
+from tests.horae.api.conftest import Build, Caller, build
+from tests.waiting import eventually
 
 __all__ = ["build"]
 

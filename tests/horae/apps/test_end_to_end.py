@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from horae.arbiter.observe.measurements import SdkProfiles
 from horae.config import parse
 from horae.sweeps.sweep import read
 from policy.text.textform import load, to_yaml
+from tests.waiting import eventually
 
 TRAINER, AGENT = (Path(__file__).with_name(name) for name in ("trainer.py", "agent_process.py"))
 #: 8 jobs until 7.5 steps, the best of them until 60; 2 jobs to 60 at once.
@@ -160,11 +161,3 @@ def test_an_agent_of_its_own_bids_wins_and_ends_its_loser(client: Client, tmp_pa
     assert any(w["came"] and w["numbers"].get("bid_by") == "agent" and w["jobs"] for w in wins), out
     kinds = Counter(e["kind"] for e in client.history(limit=10_000))
     assert kinds["offered"] and kinds["bid"] and kinds["settled"]
-
-
-def eventually(what: Callable[[], Any], patience_s: float = 200.0) -> Any:
-    until = time.monotonic() + patience_s
-    while not (found := what()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.2)
-    return found

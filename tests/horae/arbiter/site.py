@@ -15,6 +15,7 @@ from horae.arbiter.observe.measurements import Profiles, SdkProfiles
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands
 from horae.arbiter.round import Models
+from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.fake import FakePort, Program, World
 from horae.journal import Clock, JobRecord, Journal
@@ -200,3 +201,11 @@ def equal_shares(snapshot: Snapshot, policy: str, options: Mapping[str, Any], se
     each = max(sum(free.values()) // max(len(jobs), 1), 1)
     allocation = {job.name: fill(job, job.gpus.at_most(each), free) for job in jobs}
     return answer(snapshot, allocation, policy)
+
+
+QUICK = {"rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01}}
+
+
+def serve(folder: Path, world: World | None = None, **changes: Any) -> Arbiter:
+    world = world or World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
+    return Arbiter(config(folder, **{**QUICK, **changes}), FakePort(world), runner=Inline(first_come))

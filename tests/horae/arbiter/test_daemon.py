@@ -20,7 +20,7 @@ from tests.horae.arbiter.site import ANN, Site, spec
 SERVES = """
 import sys
 from pathlib import Path
-from tests.horae.arbiter.test_service import serve
+from tests.horae.arbiter.site import serve
 raise SystemExit(serve(Path(sys.argv[1])).run())
 """
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from horae.arbiter.execute.plan import PlanPhase, PlanStep, Position, plan
 from horae.journal.events import Verb
-
-NODES = {"a": 4, "b": 4, "c": 2}
+from tests.horae.arbiter.allocations import NODES, allocations
 
 
 @dataclass
@@ -33,20 +32,6 @@ def used(jobs: dict[str, Job]) -> Counter[str]:
     out: Counter[str] = Counter()
     for job in jobs.values():
         out.update(job.held)
-    return out
-
-
-def allocations(draw: st.DrawFn, names: list[str]) -> dict[str, dict[str, int]]:
-    """Allocations that fit together."""
-    free = dict(NODES)
-    out: dict[str, dict[str, int]] = {}
-    for name in names:
-        out[name] = {}
-        for node in sorted(free):
-            gpus = draw(st.integers(0, free[node]), label=f"{name} on {node}")
-            if gpus and draw(st.booleans(), label="takes"):
-                out[name][node] = gpus
-                free[node] -= gpus
     return out
 
 

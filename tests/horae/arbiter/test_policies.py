@@ -14,8 +14,8 @@ from horae.views import watch
 from policy import catalogue
 from policy.decide import decide
 from policy.model import Health
-from tests.horae.arbiter.site import ANN, BEN, NODES, Site, config, spec
-from tests.horae.arbiter.test_service import QUICK, eventually
+from tests.horae.arbiter.site import ANN, BEN, NODES, QUICK, Site, config, spec
+from tests.waiting import eventually
 
 TABLE = {"k80": {1: 2.0, 2: 3.8, 4: 7.0, 8: 12.0}, "v100": {1: 6.0, 2: 11.0, 4: 20.0, 8: 34.0}}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from horae.arbiter.admit.repair import Offer, repair
 from policy.model import Allocation
-from tests.horae.arbiter.test_plan import NODES, allocations
+from tests.horae.arbiter.allocations import NODES, allocations
 
 
 @settings(max_examples=400, deadline=None)

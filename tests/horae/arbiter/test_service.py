@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,8 @@ from horae.journal import AlreadyRunning
 from horae.port import Observation, TryLater
 from horae.views import watch
 from policy.model import BadInput
-from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, config, first_come, spec
-
-QUICK = {"rounds": {"tick_s": 0.2, "busy_s": 0.05, "debounce_s": 0.01}}
-
-
-def serve(folder: Path, world: World | None = None, **changes: Any) -> Arbiter:
-    world = world or World(NODES, program=Program(iteration_s=0.01, start_s=0.05, stop_s=0.02))
-    return Arbiter(config(folder, **{**QUICK, **changes}), FakePort(world), runner=Inline(first_come))
+from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, config, first_come, serve, spec
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -38,13 +31,6 @@ def arbiter(tmp_path: Path) -> Iterator[Arbiter]:
     running.start()
     yield running
     running.stop()
-
-
-def eventually(what: Callable[[], bool], patience_s: float = 90.0) -> None:
-    until = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.02)
 
 
 def test_a_job_runs_to_its_end(arbiter: Arbiter) -> None:

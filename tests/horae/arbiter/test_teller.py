@@ -14,7 +14,7 @@ from horae.fake import FakePort, World
 from horae.journal.ledger import Alert
 from horae.port import FixConfiguration, Observation
 from tests.horae.arbiter.site import NODES, config
-from tests.horae.arbiter.test_service import eventually
+from tests.waiting import eventually
 
 
 def told(logged: Sequence[Any]) -> list[str]:

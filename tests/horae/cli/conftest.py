@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from horae.api.client import Client
 from horae.api.service import Service
 from horae.cli import main
 from horae.config import Config
+from tests.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,3 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     yield client
     service.stop()
     shutil.rmtree(folder)
-
-
-def eventually(what: Callable[[], Any], patience_s: float = 120.0) -> Any:
-    until = time.monotonic() + patience_s
-    while not (found := what()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.02)
-    return found

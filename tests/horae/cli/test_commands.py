@@ -15,7 +15,8 @@ import yaml
 from horae.api.client import Client
 from horae.api.peers import user_name
 from policy.text import instance
-from tests.horae.cli.conftest import Horae, eventually
+from tests.horae.cli.conftest import Horae
+from tests.waiting import eventually
 
 ME = user_name(os.getuid())
 ENDLESS = ("--iterations", "100000", "--checkpoint", "ck", "--", "python", "train.py")

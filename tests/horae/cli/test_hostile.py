@@ -19,8 +19,8 @@ from horae.cli import main
 from horae.job_form import read_jobs
 from horae.tui import screen
 from policy.model import BadInput
-from tests.horae.api.test_arbiter import eventually
 from tests.horae.cli.conftest import Horae
+from tests.waiting import eventually
 
 EVIL = "\x1b]0;PWNED\x07\x1b[2J\x9b31m\u202e\u2066\u200b\ufeff\x00\x7f\nfake row"
 #: What a program switches on, and what a client sends back; no stranger chooses it.

@@ -9,7 +9,8 @@ import pytest
 
 from horae.api.client import Client, Unreachable
 from horae.cli import submarine
-from tests.horae.cli.conftest import Horae, eventually
+from tests.horae.cli.conftest import Horae
+from tests.waiting import eventually
 
 RUN = (
     "submarine", "job", "run", "-name", "mnist", "--num_workers", "2", "--input_path=hdfs:///in", "-worker_resources",

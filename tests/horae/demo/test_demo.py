@@ -13,17 +13,16 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from horae.demo.cluster import gpus
 from horae.demo.scenario import Framework, command, fitted, scenario, torch_python
+from tests.waiting import eventually
 
 HORAE = [sys.executable, "-c", "import sys; from horae.cli import main; sys.exit(main())"]
 
@@ -72,14 +71,6 @@ def start(home: Path, *words: str) -> subprocess.Popen[str]:
 def nothing_left(home: Path) -> None:
     assert ours(home) == {}
     assert list(home.iterdir()) == []
-
-
-def eventually(what: Callable[[], Any], patience_s: float = 180.0) -> Any:
-    until = time.monotonic() + patience_s
-    while not (found := what()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.mark.timeout(300)

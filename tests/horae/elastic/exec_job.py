@@ -172,3 +172,18 @@ def counter(
     return COUNTER.format(
         steps=steps, every=every, keep=keep, step_s=step_s, before=before or "pass", body=body or "pass"
     )
+
+
+FORKS_AWAY = """
+    import os, sys, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for fd in (0, 1, 2):
+                os.close(fd)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    print("away", flush=True)
+    {then}
+"""

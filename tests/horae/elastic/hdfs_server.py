@@ -94,7 +94,7 @@ class Hdfs:
             self.attributes.setdefault(path, {})[query["xattr.name"]] = query["xattr.value"]
             return to.answer(200)
         if operation == "RENAME" and "renameoptions" in query:
-            for needed in (path, query["destination"].rpartition("/")[0]):
+            for needed in (path, query["destination"].rpartition("/")[0] or "/"):
                 if not self.has(needed):
                     return self.missing(to, needed)
         if operation == "RENAME":

@@ -16,24 +16,10 @@ import pytest
 
 from horae.elastic.stores import checkpoints
 from horae.elastic.stores.store import FolderStore
-from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
+from tests.horae.elastic.exec_job import FORKS_AWAY, ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]
 FULL_DISK = Path(__file__).with_name("full_disk.py")
-
-FORKS_AWAY = """
-    import os, sys, time
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            for fd in (0, 1, 2):
-                os.close(fd)
-            time.sleep(600)
-        os._exit(0)
-    os.wait()
-    print("away", flush=True)
-    {then}
-"""
 
 
 # --- processes --------------------------------------------------------------------------------------------

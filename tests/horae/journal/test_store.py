@@ -12,20 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from horae.journal import AlreadyRunning, Clock, Draft, Journal, JournalStopped, Kind, events, schema
+from horae.journal import AlreadyRunning, Clock, Journal, JournalStopped, Kind, events, schema
 from horae.journal.store import rebuilt
 from horae.port import JobState
 from policy.model import BadInput
-from tests.horae.arbiter.site import Time, spec
+from tests.horae.arbiter.site import Time
+from tests.horae.journal.drafts import submitted
 
 
 def journal(folder: Path, time: Time | None = None) -> Journal:
     time = time or Time()
     return Journal(folder, Clock(time.wall, time.monotonic))
-
-
-def submitted(job: str) -> Draft:
-    return events.submitted(job, spec(f"job {job}"), pool="main", tenant="ann", app="a", owner="ann", submitted_s=1.0)
 
 
 def test_what_was_appended_is_there_after_opening_again(tmp_path: Path) -> None:
@@ -75,7 +72,7 @@ FILLS = """
     import resource, signal, sys
     from pathlib import Path
     from horae.journal import Journal, JournalStopped
-    from tests.horae.journal.test_store import submitted
+    from tests.horae.journal.drafts import submitted
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     made = Journal(Path(sys.argv[1]))
     made.append([submitted("1")], durable=True)

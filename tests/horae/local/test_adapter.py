@@ -22,8 +22,7 @@ from horae.local import connect
 from horae.local.adapter import LocalCluster
 from horae.port import ClusterPort, FixConfiguration, JobState, Never, TryLater
 from policy.model import Health
-from tests.horae.elastic.exec_job import counter, gone, until
-from tests.horae.elastic.test_bad_days import FORKS_AWAY
+from tests.horae.elastic.exec_job import FORKS_AWAY, counter, gone, until
 from tests.horae.local.cluster import Cluster
 
 Make = Callable[..., Cluster]

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from horae.api.client import Client
-from tests.horae.api.test_arbiter import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.model import Job, Snapshot
-from tests.policy.themis.test_oracle import worlds
-from tests.policy.themis.worlds import decide, node
+from tests.policy.themis.worlds import decide, node, worlds
 
 Name = Callable[[str], str]
 

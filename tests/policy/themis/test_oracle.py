@@ -10,72 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.contract import Context
-from policy.model import GpuRange, Job, Limits, Node, Slowdown, Snapshot, Tenant
+from policy.model import Limits, Slowdown, Snapshot, Tenant
 from policy.parts.throughput import Throughput
 from policy.themis.auction import auction
 from policy.themis.round import Round, run
 from tests.policy.themis import oracle
-from tests.policy.themis.worlds import job, node, world
+from tests.policy.themis.worlds import job, node, world, worlds
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 OPTIONS = {"fairness_knob": 0.0}
-
-
-@st.composite
-def machines(draw: st.DrawFn) -> list[Node]:
-    count = draw(st.integers(1, 3))
-    return [
-        node(f"n{i}", draw(st.integers(1, 3)), draw(st.sampled_from(["k80", "v100"])), draw(st.sampled_from("rs")))
-        for i in range(count)
-    ]
-
-
-@st.composite
-def jobs_on(draw: st.DrawFn, nodes: list[Node], now: float, held: bool) -> list[Job]:
-    types = sorted({n.gpu_type for n in nodes})
-    room = {n.name: n.gpus for n in nodes}
-    out = []
-    for i in range(draw(st.integers(1, 4))):
-        known = draw(st.lists(st.sampled_from(types), min_size=1, max_size=len(types), unique=True))
-        rate = {
-            t: dict(zip(range(1, 5), sorted(draw(st.lists(st.floats(0.5, 8), min_size=4, max_size=4))), strict=True))
-            for t in known
-        }
-        low = draw(st.integers(1, 3))
-        gpus = draw(st.sampled_from([low, (low, None), (low, low + 2), (1, 4)]))
-        s = sorted(draw(st.lists(st.floats(1, 2), min_size=2, max_size=2)))
-        allocation: dict[str, int] = {}
-        lease: dict[str, list[float]] = {}
-        if held and draw(st.booleans()):
-            able = [n for n in nodes if n.gpu_type in known and room[n.name] > 0]
-            if able:
-                n = draw(st.sampled_from(able))
-                size = GpuRange(1, *(gpus if isinstance(gpus, tuple) else (gpus, gpus))).at_most(room[n.name])
-                allocation = {n.name: size} if size else {}
-                room[n.name] -= size
-                ends = st.sampled_from([now - 1, now + 50])
-                lease = {n.name: sorted(draw(st.lists(ends, min_size=size, max_size=size)))} if size else {}
-        out.append(
-            job(
-                f"j{i}",
-                gpus,
-                total=draw(st.sampled_from([100.0, 1000.0])),
-                done=draw(st.sampled_from([0.0, 50.0])),
-                rate=rate,
-                slowdown=Slowdown(1.0, s[0], s[1]),
-                submitted=draw(st.sampled_from([0.0, now / 2, now])),
-                allocation=allocation,
-                lease=lease,
-            )
-        )
-    return out
-
-
-@st.composite
-def worlds(draw: st.DrawFn, held: bool = True, limits: Limits | None = None) -> Snapshot:
-    now = draw(st.sampled_from([0.0, 600.0]))
-    nodes = draw(machines())
-    return world(nodes, draw(jobs_on(nodes, now, held)), now=now, limits=limits)
 
 
 def rounds(snapshot: Snapshot, **options: object) -> Round:

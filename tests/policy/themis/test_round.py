@@ -18,8 +18,7 @@ from policy.text.answer import to_json, to_plain
 from policy.themis.auction.valuation import cap
 from policy.themis.offer import offer
 from policy.themis.round import run, share
-from tests.policy.themis.test_oracle import worlds
-from tests.policy.themis.worlds import contended, decide, job, node, nodes, rounds, world
+from tests.policy.themis.worlds import contended, decide, job, node, nodes, rounds, world, worlds
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

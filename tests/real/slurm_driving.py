@@ -1,0 +1,60 @@
+"""What tests of real Slurm do to it beside the port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.contract.driver import Driver
+from tests.contract.waiting import wait_for
+from tests.real.slurm import Containers
+from tests.real.slurm_harness import SlurmHarness
+
+PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\necho trapped\nwhile :; do sleep 0.05; done\n"
+
+
+ELASTIC = "--comment=horae:min=1,max=8"
+
+
+def harness(driver: Driver) -> SlurmHarness:
+    assert isinstance(driver.harness, SlurmHarness)
+    return driver.harness
+
+
+def containers(driver: Driver) -> Containers:
+    cluster = harness(driver).cluster
+    assert isinstance(cluster, Containers)
+    return cluster
+
+
+def submit(driver: Driver, *options: str) -> str:
+    return harness(driver).submit_script(PLAIN, "--gres=gpu:1", "--time=60", ELASTIC, *options)
+
+
+def number(job: str) -> str:
+    return job.split(".", maxsplit=1)[0]
+
+
+def job_shown(driver: Driver, job: str) -> str:
+    return containers(driver).run("scontrol", "show", "job", number(job))
+
+
+@contextmanager
+def edited(driver: Driver, old: str, new: str) -> Iterator[None]:
+    """slurm.conf, edited and read again by Slurm; put back afterwards."""
+    conf = containers(driver).lab.folder / "etc/slurm.conf"
+    before = conf.read_text()
+    assert old in before
+    conf.write_text(before.replace(old, new))
+    containers(driver).run("scontrol", "reconfigure")
+    try:
+        yield
+    finally:
+        conf.write_text(before)
+        containers(driver).run("scontrol", "reconfigure")
+        wait_for("nodes are back", lambda: all(node.health.value == "up" for node in driver.observe().nodes))
+
+
+def trapped(driver: Driver, job: str, starts: int = 1) -> None:
+    """Waits until its script has set its trap, which may be long after Slurm shows it running."""
+    driver.until("its trap is set", lambda: driver.log(job).count(b"trapped") >= starts)

@@ -1,0 +1,154 @@
+"""Taking a job's steps: its record is written down, then what the record asks for is done.
+
+A kill anywhere between is healed by the next look, which finds the same step again. The caller holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from horae.port import BlockKind, JobId, JobState, PortError, TryLater
+from horae.untrusted import Unbelievable
+from policy.model import Allocation
+from yarn_bridge.clients.errors import Gone
+from yarn_bridge.clients.http import Unanswered
+from yarn_bridge.jobs import shapes
+from yarn_bridge.jobs.executor import JobExecutor
+from yarn_bridge.jobs.observer import Next, Observer
+from yarn_bridge.jobs.record import Phase, Record
+from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, go_ahead, living_instances
+from yarn_bridge.jobs.store import JobFiles, Seen
+
+
+class Steps:
+    def __init__(self, files: JobFiles, executor: JobExecutor, observer: Observer, clock: Callable[[], float]) -> None:
+        self._files, self._executor, self._observer, self._clock = files, executor, observer, clock
+
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, PortError]:
+        """What the newest look found due, of these jobs and strays. A daemon that does not answer ends it for the
+        others too: they are tried again after the next look."""
+        errors: dict[JobId, PortError] = {}
+        silent: Unanswered | None = None
+        for seen in self._observer.by_silence([job for job in jobs if job in self._observer.due]):
+            job = seen.record.job
+            due = self._observer.due.pop(job)
+            if silent is not None:
+                errors[job] = TryLater(f"not tried: {silent.text}")
+                continue
+            try:
+                self._advance(seen, due)
+                self._observer.silent.pop(job, None)
+            except Unanswered as error:
+                errors[job] = silent = error
+                self._observer.silent[job] = self._clock()
+            except PortError as error:
+                errors[job] = error
+            except Unbelievable as error:
+                errors[job] = TryLater(str(error))
+        if silent is None:
+            errors |= self._executor.end_strays(self._observer.names(), jobs)
+        return errors
+
+    def grant(self, seen: Seen, allocation: Allocation, epoch: int) -> None:
+        shape = tuple((node, int(gpus)) for node, gpus in allocation.items())
+        choice = self._observer.choice()
+        record = self._under(seen, choice.runtime)
+        components = record.components
+        if not components or not shapes.covers(components, allocation):
+            components = self._components(choice.pinned)
+        granted = record.into(
+            Phase.FORMING,
+            self._clock(),
+            granted=epoch,
+            allocation=shape,
+            components=components,
+            workers=(),
+            blocked=None,
+            stop_s=None,
+            asked=False,
+            next=None,
+        )
+        self.put(seen, granted)
+        same = components == record.components
+        action = Action(Verb.FLEX, shapes.counts(components, allocation)) if same else Action(Verb.MAKE)
+        try:
+            self.do(seen, action)
+        except (TryLater, Gone):
+            return  # the record says what is wanted: the next round sees to it
+        except PortError as error:
+            blocked = (BlockKind.OTHER.value, error.text)
+            self.put(seen, replace(record, since_s=self._clock(), blocked=blocked))
+            raise
+
+    def _under(self, seen: Seen, runtime: str) -> Record:
+        """The record under this runtime; what the job keeps under another one is given back first."""
+        record = seen.record
+        if record.runtime != runtime:
+            if record.granted and not self._executor.end(record):
+                raise TryLater(f"{record.job}: what it had as {record.runtime} is still ending")
+            self.put(seen, replace(record, runtime=runtime, components=()))
+        return seen.record
+
+    def _components(self, pinned: bool) -> tuple[tuple[str, str], ...]:
+        return shapes.components_for([node.name for node in self._observer.nodes], pinned)
+
+    def ask(self, seen: Seen, grace_s: float, following: tuple[int, tuple[tuple[str, int], ...]] | None) -> None:
+        now_s = self._clock()
+        asked = seen.record.into(Phase.LEAVING, now_s, stop_s=now_s, asked=True, grace_s=grace_s, next=following)
+        step = go_ahead(asked, {})
+        self.put(seen, step.record)
+        for action in step.actions:
+            self.do(seen, action)
+
+    def put(self, seen: Seen, record: Record) -> None:
+        """Written down before it is so."""
+        self._files.keep(record)
+        seen.record, seen.unsettled, seen.unwritten = record, 2, False
+
+    def do(self, seen: Seen, action: Action) -> None:
+        self._executor.do(seen.record, seen.spec, action, seen.application)
+
+    def _advance(self, seen: Seen, due: Next) -> None:
+        if seen.record is not due.record:
+            return  # another request came first: the next look says what it needs now
+        self._take(seen, due.step, due.facts)
+        if due.record.phase is Phase.LEAVING and seen.record.phase is Phase.FORMING:
+            facts = self._observer.facts(seen, due.app)
+            self._take(seen, self._observer.next(seen, facts), facts)  # its gang may stand already
+
+    def _take(self, seen: Seen, step: Step, facts: Facts) -> None:
+        record, spec = step.record, seen.spec
+        if record.phase is Phase.FORMING and not shapes.covers(record.components, dict(record.allocation)):
+            # a node that came later: a new service
+            record = replace(record, components=self._components(self._observer.choice().pinned))
+        if record is not seen.record:
+            # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
+            record = self._taught(seen.record, record, facts)
+            killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
+            if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
+                newest = self._files.newest(record, spec)
+                record = replace(record, checkpoint=newest or record.checkpoint)
+        if seen.record.phase is Phase.LEAVING and record.phase is Phase.FORMING:
+            # The acknowledgements alone say so: whoever reads `leaving` again comes to the same. It is written with
+            # what the next step makes of it, which often is that its gang stands.
+            seen.record, seen.unsettled, seen.unwritten = record, 2, True
+        elif record is not seen.record or seen.unwritten:
+            self.put(seen, record)
+        for action in step.actions:
+            self.do(seen, action)
+
+    def _taught(self, before: Record, after: Record, facts: Facts) -> Record:
+        """A gang that came only in part says where there is less room than was thought."""
+        in_part = before.phase is Phase.FORMING and after.blocked is not None and after.blocked != before.blocked
+        if not in_part or after.blocked is None or facts.service is None:
+            return after
+        came = Counter(each.node for each in living_instances(facts.service))
+        missing = {node: gpus - came[node] for node, gpus in before.allocation}
+        if shapes.ANYWHERE in dict(before.components):
+            return after  # YARN chose the nodes
+        self._observer.limits.forget()
+        lesson = self._observer.lessons.learn(missing, self._clock())
+        kind, text = after.blocked
+        return replace(after, blocked=(kind, f"{text}; {lesson}")) if lesson else after
