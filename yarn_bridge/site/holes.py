@@ -1,7 +1,8 @@
 """Holes of Hadoop releases that others on a shared cluster could use, and the release that mends each.
 
-From Hadoop's own announcements (https://hadoop.apache.org/cve_list.html); a distribution may have mended its release without another number, which cannot be
-seen from here. Only what concerns daemons, containers and hosts of several users: not clients' libraries.
+From Hadoop's own announcements (https://hadoop.apache.org/cve_list.html); a distribution may have mended its release
+without another number, which cannot be seen from here. Only what concerns daemons, containers and hosts of several
+users: not clients' libraries.
 """
 
 from __future__ import annotations
