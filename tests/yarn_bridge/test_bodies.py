@@ -1,0 +1,184 @@
+"""Servers that never end their answers, send too much, or send us elsewhere: at the process boundary."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+import stamina
+
+from horae.port import FixConfiguration, TryLater
+from tests.yarn_bridge.fake import Asked, Reply, serving
+from yarn_bridge.clients import bodies
+from yarn_bridge.clients.hdfs import Hdfs
+from yarn_bridge.clients.http import KERBEROS, TOKEN, Access, HttpClient
+from yarn_bridge.clients.namenodes import _Got
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+Says = Callable[[socket.socket], None]
+
+
+@contextmanager
+def raw(says: Says) -> Iterator[str]:
+    """A server that says what it likes to each who comes; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    one, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=talk, args=(one,), daemon=True).start()
+
+        def talk(one: socket.socket) -> None:
+            with one, suppress(OSError):  # whoever asked has heard enough
+                one.recv(1 << 16)
+                says(one)
+
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def drips(one: socket.socket) -> None:
+    """A byte at a time, for ever: no wait between two of them is long."""
+    one.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    while True:
+        one.sendall(b" ")
+        threading.Event().wait(0.01)
+
+
+def dribbles(one: socket.socket) -> None:
+    one.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    while True:
+        one.sendall(b"1\r\n \r\n")
+        threading.Event().wait(0.01)
+
+
+def pours(one: socket.socket) -> None:
+    one.sendall(HEAD + b"\r\n")
+    while True:
+        one.sendall(b" " * (1 << 16))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(bodies, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(bodies, "MOST_S", 0.2)
+    with stamina.set_testing(True, attempts=1):
+        yield
+
+
+def sends_on(one: socket.socket) -> None:
+    one.sendall(b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/x\r\n\r\n")
+    while True:
+        one.sendall(b" " * (1 << 16))
+
+
+@pytest.mark.parametrize("says", [drips, dribbles, pours, sends_on])
+def test_an_answer_without_an_end_is_given_up(says: Says) -> None:
+    why = "takes longer than|answers with more than"
+    with raw(says) as url:
+        access = Access((url,), "horae", read_s=30.0)
+        with pytest.raises(TryLater, match=why):
+            HttpClient(access, "ResourceManager").ask("GET", "/ws/v1/cluster/apps")
+        with pytest.raises(TryLater, match=why):
+            Hdfs(access).entries("/jobs")
+        with pytest.raises(TryLater, match=why):
+            b"".join(Hdfs(access).pieces("/jobs/log", 0, 1 << 30))
+
+
+def test_a_file_is_no_longer_than_was_asked_for() -> None:
+    with serving(lambda asked: Reply(200, b"x" * 5000)) as fake:
+        assert Hdfs(Access((fake.url,), "horae")).read("/jobs/log", 0, 1234) == b"x" * 1234
+
+
+def test_an_answer_that_unpacks_to_more_is_counted_unpacked() -> None:
+    bomb = gzip.compress(b" " * (64 << 20))
+    with serving(lambda asked: Reply(200, bomb, {"Content-Encoding": "gzip"})) as fake:
+        http = HttpClient(Access((fake.url,), "horae"), "ResourceManager")
+        with pytest.raises(TryLater, match="more than 1 MiB"):
+            http.ask("GET", "/x")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1/x",
+        "//127.0.0.1/x",
+        "/webhdfs/v1/x",
+        "http://a:b@127.0.0.1/x",
+        "http://[x",
+    ],
+)
+def test_a_redirect_that_names_no_datanode_is_not_followed(location: str) -> None:
+    with serving(lambda asked: Reply(307, None, {"Location": location})) as fake:
+        with pytest.raises(TryLater, match="names no DataNode"):
+            Hdfs(Access((fake.url,), "horae")).read("/jobs/log", 0, 10)
+        assert len(fake.asked) == 1
+
+
+def test_a_datanode_sends_nobody_on() -> None:
+    with serving(lambda asked: Reply(200, b"stolen")) as stranger:
+        with serving(lambda asked: Reply(307, None, {"Location": f"{stranger.url}/x?delegation=T"})) as datanode:
+            to = {"Location": f"{datanode.url}/webhdfs/v1/jobs/log?op=OPEN&delegation=T"}
+            with serving(lambda asked: Reply(307, None, to)) as namenode:
+                hdfs = Hdfs(Access((namenode.url,), "horae"))
+                with pytest.raises(TryLater, match="sends us elsewhere"):
+                    hdfs.read("/jobs/log", 0, 10)
+                with suppress(TryLater):
+                    hdfs.write("/jobs/doc", b"data")
+        assert stranger.asked == []
+
+
+def test_no_token_and_no_ticket_goes_to_a_datanode() -> None:
+    def answers(asked: Asked) -> Reply:
+        return Reply(307, None, {"Location": f"{datanode.url}/webhdfs/v1/jobs/log?op=OPEN"})
+
+    with serving(lambda asked: Reply(200, b"data")) as datanode, serving(answers) as namenode:
+        access = Access((namenode.url,), "horae", auth=TOKEN, token="secret")
+        assert Hdfs(access).read("/jobs/log", 0, 10) == b"data"
+    (asked,) = datanode.asked
+    assert "secret" not in str((asked.query, dict(asked.headers)))
+    assert "user.name" not in asked.query
+
+
+def test_https_never_goes_on_as_http() -> None:
+    """A redirect's address holds a token."""
+
+    answer = requests.Response()
+    answer.url = "https://nn:9871/webhdfs/v1/x?op=OPEN"
+    answer.headers["Location"] = "http://dn:9864/webhdfs/v1/x?op=OPEN&delegation=T"
+    web = Hdfs(Access(("https://nn:9871",), "horae"))._web
+    with pytest.raises(FixConfiguration, match="from https to http, to dn"):
+        web._location(_Got(answer, b""), "OPEN")
+
+
+def test_a_namenode_by_another_scheme_is_not_told_who_asks() -> None:
+    """`http://nn:9871` is not the `https://nn:9871` that the site named."""
+    with serving(lambda asked: Reply(200, b"data")) as fake:
+        place = urlsplit(fake.url).netloc
+        web = Hdfs(Access((f"https://{place}",), "horae"))._web
+        web._one("GET", f"{fake.url}/webhdfs/v1/x?op=OPEN")
+        assert "user.name" not in fake.asked[0].query
+
+
+def test_a_token_is_for_who_gave_it_alone() -> None:
+    own = Access(("http://rm:8088",), "horae", auth=TOKEN, token="secret")
+    assert own.elsewhere("http://n1:8042", 1.0, 1.0).token == ""
+    assert replace(own, auth=KERBEROS).elsewhere("http://n1:8042", 1.0, 1.0).auth == KERBEROS
+    with serving(lambda asked: Reply(200, {})) as node:
+        HttpClient(own.elsewhere(node.url, 5.0, 5.0), "NodeManager").ask("GET", "/conf")
+        assert "secret" not in str((node.asked[0].query, dict(node.asked[0].headers)))
