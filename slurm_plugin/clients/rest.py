@@ -19,6 +19,7 @@ import httpx
 import structlog
 
 from horae.port import FixConfiguration, PortError, TryLater
+from horae.untrusted import printable
 from slurm_plugin import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
@@ -179,7 +180,7 @@ class RestClient(OneByOne):
     def _heed(self, answer: Mapping[str, Any], path: str) -> None:
         """Warnings of an answer go to the log, each once: rounds repeat them."""
         for each in _entries(answer.get("warnings")):
-            text = str(each.get("description") or each.get("error") or each)
+            text = printable(str(each.get("description") or each.get("error") or each))
             if text not in self.warnings and len(self.warnings) < _WARNINGS:
                 self.warnings.append(text)
                 log.warning("slurmrestd warns", text=text, asked=path)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -15,60 +13,12 @@ import requests
 import stamina
 
 from horae.port import FixConfiguration, TryLater
+from tests.endless import ENDLESS, Says, raw
 from tests.yarn_bridge.fake import Asked, Reply, serving
 from yarn_bridge.clients import bodies
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import KERBEROS, TOKEN, Access, HttpClient
 from yarn_bridge.clients.namenodes import _Got
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-Says = Callable[[socket.socket], None]
-
-
-@contextmanager
-def raw(says: Says) -> Iterator[str]:
-    """A server that says what it likes to each who comes; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            while True:
-                try:
-                    one, _ = server.accept()
-                except OSError:
-                    return
-                threading.Thread(target=talk, args=(one,), daemon=True).start()
-
-        def talk(one: socket.socket) -> None:
-            with one, suppress(OSError):  # whoever asked has heard enough
-                one.recv(1 << 16)
-                says(one)
-
-        threading.Thread(target=serve, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-
-
-def drips(one: socket.socket) -> None:
-    """A byte at a time, for ever: no wait between two of them is long."""
-    one.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
-    while True:
-        one.sendall(b" ")
-        threading.Event().wait(0.01)
-
-
-def dribbles(one: socket.socket) -> None:
-    one.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    while True:
-        one.sendall(b"1\r\n \r\n")
-        threading.Event().wait(0.01)
-
-
-def pours(one: socket.socket) -> None:
-    one.sendall(HEAD + b"\r\n")
-    while True:
-        one.sendall(b" " * (1 << 16))
 
 
 @pytest.fixture(autouse=True)
@@ -79,13 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def sends_on(one: socket.socket) -> None:
-    one.sendall(b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/x\r\n\r\n")
-    while True:
-        one.sendall(b" " * (1 << 16))
-
-
-@pytest.mark.parametrize("says", [drips, dribbles, pours, sends_on])
+@pytest.mark.parametrize("says", ENDLESS)
 def test_an_answer_without_an_end_is_given_up(says: Says) -> None:
     why = "takes longer than|answers with more than"
     with raw(says) as url:
