@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from horae.spec import JobSpec
+from policy.model import Shape
 
 
 def encode(spec: JobSpec) -> bytes:
@@ -56,4 +57,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, Shape):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
     return value

@@ -8,8 +8,9 @@ from itertools import groupby
 
 from policy.model import BadInput, GpuRange, Gpus, NodeName, Seconds
 
-_SLURM_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
-_UNIT_TIME = re.compile(r"(?P<n>\d+(?:\.\d+)?)(?P<u>s|m|h|d)?")
+# As many digits as anybody means: more are no number to Python, or no time.
+_SLURM_TIME = re.compile(r"(?:(?P<d>\d{1,12})-)?(?P<a>\d{1,12})(?::(?P<b>\d{1,12}))?(?::(?P<c>\d{1,12}))?")
+_UNIT_TIME = re.compile(r"(?P<n>\d{1,18}(?:\.\d+)?)(?P<u>s|m|h|d)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

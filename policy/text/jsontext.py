@@ -17,9 +17,10 @@ from typing import Any
 #: Lists and mappings within one another.
 MOST_LEVELS = 200
 
-_TOKEN = re.compile(r'"(?:[^"\\]+|\\.)*"|[\[\]{}]', re.DOTALL)
-_NO_BRACKETS = re.compile(r'"(?:[^"\\]+|\\.)*"|[^\[\]{}"]+', re.DOTALL)
-#: A level deeper, a level up (-1); a quote that nobody closed is neither.
+# Possessive, and a string's end may lack: else a quote that nobody closed is tried in 2^n ways.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^\[\]{}"]++', re.DOTALL)
+#: A level deeper, a level up (-1).
 _STEPS = bytes({"[": 1, "{": 1, "]": 255, "}": 255}.get(chr(byte), 0) for byte in range(256))
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^,\]}\s]+")
@@ -64,7 +65,7 @@ def _check_nesting(text: str) -> None:
     if text.count("[") + text.count("{") <= MOST_LEVELS:
         return
     brackets = _NO_BRACKETS.sub("", text).encode("ascii", "replace")
-    if max(accumulate(array("b", brackets.translate(_STEPS)))) > MOST_LEVELS:
+    if max(accumulate(array("b", brackets.translate(_STEPS))), default=0) > MOST_LEVELS:
         raise Refused("is nested too deeply", f"at most {MOST_LEVELS} levels")
 
 

@@ -174,10 +174,9 @@ def read_line(book: RuleBook, line: str) -> tuple[Plan, dict[str, Any]] | None:
     for f in plan.fields:
         name = f.name if f.what == "part" else f.what
         values.setdefault(name, plan.value(f, groups))
-    if plan.rank is not None:
-        values["rank"] = int(groups[plan.slots[plan.rank]].rsplit(",", 1)[-1])
-    elif plan.fixed_rank is not None:
-        values["rank"] = plan.fixed_rank
+    rank = plan.rank_of(groups)
+    if rank is not None:
+        values["rank"] = rank
     return plan, values
 
 

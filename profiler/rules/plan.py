@@ -17,6 +17,8 @@ from profiler.rules.words import side_of
 from profiler.text.clock import Clock
 from profiler.text.tokens import DUR, duration, matcher, number
 
+#: More of them are no rank.
+_RANK_DIGITS = 9
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; pause: training stands still from here to the next point (evaluation, checkpoint).
@@ -140,7 +142,8 @@ class Plan:
         """The rank that wrote the line; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
         if self.rank is None:
             return self.fixed_rank
-        return int(groups[self.slots[self.rank]].rsplit(",", 1)[-1])
+        digits = groups[self.slots[self.rank]].rsplit(",", 1)[-1]
+        return int(digits) if len(digits) <= _RANK_DIGITS else None
 
     def dated(self, groups: Sequence[str]) -> float | None:
         """The line's time where its stamp has a date."""

@@ -181,7 +181,7 @@ class Bare:
     """A file of `index value` rows and nothing else, from its first line on."""
 
     NEEDED = 5  #: rows before it is believed
-    _ROW = re.compile(r"\s*(\d+)[\s,;]+([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
+    _ROW = re.compile(r"\s*(\d{1,18})[\s,;]+([-+]?\d+\.\d+(?:[eE][-+]?\d+)?|nan)\s*")
 
     def __init__(self) -> None:
         self.alive = True

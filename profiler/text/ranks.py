@@ -23,8 +23,8 @@ _RANKS = (
         rf"[\[(]?(?:[Rr]ank|RANK|[Pp]roc(?:ess)?|[Ww]orker|global_rank|[Tt]ask)[ :=#-]*(?P<rank>{_N})[\])]?"
         r"(?:\s*[:|]\s*|\]\s*|\)\s*|\s+-\s+)"
     ),
-    re.compile(r"\[(?:[a-z]+)?rank(?P<fixed>\d+)\]:?\s*"),
-    re.compile(r"\[(?:default|trainer|worker|train)(?P<fixed>\d+)\]:\s?"),
+    re.compile(r"\[(?:[a-z]+)?rank(?P<fixed>\d{1,9})\]:?\s*"),
+    re.compile(r"\[(?:default|trainer|worker|train)(?P<fixed>\d{1,9})\]:\s?"),
     re.compile(rf"\[default{_N}\]:\s?"),
 )
 _SOURCES = (

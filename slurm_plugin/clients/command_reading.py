@@ -227,7 +227,7 @@ def default_cpus(config: str, partitions: str) -> dict[str, int]:
         ("", config),
         *re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL),
     ):
-        said = re.search(r"JobDefaults\s*=\s*\S*?DefCpuPerGPU=(\d+)", text)
+        said = re.search(r"JobDefaults\s*=\s*\S*?DefCpuPerGPU=(\d{1,9})", text)
         if said:
             found[name] = int(said[1])
     return found

@@ -19,6 +19,7 @@ import httpx
 import structlog
 
 from horae.port import FixConfiguration, PortError, TryLater
+from horae.untrusted import printable
 from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
@@ -34,6 +35,8 @@ _AUTHENTICATION = 1007  #: ESLURM "Protocol authentication error": a token that 
 _UNSPECIFIED = -1  #: what v0.0.38 says instead
 _COST = {"/nodes/": 2}  #: requests to slurmctld behind one of ours, as sdiag counts them
 _WARNINGS = 100  #: different ones that are told
+_MOST_BYTES = 1 << 30  #: of an answer: some hundred thousand jobs
+_MOST_S = 120.0  #: that an answer may take to come
 _ALREADY_GONE = frozenset({2017, 2021})  #: invalid job id; job/step already completing or completed
 _NOT_NOW = frozenset({2020})  #: "can not be altered now": delivered all the same, or its next observation tells
 
@@ -177,20 +180,31 @@ class RestClient(OneByOne):
     def _heed(self, answer: Mapping[str, Any], path: str) -> None:
         """Warnings of an answer go to the log, each once: rounds repeat them."""
         for each in _entries(answer.get("warnings")):
-            text = str(each.get("description") or each.get("error") or each)
+            text = printable(str(each.get("description") or each.get("error") or each))
             if text not in self.warnings and len(self.warnings) < _WARNINGS:
                 self.warnings.append(text)
                 log.warning("slurmrestd warns", text=text, asked=path)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+        headers = dict(self._tokens.headers())
         try:
-            return self._http.request(method, path, json=body, headers=dict(self._tokens.headers()))
+            with self._http.stream(method, path, json=body, headers=headers, follow_redirects=False) as answer:
+                return httpx.Response(answer.status_code, headers=_plain(answer), content=self._whole(answer))
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise ClientAway(f"slurmrestd at {self._url} cannot be reached: {error}") from error
         except httpx.TimeoutException as error:
             raise ClientAway(f"slurmrestd at {self._url} gave no answer in time", unknown=method != "GET") from error
         except httpx.TransportError as error:
             raise ClientAway(f"slurmrestd at {self._url}: {error}", unknown=method != "GET") from error
+
+    def _whole(self, answer: httpx.Response) -> bytes:
+        """The body, however it comes: no more, and for no longer, than a queue can need."""
+        until, kept = time.monotonic() + _MOST_S, bytearray()
+        for piece in answer.iter_bytes():
+            kept += piece
+            if len(kept) > _MOST_BYTES or time.monotonic() > until:
+                raise ClientAway(f"slurmrestd at {self._url} answers with too much, or too slowly", unknown=True)
+        return bytes(kept)
 
     def _negotiated(self) -> str:
         """The version in use; asked for when there is none yet."""
@@ -247,6 +261,12 @@ def body_of(write: Write) -> dict[str, Any]:
 
 def _number(number: int) -> dict[str, Any]:
     return {"set": True, "infinite": False, "number": number}
+
+
+def _plain(answer: httpx.Response) -> list[tuple[str, str]]:
+    """Headers of a body that is unpacked already."""
+    packing = {"content-encoding", "content-length", "transfer-encoding"}
+    return [(name, value) for name, value in answer.headers.items() if name.lower() not in packing]
 
 
 def _is_json(answer: httpx.Response) -> bool:

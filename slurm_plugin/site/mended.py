@@ -14,10 +14,13 @@ from slurm_plugin.files.transport import Transport
 from slurm_plugin.records import Facts
 
 OK, WARN = Verdict.OK, Verdict.WARN
+#: https://github.com/dun/munge/blob/master/NEWS
 MUNGE = (0, 5, 18)
 #: The first release of each line that is good; what is older than all lines is not kept up by SchedMD.
+#: https://github.com/SchedMD/slurm/releases/tag/slurm-25-05-9-1 names what these mend.
 SLURM = {(25, 5): (25, 5, 9), (25, 11): (25, 11, 8), (26, 5): (26, 5, 4)}
-_REVISION = re.compile(r"[+~]deb[0-9]+u[0-9]+|ubuntu[0-9]")
+#: Of Debian's and of Ubuntu's security team: `-4ubuntu5` is what a release began with, `-4ubuntu5.1` came after.
+_REVISION = re.compile(r"[+~]deb[0-9]+u[0-9]+|ubuntu[0-9]+\.[0-9]")
 _TIMEOUT_S = 10.0
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def _word(raw: bytes) -> object:
 def _journal(raw: bytes) -> None:
     """Rows as somebody's disk or hand left them: the state is what they say, or the file is kept aside with a reason
     and the state begins anew; and whichever it is can be shown, written and read again."""
-    found = json.loads(raw.decode("utf-8", "replace"))
+    found = _loose(raw)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Journal(folder).close()
@@ -120,7 +121,7 @@ def _journal(raw: bytes) -> None:
                 values = [_cell(row.get(key)) for key in ("kind", "job", "pool")]
                 file.execute(
                     "INSERT INTO events (wall_s, at_s, kind, job, pool, data) VALUES (1.0, 2.0, ?, ?, ?, ?)",
-                    (*values, data if isinstance(data, str) else json.dumps(data)),
+                    (*values, _cell(data) if isinstance(data, str) else json.dumps(data)),
                 )
         made = Journal(folder)
         try:
@@ -138,8 +139,13 @@ def _cell(value: object) -> object:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else json.dumps(value) if value else None
 
 
+def _loose(raw: bytes) -> Any:
+    """What the damaged text still says; numbers of more digits than Python reads are large ones."""
+    return json.loads(raw.decode("utf-8", "replace"), parse_int=lambda digits: int(digits[:400]))
+
+
 def _local(raw: bytes) -> object:
-    found = json.loads(raw.decode("utf-8", "replace"))
+    found = _loose(raw)
     return local_options.parse(found) if isinstance(found, dict) else None
 
 

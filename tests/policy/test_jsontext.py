@@ -88,3 +88,15 @@ def test_a_refused_body_costs_what_its_size_says(inner: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("text", ['{"comm' + "[" * 217, '"' + "[" * 300, '["' + '\\"' * 50_000 + "[" * 300])
+def test_a_quote_that_nobody_closed_costs_no_more_than_its_length(text: str) -> None:
+    """It was tried in 2^n ways: 223 bytes kept the arbiter busy for ever."""
+    with pytest.raises(jsontext.Refused, match="Unterminated string"):
+        jsontext.loads(text)
+
+
+def test_brackets_before_such_a_quote_are_counted() -> None:
+    with pytest.raises(jsontext.Refused, match="nested too deeply"):
+        jsontext.loads("[" * 201 + '"x')

@@ -194,3 +194,10 @@ def test_a_clock_that_stands_still_times_nothing() -> None:
     reader.feed(log)
     (run,) = reader.runs()
     assert summarise(run).iteration_time is None
+
+
+@pytest.mark.parametrize("form", ["[rank%s]: ", "[trainer%s]: ", "rank %s: ", "[1,%s]<stdout>: ", "%s 1.0 "])
+def test_a_rank_of_thousands_of_digits_is_none(form: str) -> None:
+    """Python reads no such number: it raised, out of the whole round."""
+    for digits in (10, 5000):
+        assert_read((form % ("9" * digits) + "step 1 loss 2.0\n").encode() * 8, random.Random(1))

@@ -44,6 +44,8 @@ def test_a_slurmrestd_that_answers_no_reads_is_a_client_that_fails() -> None:
         ("munge-0.5.18 (2026-02-10)", "", Verdict.OK),
         ("munge-0.5.15 (2022-06-22)", "0.5.15-2+deb12u1", Verdict.OK),
         ("munge-0.5.15 (2022-06-22)", "0.5.15-2", Verdict.WARN),
+        ("munge-0.5.15 (2022-06-22)", "0.5.15-4ubuntu0.1", Verdict.OK),
+        ("munge-0.5.15 (2022-06-22)", "0.5.15-4ubuntu1", Verdict.WARN),
         ("munge-0.5.15 (2022-06-22)", "", Verdict.WARN),
         ("", "", Verdict.WARN),
     ],

@@ -111,6 +111,12 @@ class Wire:
     def open_session(self, timeout: float) -> Wire:
         return self
 
+    def settimeout(self, timeout: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
     def exec_command(self, command: str) -> None:
         self.command = command
 

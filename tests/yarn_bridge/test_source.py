@@ -39,7 +39,8 @@ class Cluster:
         self.conf = {"yarn.log-aggregation-enable": "true", "yarn.nodemanager.remote-app-log-dir": "/tmp/logs"}
         self.containers = ["container_1795311234093_0001_01_000001", "container_1795311234093_0001_01_000002"]
         self.files: dict[str, bytes] = {"stdout": LOG, "stderr": b"no news\n", "prelaunch.out": b"x"}
-        self.where = f"http://n1:{urlsplit(self.node.url).port}"
+        self.web = f"n1:{urlsplit(self.node.url).port}"
+        self.where = f"http://{self.web}"
         self.config = folder / "horae.yaml"
         self.config.write_text(json.dumps({"cluster": {"adapter": "yarn", "options": self.options}}))
 
@@ -64,6 +65,9 @@ class Cluster:
 
     def _manager(self, asked: Asked) -> Reply:
         path = asked.path.removeprefix("/ws/v1/cluster")
+        if path == "/nodes":
+            node = {"id": "n1:8041", "nodeHostName": "n1", "state": "RUNNING", "nodeHTTPAddress": self.web}
+            return Reply(body={"nodes": {"node": [node]}})
         if path == "/conf":
             return Reply(body={"properties": [{"key": key, "value": value} for key, value in self.conf.items()]})
         if not self.known or APP not in path:
@@ -303,9 +307,28 @@ def test_a_node_that_does_not_answer(cluster: Cluster, capsys: pytest.CaptureFix
 
 def test_a_node_whose_name_means_nothing_here(cluster: Cluster) -> None:
     cluster.state, cluster.where = "RUNNING", "http://nosuchnode.invalid:8042"
+    cluster.web = "nosuchnode.invalid:8042"
     with pytest.raises(FixConfiguration, match="nosuchnode") as told:
         cluster.read(f"{cluster.containers[1]}/stdout")
     assert "hdfs_names" in told.value.remedy
+
+
+@pytest.mark.parametrize("how", ["host", "port", "user", "scheme", "metadata", "unlisted"])
+def test_logs_are_read_of_listed_nodes_alone(cluster: Cluster, how: str) -> None:
+    """What is told of a container, its owner may have said: nobody else is asked, and told no ticket, token or name."""
+    cluster.state = "RUNNING"
+    with serving(lambda asked: Reply(body={})) as stranger:
+        port = urlsplit(stranger.url).port
+        cluster.where = {
+            "host": f"http://127.0.0.1:{port}", "port": f"http://n1:{port}",
+            "user": f"http://{cluster.web}@127.0.0.1:{port}", "scheme": f"gopher://127.0.0.1:{port}",
+            "metadata": "http://169.254.169.254/latest", "unlisted": cluster.where,
+        }[how]  # fmt: skip
+        cluster.web = "" if how == "unlisted" else cluster.web
+        with pytest.raises(TryLater, match=r"nobody was asked|does not say where"):
+            cluster.read(f"{APP}/*/stdout")
+        assert stranger.asked == []
+    assert cluster.node.asked == []
 
 
 def test_an_application_that_waits(cluster: Cluster) -> None:

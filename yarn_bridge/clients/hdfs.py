@@ -123,9 +123,8 @@ class Hdfs:
 
     def pieces(self, path: str, offset: int = 0, limit: int | None = None) -> Iterator[bytes]:
         """As `read`, and nothing of the file is kept. Raises Gone."""
-        options = {"offset": str(offset)} | ({} if limit is None else {"length": str(limit)})
         with told(f"reading {path} in HDFS"):
-            yield from self._web.read(path, **options)
+            yield from self._web.read(path, offset, limit)
 
     def document(self, path: str) -> bytes | None:
         """A document kept in attributes (`horae/elastic/stores/attributes.py`); None when there is none."""

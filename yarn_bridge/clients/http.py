@@ -20,20 +20,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import stamina
 
 from horae.port import FixConfiguration, PortError, TryLater
+from yarn_bridge.clients import bodies
+from yarn_bridge.clients.bodies import name_of, server_of
 from yarn_bridge.clients.errors import Refusal, refusal
 from yarn_bridge.clients.spnego import Spnego, no_token
 
 SIMPLE, KERBEROS, TOKEN = "simple", "kerberos", "token"
 TOKEN_HEADER = "Hadoop-YARN-Auth-Delegation-Token"
-_PIECE = 1 << 16
 _STANDS_BY = " is in standby"
 _NONE_ELECTED = ". None is elected: does ZooKeeper run?"
 
@@ -53,6 +53,11 @@ class Access:
     connect_s: float = 5.0
     read_s: float = 35.0  #: Hadoop's own calls between daemons may take 30 s
     requests_s: float = 50.0  #: most requests a second to one daemon
+
+    def elsewhere(self, url: str, connect_s: float, read_s: float) -> Access:
+        """As the same, at a daemon that the site's configuration does not name: a token is for who gave it alone."""
+        auth = SIMPLE if self.auth == TOKEN else self.auth
+        return replace(self, urls=(url,), auth=auth, token="", connect_s=connect_s, read_s=read_s)
 
 
 class Pace:
@@ -137,7 +142,7 @@ class HttpClient:
     def __init__(self, access: Access, name: str, pace: Pace | None = None) -> None:
         self.access, self.name = access, name
         self._pace = pace or Pace(access.requests_s)
-        self._session = prepare(requests.Session(), access)
+        self._session = prepare(bodies.Session(), access)
         self._urls = [url.rstrip("/") for url in access.urls]
         self._preferred = 0
         self.calls = 0  #: requests sent so far
@@ -180,7 +185,7 @@ class HttpClient:
                 faults.append(str(fault))
                 continue
             if _standby(answer):
-                faults.append(f"{_host(self._urls[at])}{_STANDS_BY}")
+                faults.append(f"{name_of(self._urls[at])}{_STANDS_BY}")
                 continue
             if turn:
                 self._preferred = at
@@ -198,19 +203,19 @@ class HttpClient:
             "GET", dict(query or {}) | identity(self.access, owner), {"Accept": "*/*"}, None, False, stream=True
         )
         try:
-            got = self._got(self.url + path, request)
+            got, _ = self._got(self.url + path, request)
             if got.status_code == 401 and isinstance(self._session.auth, Spnego):
                 got.close()
                 self._session.auth.renew()
-                got = self._got(self.url + path, request)
+                got, _ = self._got(self.url + path, request)
         except _Away as fault:
             raise TryLater(f"{self.name} does not answer: {fault}", retry_after_s=5.0) from None
         with got:
             try:
                 if got.status_code != 200:
-                    answer_of(got).check(doing)
+                    answer_of(got, bodies.whole(got)).check(doing)
                     raise TryLater(f"{doing}: it answers {got.status_code} and no text")
-                yield from got.iter_content(_PIECE)
+                yield from bodies.pieces(got)
             except requests.exceptions.RequestException as error:
                 raise TryLater(f"{doing}: it breaks off: {why(error)}", retry_after_s=5.0) from None
 
@@ -224,7 +229,7 @@ class HttpClient:
             at = self._configured(answer.headers["Location"])
             if at is None:
                 raise _Away(
-                    f"{_host(base)} is in standby and names {_host(answer.headers['Location'])}, which the "
+                    f"{name_of(base)} is in standby and names {name_of(answer.headers['Location'])}, which the "
                     "configuration does not: it was not asked"
                 )
             answer = self._send(self._urls[at] + path, request)
@@ -237,27 +242,28 @@ class HttpClient:
 
     def _configured(self, location: str) -> int | None:
         """Which of our servers a redirect means."""
-        known = [_server(url) for url in self._urls]
-        target = _server(location)
+        known = [server_of(url) for url in self._urls]
+        target = server_of(location)
         return known.index(target) if target in known else None
 
     def _send(self, url: str, request: _Request) -> Answer:
-        return answer_of(self._got(url, request))
+        return answer_of(*self._got(url, request))
 
-    def _got(self, url: str, request: _Request) -> requests.Response:
+    def _got(self, url: str, request: _Request) -> tuple[requests.Response, bytes]:
+        """With its body, unless that is streamed."""
         try:
             for attempt in stamina.retry_context(on=_Dropped, attempts=3, wait_initial=0.05, wait_max=0.5):
                 with attempt:
                     return self._once(url, request)
         except _Dropped as error:
-            raise TryLater(f"{self.name} at {_host(url)} closes connections: {error}") from None
+            raise TryLater(f"{self.name} at {name_of(url)} closes connections: {error}") from None
         raise AssertionError("stamina ends in an answer or an error")
 
-    def _once(self, url: str, request: _Request) -> requests.Response:
+    def _once(self, url: str, request: _Request) -> tuple[requests.Response, bytes]:
         self._pace.wait()
         self.calls += 1
         try:
-            return self._session.request(
+            got = self._session.request(
                 request.method,
                 url,
                 params=request.parameters,
@@ -266,25 +272,26 @@ class HttpClient:
                 timeout=(self.access.connect_s, self.access.read_s),
                 allow_redirects=False,
                 auth=nobody if request.anonymous else None,
-                stream=request.stream,
+                stream=True,
             )
+            return got, b"" if request.stream else bodies.whole(got)
         except requests.exceptions.SSLError as error:
             raise _tls(url, error) from None
         except (requests.exceptions.ConnectTimeout, requests.exceptions.ConnectionError) as error:
             if _refused(error):
-                raise _Away(f"{_host(url)}: {why(error)}") from None
+                raise _Away(f"{name_of(url)}: {why(error)}") from None
             if request.method == "GET":
                 raise _Dropped(why(error)) from None
             raise TryLater(
-                f"{self.name} at {_host(url)} broke off ({why(error)}); it may be done all the same"
+                f"{self.name} at {name_of(url)} broke off ({why(error)}); it may be done all the same"
             ) from None
         except requests.exceptions.ReadTimeout:
             more = "" if request.method == "GET" else "; it may be done all the same"
             raise Unanswered(
-                f"{self.name} at {_host(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
+                f"{self.name} at {name_of(url)} did not answer within {self.access.read_s:g} s{more}", 5.0
             ) from None
         except requests.exceptions.RequestException as error:
-            fault = no_token(error, _host(url)) or TryLater(f"{self.name} at {_host(url)}: {why(error)}")
+            fault = no_token(error, name_of(url)) or TryLater(f"{self.name} at {name_of(url)}: {why(error)}")
             raise fault from None
 
 
@@ -320,8 +327,7 @@ def identity(access: Access, owner: str, doas: str = "doAs") -> dict[str, str]:
     return said
 
 
-def answer_of(got: requests.Response) -> Answer:
-    body = got.content
+def answer_of(got: requests.Response, body: bytes) -> Answer:
     said = refusal(got.status_code, body) if got.status_code >= 300 else None
     data: Any = None
     if body.strip():
@@ -379,20 +385,6 @@ def why(error: requests.exceptions.RequestException) -> str:
 
 def _tls(url: str, error: Exception) -> PortError:
     return FixConfiguration(
-        f"{_host(url)}: its certificate is not trusted ({type(error).__name__})",
+        f"{name_of(url)}: its certificate is not trusted ({type(error).__name__})",
         "give the file of the certificate authority (`ca`), and the host's name as in the certificate",
     )
-
-
-def _server(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port, however they are written; nothing known for what is no address."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-        return parts.scheme, parts.hostname or "", port
-    except ValueError:
-        return "", "", None
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc or url

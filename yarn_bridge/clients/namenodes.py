@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from horae.elastic.stores.hdfserrors import HdfsError
-from horae.elastic.stores.namenodes import Away, NameNodes, Odd, why
+from horae.elastic.stores.namenodes import Away, Downgrade, Endless, NameNodes, Odd, why
 from horae.port import FixConfiguration, PortError, TryLater
 from yarn_bridge.clients.errors import refusal
 from yarn_bridge.clients.http import KERBEROS, Access, Pace, identity
@@ -82,6 +82,13 @@ def told(doing: str) -> Iterator[None]:
         raise found.error(doing) from None
     except Away as error:
         raise _away(doing, error) from None
+    except Downgrade as error:
+        raise FixConfiguration(
+            f"{error}: its token and the data could be read on the way",
+            "set dfs.http.policy=HTTPS_ONLY on NameNodes and DataNodes",
+        ) from None
+    except Endless as error:
+        raise TryLater(f"{doing}: {error}", retry_after_s=5.0) from None
     except (Odd, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _odd(doing) from None
 

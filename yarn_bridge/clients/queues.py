@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.model import BadInput, Gpus, Tenant
+from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import GPU, many, resources
 
 BY_QUEUE, BY_USER = "queue", "user"
@@ -81,12 +82,14 @@ def tenant_of(user: str, queue: str, by: str) -> str:
 
 
 def queues(info: Mapping[str, Any]) -> Queues:
-    """From `schedulerInfo`. Raises BadInput for a scheduler that has no queues that Horae could use."""
+    """From `schedulerInfo`. Raises BadInput for a scheduler that has no queues that Horae could use, and
+    TryLater for an answer that is none of its own."""
     kind = str(info.get("type", ""))
-    if kind == "capacityScheduler":
-        return Queues(CAPACITY, _capacity(info, "root"))
-    if kind == "fairScheduler":
-        return Queues(FAIR, _fair(info.get("rootQueue") or {}))
+    with understood("reading the queues"):
+        if kind == "capacityScheduler":
+            return Queues(CAPACITY, _capacity(info, "root"))
+        if kind == "fairScheduler":
+            return Queues(FAIR, _fair(info.get("rootQueue") or {}))
     raise BadInput(
         f"the ResourceManager's scheduler is {kind or 'not told'}",
         field="yarn.resourcemanager.scheduler.class",

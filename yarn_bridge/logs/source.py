@@ -23,8 +23,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from horae.joblogs import Log
-from horae.port import FixConfiguration, PortError, TryLater
+from horae.port import FixConfiguration, Never, PortError, TryLater
 from policy.model import BadInput
+from yarn_bridge.clients.bodies import name_of, server_of
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.hdfs import Hdfs, Status
 from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access, HttpClient, understood
@@ -145,6 +146,7 @@ class YarnLogs:
         if not living:
             raise TryLater(f"{app.id} is {app.state} and has no container yet", retry_after_s=5.0)
         masters = {each.am_container for each in attempts}
+        webs = {each.id: each.http for each in self.manager.nodes()}
         silent: dict[str, PortError] = {}
         for each in sorted(living, key=lambda each: each.id):
             if not fnmatchcase(each.id, wanted.container):
@@ -153,7 +155,7 @@ class YarnLogs:
                 self._faults.append(_unread(each, silent[each.node]))
                 continue
             try:
-                node = self._node(each)
+                node = self._node(each, webs.get(each.node, ""))
                 files = _files(node, each.id, owner)
             except PortError as error:
                 silent[each.node] = error
@@ -165,16 +167,24 @@ class YarnLogs:
                         pieces = _living(node, each.id, file, owner)
                         yield Log(f"yarn:{each.id}/{file}", pieces, each.id in masters, bool(wanted.file))
 
-    def _node(self, container: Container) -> HttpClient:
-        """The web of the NodeManager that a container runs on. `hdfs_names` is asked for names that are not known."""
-        parts = urlsplit(container.logs)
-        if not parts.scheme or not parts.hostname:
+    def _node(self, container: Container, web: str) -> HttpClient:
+        """The web of the NodeManager that a container runs on, which must be `web`, as the list of nodes has it: what
+        is told of a container comes from others too. `hdfs_names` is asked for names that are not known."""
+        scheme, host, _ = server_of(container.logs)
+        if scheme not in {"http", "https"} or not host:
             raise TryLater(f"the ResourceManager does not say where the logs of {container.id} are")
-        known = self._names.get(parts.netloc) or self._names.get(parts.hostname)
+        parts = urlsplit(container.logs)
+        if parts.netloc.lower() != web.lower():
+            raise Never(
+                f"its logs are said to be at {name_of(container.logs)}, and the list of nodes has "
+                f"{web or 'no such node'} for {container.node}: nobody was asked"
+            )
+        known = self._names.get(parts.netloc) or self._names.get(host)
         if known is not None:
             parts = parts._replace(netloc=known if ":" in known else f"{known}:{parts.port}")
         url = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
-        return HttpClient(replace(self._access, urls=(url,)), f"NodeManager {container.node}")
+        access = self._access.elsewhere(url, self._access.connect_s, self._access.read_s)
+        return HttpClient(access, f"NodeManager {container.node}")
 
     # --- after its end ---
 

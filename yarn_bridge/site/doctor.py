@@ -314,7 +314,7 @@ def _nodes_conf(manager: ResourceManager, options: Options) -> Settings:
     except PortError as error:
         return Settings({}, error.text)
     for node in nodes[:3]:
-        access = replace(options.access((f"http://{node.http}",)), connect_s=2.0, read_s=5.0)
+        access = options.access(options.resource_manager).elsewhere(f"http://{node.http}", 2.0, 5.0)
         http = HttpClient(access, "NodeManager")
         found = settings_of(http, node.host)
         http.close()

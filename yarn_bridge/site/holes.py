@@ -1,7 +1,8 @@
 """Holes of Hadoop releases that others on a shared cluster could use, and the release that mends each.
 
-From Hadoop's own announcements; a distribution may have mended its release without another number, which cannot be
-seen from here. Only what concerns daemons, containers and hosts of several users: not clients' libraries.
+From Hadoop's own announcements (https://hadoop.apache.org/cve_list.html); a distribution may have mended its release
+without another number, which cannot be seen from here. Only what concerns daemons, containers and hosts of several
+users: not clients' libraries.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ class Hole:
 _ALL = (0, 0, 1)
 HOLES = (
     Hole("CVE-2023-26031", "a local user may become root by container-executor", (((3, 3, 1), (3, 3, 5)),)),
-    Hole("CVE-2021-33036", "who has the yarn user may become root", ((_ALL, (3, 2, 3)), ((3, 3, 0), (3, 3, 2)))),
+    Hole(
+        "CVE-2021-33036",
+        "who has the yarn user may become root",
+        (((2, 2, 0), (2, 10, 2)), ((3, 0, 0), (3, 2, 3)), ((3, 3, 0), (3, 3, 2))),
+    ),
     Hole(
         "CVE-2021-25642",
         "who may write to the ZooKeeper of the scheduler's configuration runs code in the ResourceManager",
-        ((_ALL, (3, 2, 4)), ((3, 3, 0), (3, 3, 4))),
+        (((2, 9, 0), (2, 10, 2)), ((3, 0, 0), (3, 2, 4)), ((3, 3, 0), (3, 3, 4))),
     ),
-    Hole("CVE-2022-25168", "an archive's name may hold shell commands", ((_ALL, (3, 2, 4)), ((3, 3, 0), (3, 3, 3)))),
+    Hole(
+        "CVE-2022-25168",
+        "an archive's name may hold shell commands",
+        (((2, 0, 0), (2, 10, 2)), ((3, 0, 0), (3, 2, 4)), ((3, 3, 0), (3, 3, 3))),
+    ),
     Hole("CVE-2024-23454", "other users of a host can read what `hadoop jar` unpacks there", ((_ALL, (3, 4, 0)),)),
 )
 

@@ -6,7 +6,6 @@ import posixpath
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from horae.doctor import Check, fail, ok, warn
@@ -175,7 +174,7 @@ def _of_a_datanode(namenode: HttpClient, options: Options) -> tuple[str, Setting
     known = dict(options.hdfs_names)
     at = known.get(parts.netloc) or known.get(parts.hostname or "", parts.hostname or "")
     address = at if ":" in at else f"{at}:{parts.port}"
-    access = replace(options.access((f"{parts.scheme}://{address}",)), connect_s=2.0, read_s=5.0)
+    access = options.access(options.webhdfs).elsewhere(f"{parts.scheme}://{address}", 2.0, 5.0)
     http = HttpClient(access, "DataNode")
     try:
         return f"DataNode {parts.hostname}", setting_of(http, f"the DataNode {parts.hostname}", _FILE_END)

@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import structlog
+
 from horae.arbiter.observe.measurements import LOSS_POINTS, NEVER_S, Known, Measurement, ReadLog, due
 from horae.arbiter.observe.model_key import model_key
 from horae.port import JobId, JobState, Observation, ObservedJob, PortError
@@ -54,6 +56,10 @@ STATE_S = 300.0
 #: Forecasts made in one round; a curve is forecast again when it grew by a tenth.
 FORECASTS_A_ROUND = 20
 GREW = 1.1
+
+#: What a reader may raise that has a fault. Whatever a log says, others' rounds go on.
+FAULTS = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
+_LOGGER = structlog.get_logger("horae.profiles")
 
 SpecOf = Callable[[JobId], JobSpec | None]
 
@@ -139,12 +145,25 @@ class LogProfiles:
                     changed[job.id] = log.measured
             except PortError:
                 continue  # no log now; the next round asks again
+            except FAULTS as error:
+                log = self._logs[job.id] = self._begun_anew(log, error)
+                changed[job.id] = log.measured
             if not log.behind:  # else it is due again at once, behind those who waited longer
                 log.read_s = now_s
         known = {job.id for job in observation.jobs}
         for gone in [job for job in self._logs if job not in known]:
             del self._logs[gone]
         return changed
+
+    def _begun_anew(self, log: _Log, error: Exception) -> _Log:
+        """Behind the piece that our reader failed at: a fault of ours, and none but this job's curve is to bear it."""
+        _LOGGER.error("a log cannot be read", model_key=log.key, error=repr(error)[:500])
+        note = f"a part of its log was left out: the reader failed there ({type(error).__name__})"
+        measured = replace(log.measured, notes=(note,))
+        return replace(
+            log, reader=LogReader(self._book, POINTS), loss=log.measured.loss, from_line=0, watched=None,
+            measured=measured,
+        )  # fmt: skip
 
     def key_of(self, job: JobId) -> str:
         """The model key that a job's measurements are kept under; its own name before anything was read."""
@@ -204,8 +223,8 @@ class LogProfiles:
             log.identity, log.offset = chunk.identity, chunk.next_offset - len(chunk.data)
             for at in range(0, len(chunk.data), PIECE):
                 piece = chunk.data[at : at + PIECE]
+                log.offset += len(piece)  # before: a piece that the reader fails at is not read again
                 log.reader.feed(piece)
-                log.offset += len(piece)
                 if time.monotonic() > until:
                     return log.reader.bytes != start
             if chunk.eof or not chunk.data:

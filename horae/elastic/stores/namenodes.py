@@ -2,7 +2,7 @@
 
 NameNodes are asked in turn, from the one that answered last; a standby passes the question on, and so does one that
 cannot be reached. Data never passes the NameNode: it names a DataNode, to which one redirect is followed. The redirect
-carries a token of its own, so no DataNode is told who we are.
+carries a token of its own, so no DataNode is told who we are, and it never leads from https to http.
 
 `identity` and `headers` say who asks; `mapped` gives a DataNode's address as this host knows it. Errors are OSErrors
 and never hold an address as it was asked for: that may hold a token.
@@ -15,12 +15,16 @@ import posixpath
 import re
 import socket
 import ssl
+import time
 import urllib.parse
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from .hdfserrors import HdfsError, refusal
 
 PREFIX = "/webhdfs/v1"
+#: Of an answer that is kept whole; and from its first byte to its last, however steadily it comes.
+MOST_BYTES = 256 << 20
+MOST_S = 120.0
 _PIECE = 1 << 20
 _DATANODE = re.compile(r"https?://[][\w.:-]+/")
 #: what the NameNode sends on; of anything else it answers itself
@@ -51,6 +55,18 @@ class Odd(ConnectionError):
     """An answer that is cut short, or not a NameNode's: it says nothing, least of all that there is nothing."""
 
 
+class Downgrade(Odd):
+    """From https to http: the token in the address and the data could be read on the way. `host`: where to."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__("HDFS sends us from https to http, to %s" % host)
+
+
+class Endless(Odd):
+    """An answer that is longer, or takes longer, than any that is meant."""
+
+
 class NameNodes:
     """Raises HdfsError for a refusal, Away and Odd. Threads may share it. `bases`: http://host:port of each."""
 
@@ -59,7 +75,7 @@ class NameNodes:
 
     def __init__(self, bases: Sequence[str]) -> None:
         self.bases = tuple(base.rstrip("/") for base in bases)
-        self._hosts = {urllib.parse.urlsplit(base).netloc for base in self.bases}
+        self._servers = {_server(base) for base in self.bases}
 
     # --- who asks, and how: a site's own ---
 
@@ -87,15 +103,18 @@ class NameNodes:
 
     def ask(self, method: str, path: str, operation: str, **options: str) -> Any:
         """The answer in JSON; None where it is empty."""
-        text = b"".join(self._answer(method, path, operation, options).pieces())
+        text = self._answer(method, path, operation, options).whole()
         try:
             return json.loads(text.decode()) if text.strip() else None
         except (ValueError, RecursionError):
             raise Odd("HDFS's answer is not JSON") from None
 
-    def read(self, path: str, **options: str) -> Iterator[bytes]:
-        """The bytes of a file, in pieces as they come."""
-        return self._answer("GET", path, "OPEN", options).pieces()
+    def read(self, path: str, offset: int = 0, length: Optional[int] = None) -> Iterator[bytes]:
+        """The bytes of a file, in pieces as they come; no more than `length`, whoever sends them."""
+        options = {"offset": str(offset)} if offset else {}
+        if length is None:
+            return self._answer("GET", path, "OPEN", options).pieces()
+        return _first(length, self._answer("GET", path, "OPEN", dict(options, length=str(length))).pieces(MOST_S))
 
     def write(
         self, path: str, source: Any, size: Optional[int] = None, append: bool = False, sent: Callable[[], Any] = int
@@ -105,8 +124,7 @@ class NameNodes:
         `sent`: called once HDFS has all bytes.
         """
         method, operation, options = ("POST", "APPEND", {}) if append else ("PUT", "CREATE", {"overwrite": "true"})
-        for _ in self._answer(method, path, operation, options, (source, size, sent)).pieces():
-            pass
+        self._answer(method, path, operation, options, (source, size, sent)).whole()
 
     def _answer(
         self, method: str, path: str, operation: str, options: Dict[str, str], data: "Optional[_Data]" = None
@@ -146,7 +164,7 @@ class NameNodes:
 
     def _one(self, method: str, address: str, data: "Optional[_Data]" = None) -> "_Answer":
         """One server's answer: of a NameNode as who we are, of a DataNode as nobody."""
-        if urllib.parse.urlsplit(address).netloc not in self._hosts:
+        if _server(address) not in self._servers:
             return self._send(method, self.mapped(address), data, namenode=False)
         answer = self._send(method, address, data, namenode=True)
         if answer.status == 401 and data is None and self.renewed():
@@ -170,7 +188,7 @@ class NameNodes:
             connection.sock.settimeout(self.read_s)
             connection.request(method, urllib.parse.urlunsplit(("", "", *parts[2:4], "")), body=source, headers=headers)
             sent()
-            return _Answer(connection.getresponse(), connection)
+            return _Answer(connection.getresponse(), connection, parts)
         except (http.client.HTTPException, OSError, UnicodeError) as error:
             if connection:
                 connection.close()
@@ -184,16 +202,24 @@ _Data = Tuple[Any, Optional[int], Callable[[], Any]]
 class _Answer:
     """One server's, whose connection is closed with its last byte."""
 
-    def __init__(self, response: http.client.HTTPResponse, connection: http.client.HTTPConnection) -> None:
+    def __init__(
+        self,
+        response: http.client.HTTPResponse,
+        connection: http.client.HTTPConnection,
+        asked: urllib.parse.SplitResult,
+    ) -> None:
         self._response, self.status, self.close = response, response.status, connection.close
+        self._scheme, self._host = asked.scheme, asked.netloc
 
-    def pieces(self) -> Iterator[bytes]:
-        """Raises Odd where it breaks off."""
+    def pieces(self, seconds: Optional[float] = None) -> Iterator[bytes]:
+        """Raises Odd where it breaks off, and Endless after `seconds`."""
         left = self._response.length
+        until = None if seconds is None else time.monotonic() + seconds
         try:
-            while True:
+            while left is None or left > 0:
                 try:
-                    piece = self._response.read(_PIECE)
+                    # read1 gives what is there: to wait for a whole piece would let a byte a second go on for a day
+                    piece = self._response.read1(_PIECE if left is None else min(_PIECE, left))
                 except (http.client.HTTPException, OSError) as error:
                     raise Odd("HDFS broke off its answer: %s" % why(error)) from None
                 if not piece:
@@ -202,18 +228,51 @@ class _Answer:
                     return
                 left = None if left is None else left - len(piece)
                 yield piece
+                if until is not None and time.monotonic() > until:
+                    raise Endless("%s takes longer than %g s for one answer" % (self._host, seconds or 0.0))
         finally:
             self.close()
 
+    def whole(self) -> bytes:
+        """All of it. Raises Odd, and Endless where it is too long or too slow."""
+        kept = bytearray()
+        for piece in self.pieces(MOST_S):
+            kept += piece
+            if len(kept) > MOST_BYTES:
+                raise Endless("%s answers with more than %d MiB" % (self._host, MOST_BYTES >> 20))
+        return bytes(kept)
+
     def refusal(self) -> HdfsError:
-        return refusal(self.status, b"".join(self.pieces()), self._response.headers.get("Content-Type"))
+        return refusal(self.status, self.whole(), self._response.headers.get("Content-Type"))
 
     def location(self) -> str:
         """Where it sends us."""
         found = str(self._response.headers.get("Location", ""))
-        if self.status != 307 or not _DATANODE.match(found):
+        scheme, host, _ = _server(found)
+        if self.status != 307 or not _DATANODE.match(found) or not host:
             raise refusal(503, b"the answer names no DataNode")
+        if scheme == "http" and self._scheme == "https":
+            raise Downgrade(host)
         return found
+
+
+def _first(length: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The first `length` bytes."""
+    for piece in pieces:
+        yield piece[:length]
+        length -= len(piece)
+        if length <= 0:
+            return
+
+
+def _server(address: str) -> "Tuple[str, str, Optional[int]]":
+    """Scheme, host and port, however they are written; nothing known for what is no address."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme, parts.hostname or "", port
+    except ValueError:
+        return "", "", None
 
 
 def why(error: Exception) -> str:

@@ -310,3 +310,22 @@ def test_learning_rates_seeds_and_folders_do_not_change_the_key() -> None:
     assert a == b
     assert _key("python", "t.py", model="mine") == "mine"
     assert model_key(JobSpec("j", (), GpuRange(1, 1, 1))) == "anyone/nothing"
+
+
+def test_a_log_that_the_reader_fails_at_costs_its_own_job_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = LogReader.feed
+
+    def fails(reader: LogReader, data: bytes) -> None:
+        if b"poison" in data:
+            raise ValueError("a fault of the reader's")
+        feed(reader, data)
+
+    monkeypatch.setattr(LogReader, "feed", fails)
+    logs = Logs(a=imagenet(10, 200, 0.25) + "poison\n", b=imagenet(10, 1500, 0.25))
+    profiles = LogProfiles(0, budget_s=PATIENT_S)
+    jobs = (job("a"), job("b", nodes={"n2": 2}))
+    found = profiles.update(look(100.0, *jobs), logs)
+    assert found["b"].done == 1490
+    assert "was left out" in found["a"].notes[0]
+    logs.add("a", " " * (4096 - len(logs.files["a"]) % 4096) + "\n" + imagenet(200, 1500, 0.25))
+    assert profiles.update(look(200.0, *jobs), logs)["a"].done == 1490
