@@ -124,6 +124,7 @@ class Arbiter:
     # --- life ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self._journal.take_room()
         for name, target in (("core", self._core_loop), ("executor", self._task_loop), ("runner", self._task_loop)):
             args = () if name == "core" else (self._tasks[name],)
             thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
@@ -167,6 +168,8 @@ class Arbiter:
             while not _came(asked, min(beat_s or 1.0, 1.0)) and not self.over.is_set():
                 if not told_ready and self.ready.is_set():
                     told_ready = notify("READY=1", f"STATUS={self._core.capabilities.cluster}") or True
+                    for note in self._core.capabilities.notes:
+                        log.warning(f"note: {note}")
                 if beat_s is not None and self._alive():
                     notify("WATCHDOG=1")
             notify("STOPPING=1")
