@@ -124,7 +124,6 @@ class Arbiter:
     # --- life ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._journal.take_room()
         for name, target in (("core", self._core_loop), ("executor", self._task_loop), ("runner", self._task_loop)):
             args = () if name == "core" else (self._tasks[name],)
             thread = threading.Thread(target=target, args=args, name=f"horae-{name}", daemon=True)
@@ -190,6 +189,7 @@ class Arbiter:
     # --- the core's thread --------------------------------------------------------------------------------
 
     def _core_loop(self) -> None:
+        self._guarded(self._journal.take_room, None)
         while not self._stopping.is_set():
             self._guarded(lambda: self._follow(self._core.tick()), None)
             for message in self._mail_batch():
