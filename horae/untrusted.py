@@ -6,6 +6,8 @@ rules, in one place:
 * **By descriptors.** `Folder` holds an open directory; what is in it is reached by `openat` and `O_NOFOLLOW`, so that
   a link planted in between leads nowhere and a folder that is swapped stays the one that was opened. Ownership and
   mode are set on descriptors of files that nobody else could reach yet, the folder last (`give`).
+* **On one mount.** With `one_mount` nothing is entered that was mounted in between: a user's own file system (FUSE) may
+  never answer, and whoever opens it waits for it.
 * **Within bounds.** Only regular files, opened without waiting, up to a size; listings up to a number of names; JSON
   up to a depth, with integers of a few digits and finite numbers (`parse`); facts by their type and range (`Facts`).
 * **One exception for the other side's doing.** `Unbelievable` says which file of a job cannot be believed and why. It
@@ -22,12 +24,15 @@ The first folder of a chain is the site's own and opened as the site names it, l
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import json
 import math
 import os
 import stat
+import struct
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +56,10 @@ LARGEST = 10**15
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+#: openat2(2), of the same number on all machines but Alpha, and how it opens: no mount is entered, no link followed.
+_OPENAT2, _STAY = 437, 0x01 | 0x04
+_LIBC = ctypes.CDLL(None, use_errno=True)
 #: Errors that no user's file can cause by itself: not his job's alone.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EBADF})
 _ODD = {
@@ -58,6 +67,7 @@ _ODD = {
     errno.ENXIO: "is not a plain file",
     errno.EISDIR: "is a folder",
     errno.ENOTDIR: "is not a folder",
+    errno.EXDEV: "is on another file system, which was mounted there",
     errno.EWOULDBLOCK: "is held open by somebody so that it cannot be read",
 }
 
@@ -88,17 +98,17 @@ def _blamed(where: str, error: OSError) -> OSError | Unbelievable:
 class Folder:
     """An open directory that its owner may change at any moment. Closes with `with` or `close`."""
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, one_mount: bool = False) -> None:
         """Takes the descriptor over; `path` is for messages only."""
-        self.fd, self.path = fd, path
+        self.fd, self.path, self._one_mount = fd, path, one_mount
 
     @classmethod
-    def open(cls, root: str | Path, *names: str) -> Folder:
-        """The folder `names` below `root`, no link followed below it.
+    def open(cls, root: str | Path, *names: str, one_mount: bool = False) -> Folder:
+        """The folder `names` below `root`, no link followed below it; with `one_mount` no mount entered either.
 
         Raises OSError for the root, FileNotFoundError for a name that is not there, Unbelievable for anything else.
         """
-        folder = cls(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), str(root))
+        folder = cls(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), str(root), one_mount)
         for name in names:
             try:
                 inner = folder.below(name)
@@ -111,7 +121,7 @@ class Folder:
         """A folder in it. Raises FileNotFoundError, Unbelievable."""
         where = self.name_of(name)
         try:
-            return Folder(os.open(_plain(name), _FOLDER, dir_fd=self.fd), where)
+            return Folder(self._openat(name, _FOLDER), where, self._one_mount)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -139,6 +149,20 @@ class Folder:
         """For messages."""
         return f"{self.path}/{name}"
 
+    def _openat(self, name: str, flags: int) -> int:
+        """Raises OSError; EXDEV for a mount that is not to be entered."""
+        if not self._one_mount:
+            return os.open(_plain(name), flags, dir_fd=self.fd)
+        sys.audit("open", name, None, flags)
+        how = struct.pack("QQQ", flags, 0, _STAY)
+        while (fd := _LIBC.syscall(_OPENAT2, self.fd, os.fsencode(_plain(name)), how, len(how))) < 0:
+            code = ctypes.get_errno()
+            if code in (errno.ENOSYS, errno.EPERM):  # a kernel before 5.6, or a filter that does not know the call
+                return os.open(name, flags, dir_fd=self.fd)
+            if code != errno.EINTR:
+                raise OSError(code, os.strerror(code), name)
+        return int(fd)
+
     # --- looking ------------------------------------------------------------------------------------------
 
     def stat(self) -> os.stat_result:
@@ -147,7 +171,11 @@ class Folder:
     def lstat(self, name: str) -> os.stat_result | None:
         """None where there is nothing. Raises Unbelievable."""
         try:
-            return os.stat(_plain(name), dir_fd=self.fd, follow_symlinks=False)
+            fd = self._openat(name, _PATH)
+            try:
+                return os.fstat(fd)
+            finally:
+                os.close(fd)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -167,7 +195,7 @@ class Folder:
         """A regular file's descriptor, None where there is nothing. Never waits. Raises Unbelievable."""
         where = self.name_of(name)
         try:
-            fd = os.open(_plain(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+            fd = self._openat(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -79,8 +79,8 @@ _DECISIVE = frozenset({
     Kind.ADOPTED, Kind.RESPECIFIED, Kind.SEEN, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED,
     Kind.HELD, Kind.UNHELD, Kind.CANCEL_ASKED, Kind.ENDED, Kind.MODE, Kind.MAINTENANCE,
 })  # fmt: skip
-#: The alert of a round that was given up.
-BUG = "bug"
+#: The alert of a round that was given up, and of a disk that is nearly full.
+BUG, DISK = "bug", "disk"
 #: How often a journal that stopped is tried again.
 PROBE_S = 5.0
 
@@ -185,6 +185,7 @@ class Core:
         if step_s is not None:
             self.write([events.clock_stepped(step_s)])
         self.rounds += 1
+        self._watch_disk()
         if self._in_charge():
             ops = self.actions.submissions(self.ledger, self._retries, self.now_s())
             if ops:
@@ -192,6 +193,20 @@ class Core:
                 self.stage = Stage.SUBMITTING
                 return [Act(tuple(ops), self.config.rounds.act_s)]
         return self._look()
+
+    def _watch_disk(self) -> None:
+        """Say that the disk of the state is nearly full while it is; rounds go on in the journal's own room."""
+        room, told = self.journal.room(), self.ledger.alerts.get(DISK)
+        if not room.low:
+            self.write([events.cleared(DISK)] if told is not None else [])
+            return
+        folder = self.config.state_dir
+        text = f"the disk of {folder} is nearly full: what runs goes on, but "
+        text += "what needs room waits" if room.for_jobs else "no new job is taken, and what needs room waits"
+        if told is None or told.text != text:
+            remedy = f"see who fills it (`du -xh --max-depth=2 {folder}`, job folders too) and free space: all goes on "
+            remedy += "by itself; for good, give users' job folders a file system of their own, or quotas"
+            self.write([events.alert(DISK, text, remedy)])
 
     def _look(self) -> list[Instruction]:
         self.stage = Stage.LOOKING
@@ -422,6 +437,7 @@ class Core:
         due = self._grown >= history.compact_events
         if not due and now_s - self._bytes_checked_s >= 60.0:
             self._bytes_checked_s = now_s
+            self.journal.refill()
             due = self._grown >= 1000 and self.journal.size()[1] >= history.compact_bytes
         if due:
             shown = {j.id for j in self.view.observation.jobs} if self.view is not None else set()

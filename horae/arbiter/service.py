@@ -163,6 +163,8 @@ class Arbiter:
             while not _came(asked, min(beat_s or 1.0, 1.0)) and not self.over.is_set():
                 if not told_ready and self.ready.is_set():
                     told_ready = notify("READY=1", f"STATUS={self._core.capabilities.cluster}") or True
+                    for note in self._core.capabilities.notes:
+                        log.warning(f"note: {note}")
                 if beat_s is not None and self._alive():
                     notify("WATCHDOG=1")
             notify("STOPPING=1")
@@ -183,6 +185,7 @@ class Arbiter:
     # --- the core's thread --------------------------------------------------------------------------------
 
     def _core_loop(self) -> None:
+        self._guarded(self._journal.take_room, None)
         while not self._stopping.is_set():
             self._guarded(lambda: self._follow(self._core.tick()), None)
             for message in self._mail_batch():

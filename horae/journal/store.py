@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from horae.journal import events, schema
+from horae.journal import events, room, schema
 from horae.journal.clock import Clock
 from horae.journal.codec import plain, restore, text
 from horae.journal.events import Draft, Event, Kind
@@ -25,9 +26,11 @@ from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
 from horae.journal.quiet import quiet
+from horae.journal.room import Room
 from horae.port import FixConfiguration, JobId
 from policy.model import BadInput, Seconds
 
+T = TypeVar("T")
 FILE = "journal.db"
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 #: What a row that is not ours, or is damaged, may raise while it is folded
@@ -102,6 +105,8 @@ class Journal:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
+        self._room = room.size(self.folder)
+        room.bound(self._db, self._room)
         self.path.chmod(0o600)
 
     @quiet()
@@ -135,8 +140,7 @@ class Journal:
             for seq, d in enumerate(drafts, self._seq + 1)
         )
         if fresh:
-            with self._writing(durable):
-                self._insert(fresh)
+            self._write(lambda: self._insert(fresh), durable)
             for event in fresh:
                 fold(self.ledger, event)
                 self._seq = event.seq
@@ -148,24 +152,42 @@ class Journal:
             [(e.seq, e.wall_s, e.at_s, e.kind.value, e.job, e.pool, text(e.data)) for e in fresh],
         )
 
-    @contextmanager
-    def _writing(self, durable: bool) -> Iterator[None]:
+    def _write(self, what: Callable[[], T], durable: bool) -> T:
+        """`what` in one transaction. Raises JournalStopped, with nothing changed."""
         try:
-            if durable is not self._full:
-                self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                self._full = durable
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
-            self._db.execute("COMMIT")
+            try:
+                return self._transaction(what, durable)
+            except sqlite3.Error as error:
+                if _code(error) != sqlite3.SQLITE_FULL:
+                    raise
+                # Somebody read, perhaps, while the log should have started anew: in its own room there is more.
+                room.restart(self._db)
+                return self._transaction(what, durable)
         except sqlite3.Error as error:
-            self._reopen()
+            self._reopen(error)
             raise self._stopped(error) from error
 
-    def _reopen(self) -> None:
-        """After a failed write only the file knows what it holds: look again, and fold what did get there."""
-        self._db.close()
+    def _transaction(self, what: Callable[[], T], durable: bool) -> T:
+        if durable is not self._full:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._full = durable
+        self._db.execute("BEGIN IMMEDIATE")
         try:
-            self._connect()
+            value = what()
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        return value
+
+    def _reopen(self, error: sqlite3.Error) -> None:
+        """After a failed write only the file knows what it holds: look again, and fold what did get there."""
+        try:
+            # On a full disk the log would go with the connection, and others would take its room.
+            if _code(error) != sqlite3.SQLITE_FULL:
+                self._db.close()
+                self._connect()
             self._catch_up()
         except sqlite3.Error:
             return  # still failing: the next append says so again
@@ -196,15 +218,31 @@ class Journal:
         if old:
             self.append([events.forgotten(old)])
         (mark,) = self.append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})], durable=True)
-        with self._writing(durable=True):
-            dropped = self._db.execute(
-                "DELETE FROM events WHERE seq < ? AND (at_s < ? OR kind = ?)",
-                (mark.seq, now_s - history_s, Kind.CHECKPOINT.value),
-            ).rowcount
+        covered = (mark.seq, now_s - history_s, Kind.CHECKPOINT.value)
+        dropped = self._write(
+            lambda: self._db.execute("DELETE FROM events WHERE seq < ? AND (at_s < ? OR kind = ?)", covered).rowcount,
+            durable=True,
+        )
         with self._maintaining():
-            self._db.executescript("PRAGMA incremental_vacuum")  # one `execute` would free one page
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            room.shrink(self._db, self._room)
+            room.restart(self._db)
         return dropped
+
+    def room(self) -> Room:
+        """What is left for the journal. Raises JournalStopped."""
+        with self._maintaining():
+            return room.left(self._db, self.folder, self._room)
+
+    def take_room(self) -> None:
+        """What is to be the journal's own on a disk that others fill; on a full one what there is has to do."""
+        with self._maintaining():
+            room.fill(self._db, self._room)
+
+    def refill(self) -> None:
+        """Again, where half of it is used and the disk has plenty."""
+        found = self.room()
+        if found.own < found.size // 2 and found.free > 4 * found.size and not found.low:
+            self.take_room()
 
     @contextmanager
     def _maintaining(self) -> Iterator[None]:
@@ -214,11 +252,11 @@ class Journal:
             raise self._stopped(error) from error
 
     def size(self) -> tuple[int, int]:
-        """(events, bytes) in the file now."""
+        """(events, bytes that they take) in the file now."""
         with self._maintaining():
             events_ = self._db.execute("SELECT count(*) FROM events").fetchone()[0]
             pages, page = (self._db.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_count", "page_size"))
-        return events_, pages * page
+            return events_, pages * page - room.free_bytes(self._db)
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -24,11 +24,12 @@ from threading import Lock
 
 from horae import spec_json
 from horae.elastic import protocol
-from horae.elastic.files import read_bytes, write_atomic
+from horae.elastic.files import NO_ROOM, read_bytes, write_atomic
 from horae.elastic.protocol import State
 from horae.elastic.supervisor.processes import kill_marked
 from horae.local.account import Account
 from horae.local.books import Book, Books
+from horae.local.disks import shared
 from horae.local.jobfolders import JobFolders
 from horae.local.keeping import Keeper
 from horae.local.launch import Launcher, user_of
@@ -71,6 +72,8 @@ class LocalCluster:
             self._folders = JobFolders(self._state / "jobs")
             self._folders.leftovers()
             self._books = Books(self._state)
+            note = shared(self._books.path, self._folders.path)
+        self._notes = ("a released job that waits is not started by anybody: there is no other scheduler here", note)
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._books)
@@ -84,7 +87,7 @@ class LocalCluster:
         kind = "real" if self._options.devices else "virtual"
         return Capabilities(
             cluster=f"local ({len(self._nodes)} {kind} nodes, {gpus} GPUs)",
-            notes=("a released job that waits is not started by anybody: there is no other scheduler here",),
+            notes=tuple(filter(None, self._notes)),
         )
 
     def observe(self) -> Observation:
@@ -254,9 +257,10 @@ class LocalCluster:
             "slots": {node: list(held) for node, held in slots.items()},
             "speeds": speeds,
         }
+        book = book.started(epoch, {node: tuple(held) for node, held in slots.items()}, now_s)
+        self._books.set_aside(record.id, book)
         self._folders.prepare(record.id, epoch, state, user_of(spec.owner))
-        granted = {node: tuple(held) for node, held in slots.items()}
-        self._books.write(record.id, book.started(epoch, granted, now_s))
+        self._books.write(record.id, book)
         self._launcher.start(record.id, record.folder, spec, state, lock)
 
     def _change(self, job: JobId, how: Callable[[Book], Book]) -> Book:
@@ -293,6 +297,7 @@ class LocalCluster:
             except OSError as error:
                 # Without room for the note the job still shows the same, only less shortly.
                 return replace(record, book=replace(book, end=end), trouble=f"{record.folder}: {error.strerror}")
+            self._books.free(record.id)
             with _despite():
                 if end is not record.said:
                     self._folders.tell_end(record.id, end, user_of(book.spec.owner))
@@ -381,7 +386,7 @@ def _mending(what: str) -> Iterator[None]:
         raise TryLater(str(odd), retry_after_s=30.0) from None
     except OSError as error:
         remedy = "check the folder's owner and rights"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             remedy = "free some space"
         elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
             raise TryLater(f"{what}: {error}", retry_after_s=5.0) from error
@@ -395,6 +400,9 @@ def _despite() -> Iterator[None]:
         yield
     except (Unbelievable, FileNotFoundError):
         return
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
 
 
 @contextmanager

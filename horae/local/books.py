@@ -4,6 +4,7 @@
                              asked of it, how its last start ended
     STATE/books/JOB.lock     flock-held by whoever starts the job, then by its keeper and supervisor: whether it lives
     STATE/books/JOB.keeper   the keeper's pid and the time it was started, written by the keeper itself
+    STATE/books/JOB.spare    as long as a start lives: what its book is written into where the disk is full
 
 The job's own folder (`jobs/JOB`) is its owner's: what stands there is told, not believed. A book is changed by whoever
 holds the cluster's lock (`Books.changing`), so two arbiters do not undo each other's notes.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from horae import spec_json
+from horae.elastic.files import NO_ROOM, write_all
 from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
 from horae.port import JobId
@@ -32,7 +34,9 @@ from horae.untrusted import Facts, Folder, Unbelievable, parse
 from policy.model import EMPTY, Seconds
 
 FOLDER = "books"
-_BOOK, _LOCK, _KEEPER = ".json", ".lock", ".keeper"
+_BOOK, _LOCK, _KEEPER, _SPARE, _OLD = ".json", ".lock", ".keeper", ".spare", ".old"
+#: A book is padded to whole blocks with at least so much room: for the end of a start, and what was asked of it.
+_BLOCK, _SLACK = 4096, 3072
 #: A specification may carry a long environment.
 _MOST_BYTES = 8 << 20
 
@@ -76,7 +80,8 @@ def encode(book: Book) -> bytes:
         "last": None if book.last is None else book.last.plain(),
         "older": book.older,
     }
-    return json.dumps(value, sort_keys=True).encode() + b"\n"
+    data = json.dumps(value, sort_keys=True).encode() + b"\n"
+    return data.ljust(-(-(len(data) + _SLACK) // _BLOCK) * _BLOCK)
 
 
 def decode(data: bytes, where: str) -> Book:
@@ -150,12 +155,27 @@ class Books:
 
     def write(self, job: JobId, book: Book, sync: bool = True) -> None:
         """Raises OSError."""
+        data = encode(book)
         with Folder.open(self.path) as folder:
-            folder.replace(job + _BOOK, encode(book), mode=0o600, sync=sync)
+            try:
+                folder.replace(job + _BOOK, data, mode=0o600, sync=sync)
+            except OSError as error:
+                if error.errno not in NO_ROOM or not _into_spare(folder, job, data.rstrip()):
+                    raise
+
+    def set_aside(self, job: JobId, book: Book) -> None:
+        """Room for what is still to be noted of a start, however full the disk is then. Raises OSError."""
+        with Folder.open(self.path) as folder:
+            folder.replace(job + _SPARE, encode(book), mode=0o600, sync=False)
+
+    def free(self, job: JobId) -> None:
+        """Nothing more is to be noted of it in a hurry."""
+        with Folder.open(self.path) as folder:
+            folder.remove(job + _SPARE)
 
     def forget(self, job: JobId) -> None:
         with Folder.open(self.path) as folder:
-            for suffix in (_KEEPER, _LOCK, _BOOK):
+            for suffix in (_KEEPER, _LOCK, _SPARE, _OLD, _BOOK):
                 folder.remove(job + suffix)
 
     # --- life ---------------------------------------------------------------------------------------------
@@ -178,7 +198,7 @@ class Books:
     def keepers_note(self, job: JobId) -> int:
         """A descriptor for the keeper to write down who it is."""
         with Folder.open(self.path) as folder:
-            folder.replace(job + _KEEPER, b"", mode=0o600, sync=False)
+            folder.replace(job + _KEEPER, b" " * 64, mode=0o600, sync=False)  # written over: on a full disk too
             return os.open(job + _KEEPER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
 
     def signal_keeper(self, job: JobId, number: signal.Signals) -> bool:
@@ -202,6 +222,28 @@ class Books:
         finally:
             os.close(fd)
         return True
+
+
+def _into_spare(folder: Folder, job: JobId, data: bytes) -> bool:
+    """Write over blocks that are ours, then let the two files change places: no new block, as often as it takes."""
+    try:
+        fd = os.open(job + _SPARE, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
+    except FileNotFoundError:
+        return False
+    try:
+        size = os.fstat(fd).st_size
+        if len(data) > size:
+            return False
+        write_all(fd, data.ljust(size))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    folder.remove(job + _OLD)
+    os.link(job + _BOOK, job + _OLD, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=False)
+    folder.rename_to(job + _SPARE, folder, job + _BOOK)
+    folder.rename_to(job + _OLD, folder, job + _SPARE)
+    folder.sync()
+    return True
 
 
 def _began(pid: int) -> bytes:

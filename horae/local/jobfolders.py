@@ -68,7 +68,7 @@ class JobFolders:
     def make(self, job: JobId, spec: bytes, owner: pwd.struct_passwd | None) -> None:
         """The folder, whole and its owner's, or nothing. Raises OSError (FileExistsError too)."""
         hidden = f".{job}.{os.urandom(4).hex()}"
-        with Folder.open(self.path) as jobs:
+        with Folder.open(self.path, one_mount=True) as jobs:
             try:
                 with jobs.make(hidden) as folder:
                     folder.replace(protocol.SPEC_FILE, spec, sync=False)
@@ -194,7 +194,7 @@ class JobFolders:
 
     def clear(self, job: JobId) -> None:
         """First out of sight, then file by file: nothing is followed and nothing else is touched. Raises OSError."""
-        with Folder.open(self.path) as jobs:
+        with Folder.open(self.path, one_mount=True) as jobs:
             hidden = f"{_GONE}{job}.{os.urandom(4).hex()}"
             os.rename(job, hidden, src_dir_fd=jobs.fd, dst_dir_fd=jobs.fd)
             self._empty(jobs, hidden)
@@ -202,7 +202,7 @@ class JobFolders:
 
     def leftovers(self) -> None:
         """Finish what a killed arbiter began to throw away. Raises OSError."""
-        with Folder.open(self.path) as jobs, os.scandir(jobs.fd) as entries:
+        with Folder.open(self.path, one_mount=True) as jobs, os.scandir(jobs.fd) as entries:
             for name in [entry.name for entry in entries if entry.name.startswith(_GONE)]:
                 self._empty(jobs, name)
 
@@ -221,7 +221,7 @@ class JobFolders:
     @contextmanager
     def _open(self, job: JobId) -> Iterator[Folder]:
         """Raises OSError, Unbelievable."""
-        with Folder.open(self.path, job) as folder:
+        with Folder.open(self.path, job, one_mount=True) as folder:
             yield folder
 
 

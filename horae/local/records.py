@@ -122,11 +122,13 @@ class Records:
         return [self._known[name] for name in sorted(self._known)]
 
     def one(self, job: JobId) -> Record | None:
-        """One job, read now; None where there is no such folder."""
+        """One job, read now; None where there is no such folder. One that cannot be looked into is one."""
         try:
             self._folders.owner(job)
-        except (FileNotFoundError, Unbelievable):
+        except FileNotFoundError:
             return None
+        except Unbelievable:
+            pass  # whatever its owner did to it, it can be cancelled
         record = self._known[job] = self._refreshed(job, self._known.get(job), None)
         return record
 

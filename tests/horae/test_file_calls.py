@@ -19,6 +19,7 @@ NAMED = {
     "horae/local/books.py": "the arbiter's own folder, which nobody else can enter",
     "horae/local/jobfolders.py": "job folders, by descriptors of horae/untrusted.py",
     "horae/local/adapter.py": "the cluster's own folder: claim, heartbeat, health of nodes; closes locks",
+    "horae/local/disks.py": "the kernel's list of mounts; on which disk the cluster's own folders are",
     "horae/local/keeping.py": "closes locks",
     "horae/local/launch.py": "a file without a name, for the supervisor; closes what it handed over",
     "horae/machine_gpus.py": "the way to nvidia-smi",

@@ -15,9 +15,10 @@ from horae.arbiter.decide.snapshot import movable
 from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.authority import NotAllowed, Requester
+from horae.arbiter.requests.shares import Shares
 from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
-from horae.port import JobId, JobState, Never
+from horae.port import JobId, JobState, Never, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Seconds
 
@@ -34,12 +35,12 @@ _NEXT_S = 1e-6
 
 class Commands:
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self._core, self._shares = core, Shares()
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
     def submit(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
-        """All or none; the ids in order. Raises BadInput, NotAllowed, Never, JournalStopped."""
+        """All or none; the ids in order. Raises BadInput, NotAllowed, Never, TryLater, JournalStopped."""
         (found,) = self.submit_all([(specs, caller)])
         if isinstance(found, Exception):
             raise found
@@ -47,18 +48,20 @@ class Commands:
 
     def submit_all(
         self, requests: Sequence[tuple[Sequence[JobSpec], Requester]]
-    ) -> list[tuple[JobId, ...] | BadInput | NotAllowed | Never]:
+    ) -> list[tuple[JobId, ...] | BadInput | NotAllowed | Never | TryLater]:
         """Many requests, one write: the ids of each, or why it is refused. Raises JournalStopped for all."""
         core, ledger = self._core, self._core.ledger
         number, at_s = ledger.next_id, max(core.now_s(), ledger.submitted_s + _NEXT_S)
         drafts: list[Draft] = []
-        answers: list[tuple[JobId, ...] | BadInput | NotAllowed | Never] = []
+        answers: list[tuple[JobId, ...] | BadInput | NotAllowed | Never | TryLater] = []
+        room, taken = core.journal.room(), dict[str, int]()
         for specs, caller in requests:
             try:
                 if not core.capabilities.owns_submission:
                     raise Never("on this cluster jobs are submitted with the cluster's own commands")
                 checked = [self._checked(spec, caller) for spec in specs]
-            except (BadInput, NotAllowed, Never) as refused:
+                self._shares.check(ledger, room, [(spec.owner, spec) for spec in checked], taken)
+            except (BadInput, NotAllowed, Never, TryLater) as refused:
                 answers.append(refused)
                 continue
             first = number + len(drafts)

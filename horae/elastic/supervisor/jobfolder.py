@@ -110,13 +110,13 @@ class JobFolder:
         data = read_bytes(self.file(protocol.STATE_FILE))
         return None if data is None else _decode(data)
 
-    def write_state(self, state: Dict[str, Any], sync: bool = True) -> None:
-        """Raises OSError and leaves the last account in place when there is no room even in the reserve."""
+    def write_state(self, state: Dict[str, Any], sync: bool = True, reserve: bool = True) -> None:
+        """Raises OSError and leaves the last account in place when there is no room, even in the reserve."""
         data = json.dumps(state).encode() + b"\n"
         try:
             write_atomic(self.file(protocol.STATE_FILE), data, sync)
         except OSError as error:
-            if error.errno not in NO_ROOM or len(data) > _RESERVE:
+            if not reserve or error.errno not in NO_ROOM or len(data) > _RESERVE:
                 raise
             self._write_into_reserve(data)
 

@@ -51,6 +51,8 @@ class Supervisor:
         self.native = ""
         self._code: Optional[int] = None
         self._unwritten = False  #: the last account did not reach the disk
+        self._news = False  #: it does not say all, and nobody waits for that
+        self._told_dropped = 0  #: bytes of output that it said were dropped
         self._began = time.monotonic()
         self._store = self._open_store()
         self._next_look = self._next_mark = 0.0
@@ -249,9 +251,11 @@ class Supervisor:
             self._ask_to_stop(None)
         if gang is not None and now >= self._next_mark and self._store is not None and self._store.cheap:
             self._next_mark = now + _MARK_S
-            self._read_mark(account=True)
+            self._read_mark()
         if self._unwritten:
             self._account(self.state)
+        elif self._news or self.spool.dropped != self._told_dropped:
+            self._account(self.state, only_news=True)
 
     def _press(self, gang: Gang) -> None:
         """Signal the gang as far as the requests have come: ask, then TERM, then KILL."""
@@ -325,7 +329,7 @@ class Supervisor:
             self.say(str(error))
             return None
 
-    def _read_mark(self, account: bool = False) -> None:
+    def _read_mark(self) -> None:
         if self._store is None:
             return
         try:
@@ -337,9 +341,7 @@ class Supervisor:
         if found is not None:
             mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
         if mark != self.mark:
-            self.mark = mark
-            if account:
-                self._account(self.state)
+            self.mark, self._news = mark, True
 
     def _read_last_mark(self, code: int) -> None:
         """After the gang. One that says that it checkpointed failed if there is no checkpoint: looked for again."""
@@ -351,10 +353,11 @@ class Supervisor:
             time.sleep(_MARK_S)
             self._read_mark()
 
-    def _account(self, state: str) -> bool:
+    def _account(self, state: str, only_news: bool = False) -> bool:
         """Write `state.json`; False when it could not be written, and then it is tried again later.
 
-        Never written over by a start that is not the newest any more.
+        Never written over by a start that is not the newest any more. `only_news`: not worth the room that was set
+        aside for what must be told.
         """
         if state != self.state:
             self._since_s = time.time()
@@ -378,13 +381,16 @@ class Supervisor:
         }
         try:
             # A machine that loses power loses the job too: only its end must be on the disk.
-            self.folder.write_state(value, sync=final)
+            self.folder.write_state(value, sync=final, reserve=not only_news)
         except OSError as error:
+            if only_news:
+                return False
             if not self._unwritten:
                 self.say("cannot write %s: %s; trying again" % (protocol.STATE_FILE, error))
             self._unwritten = True
             return False
-        self._unwritten = False
+        self._unwritten = self._news = False
+        self._told_dropped = self.spool.dropped
         return True
 
     def _finish(self, verdict: Ending) -> int:

@@ -58,13 +58,15 @@ def test_the_folder_is_the_owners_alone(tmp_path: Path) -> None:
 def test_a_full_disk_stops_acting_in_words_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     made = journal(tmp_path)
     made.append([submitted("1")], durable=True)
+    made._db.executescript("PRAGMA incremental_vacuum")
     made._db.execute(f"PRAGMA max_page_count = {made._db.execute('PRAGMA page_count').fetchone()[0]}")
     before = rebuilt(made.path)
     with pytest.raises(JournalStopped, match="full") as caught:
-        made.append([submitted(str(i)) for i in range(2, 200)], durable=True)
+        made.append([submitted(str(i)) for i in range(2, 20_000)], durable=True)
     assert "free space" in caught.value.remedy
     assert made.ledger == before == rebuilt(made.path)
-    made.append([submitted("2")], durable=True)  # there is room again: the limit went with the connection
+    made._db.execute("PRAGMA max_page_count = 1000000")  # there is room again
+    made.append([submitted("2")], durable=True)
     assert set(made.ledger.jobs) == {"1", "2"}
 
 
@@ -225,3 +227,27 @@ def test_events_are_plain_json_in_the_file(tmp_path: Path) -> None:
     made.append([submitted("1")], durable=True)
     ((data,),) = made._db.execute("SELECT data FROM events")
     assert json.loads(data)["spec"]["name"] == "job 1"
+
+
+def test_a_file_that_cannot_grow_has_room_of_its_own(tmp_path: Path) -> None:
+    """Thousands of events, and the log no longer than it was; with room on the disk it has as much again."""
+    made = journal(tmp_path)
+    made.take_room()
+    room, log = made.room(), made.path.with_name("journal.db-wal")
+    assert room.own >= room.size > 0
+    pages, size = made._db.execute("PRAGMA page_count").fetchone()[0], log.stat().st_size
+    made._db.execute(f"PRAGMA max_page_count = {pages}")
+    for i in range(1000):
+        made.append([submitted(str(i)), events.held(str(i), "ann", "later")], durable=not i % 100)
+    assert made._db.execute("PRAGMA page_count").fetchone()[0] == pages
+    assert room.size <= log.stat().st_size <= size
+    assert made.room().own < room.own
+    made._db.execute("PRAGMA max_page_count = 1000000")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("horae.journal.room.LOW", 0)
+        made._db.executescript("PRAGMA incremental_vacuum")
+        made.refill()
+    assert made.room().own >= room.size
+    made.compact(history_s=0.0, forget_after_s=0.0)
+    assert made.room().own > room.size // 2, "what compaction frees goes back to the disk only beyond that"
+    assert rebuilt(made.path) == made.ledger

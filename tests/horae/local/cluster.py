@@ -50,11 +50,14 @@ class Cluster:
         return next(job for job in self.port.observe().jobs if job.id == name)
 
     def wait(self, name: str, *states: JobState) -> ObservedJob:
+        return self.wait_state(name, *states, log=self.log(name)[-2000:])
+
+    def wait_state(self, name: str, *states: JobState, log: str = "not read") -> ObservedJob:
         def reached() -> ObservedJob | None:
             job = self.job(name)
             return job if job.state in states else None
 
-        return until(f"{name} {' or '.join(states)} (log: {self.log(name)[-2000:]})", reached)
+        return until(f"{name} {' or '.join(states)} (log: {log})", reached)
 
     def running(self, name: str, source: str | None = None, where: dict[str, int] | None = None, **changes: Any) -> str:
         self.submit(name, source, **changes)

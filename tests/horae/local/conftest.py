@@ -28,3 +28,19 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     yield make
     for each in made:
         each.end()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What `attack_day.Day.watched` saw: how late rounds were under each attack. A figure, no verdict."""
+    rows = [
+        (report.nodeid.rpartition("::")[2], *seen)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, seen in getattr(report, "user_properties", ())
+        if name == "rounds" and report.when == "teardown"
+    ]
+    if rows:
+        terminalreporter.section("rounds under attack")
+        terminalreporter.write_line(f"{'looks':>6} {'late':>5} {'worst_s':>8}  attack")
+    for name, looks, late, worst_s in rows:
+        terminalreporter.write_line(f"{looks:>6} {late:>5} {worst_s:>8.1f}  {name}")

@@ -9,57 +9,22 @@ import json
 import os
 import pty
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from horae.api.client import Client
+from tests.horae.local.attack_day import ANN, BOB, MIB, Day, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
 
-PYTHON = "/usr/bin/python3"
-#: Accounts that every system has: jobs run as their owners.
-ANN, BOB = 1, 65534
 SECRET = "SECRET-9d1c"
 LOSS = "0.31337"
-MIB = 1 << 20
 
-#: method, path, body (or `@N`: N bytes of a body that is wrong everywhere), how many at once; prints [status, text]s.
-CALLS = """
-import json, socket, sys, threading
-at, method, path, body, times = sys.argv[1:6]
-body = ('{"jobs":[' + '1,' * ((int(body[1:]) - 12) // 2) + '1]}' if body.startswith('@') else body).encode()
-found = []
-def call():
-    peer = socket.socket(socket.AF_UNIX); peer.settimeout(100); peer.connect(at)
-    head = '%s %s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n' % (method, path)
-    head += 'Content-Length: %d\\r\\n\\r\\n' % len(body)
-    answer = b''
-    try:
-        peer.sendall(head.encode() + body)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # answered before all of it was sent
-    try:
-        while part := peer.recv(65536):
-            answer += part
-    except ConnectionResetError:
-        pass
-    head, _, text = answer.partition(b'\\r\\n\\r\\n')
-    found.append([int(head.split()[1]) if head else 0, text.decode()])
-threads = [threading.Thread(target=call) for _ in range(int(times))]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(json.dumps(found))
-"""
 #: As root, so that all is imported (the interpreter may live in root's home), and then the same as the user.
 SCREEN = """
 import os, sys
@@ -74,45 +39,6 @@ for words in commands:
 """
 
 
-@dataclass
-class Day:
-    folder: Path
-    process: subprocess.Popen[bytes]
-
-    @property
-    def socket(self) -> Path:
-        return self.folder / "a.sock"
-
-    @property
-    def operator(self) -> Client:
-        return Client(self.socket, timeout_s=60)
-
-    def begins(self, uid: int, method: str, path: str, body: str = "", times: int = 1) -> subprocess.Popen[str]:
-        who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", PYTHON, "-I", "-c", CALLS]
-        words = [str(self.socket), method, path, body, str(times)]
-        return subprocess.Popen([*who, *words], stdout=subprocess.PIPE, text=True, cwd="/", env={})
-
-    def calls(self, uid: int, method: str, path: str, body: Any = "") -> tuple[int, str]:
-        asked = self.begins(uid, method, path, body if isinstance(body, str) else json.dumps(body))
-        out, _ = asked.communicate(timeout=120)
-        ((status, text),) = json.loads(out)
-        return status, text
-
-    def submits(self, uid: int, **job: Any) -> str:
-        status, text = self.calls(uid, "POST", "/v1/jobs", {"gpus": 1, "cwd": "/tmp", **job})
-        assert status == 200, text
-        return str(json.loads(text)["jobs"][0])
-
-    def ends(self, *jobs: str) -> None:
-        for job in jobs:
-            self.operator.cancel(job)
-        eventually(lambda: all(self.operator.job(job)["ended"] for job in jobs))
-
-    def memory(self, key: str) -> int:
-        (line,) = [x for x in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if x.startswith(key)]
-        return int(line.split()[1]) << 10
-
-
 @pytest.fixture(scope="module")
 def day() -> Iterator[Day]:
     folder = Path(tempfile.mkdtemp(prefix="horae-day-"))
@@ -123,27 +49,10 @@ def day() -> Iterator[Day]:
         shutil.rmtree(folder)
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[Day]:
-    """An arbiter whose state, jobs and socket are in `folder`."""
-    folder.chmod(0o755)
-    (folder / "config.yaml").write_text(
-        f"state_dir: {folder}/state\napi: {{socket: {folder}/a.sock}}\nrounds: {{tick_s: 0.5, busy_s: 0.2}}\n"
-        f"cluster: {{adapter: local, options: {{state: {folder}/local, nodes: 'v100:1x4'}}}}\n"
-        "pools: [{name: main, policy: max-min, mode: enforce}]\n"
-    )
-    command = [str(Path(sys.executable).with_name("horae")), "serve", str(folder / "config.yaml")]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
-    made = Day(folder, process)
-    try:
-        eventually(made.socket.exists)
-        eventually(lambda: made.operator.status()["nodes"])
-        yield made
-        made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+@pytest.fixture(autouse=True)
+def rounds_are_watched(day: Day, request: pytest.FixtureRequest) -> Iterator[None]:
+    with day.watched(request.node):
+        yield
 
 
 ABSURD = [
@@ -259,38 +168,3 @@ def on_a_terminal(day: Day, uid: int, commands: Sequence[str]) -> bytes:
             os.close(ours)
         assert process.wait(60) == 0, shown[-2000:]
     return shown
-
-
-# --- a disk that a job fills ----------------------------------------------------------------------------------
-
-FLOOD = "import sys\nwhile True: sys.stdout.write('x' * 4000 + chr(10))"
-
-
-@pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """12 MB, as the documented layout has it: state and jobs on one disk."""
-    folder = Path(tempfile.mkdtemp(prefix="horae-disk-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "horae-test", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        folder.rmdir()
-
-
-def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path) -> None:
-    """It asks for no limit and writes for ever: what would fill the disk is dropped, and requests are still taken."""
-    with serving(small_disk) as day:
-        loud = day.submits(ANN, name="loud", command=[PYTHON, "-c", FLOOD], extra={"log_limit_bytes": "0"})
-
-        eventually(lambda: day.operator.job(loud)["state"] == "running")
-        eventually(lambda: shutil.disk_usage(small_disk).free < MIB)
-        quiet = day.submits(BOB, command=["/bin/true"])
-        eventually(lambda: day.operator.job(quiet)["state"] == "completed")
-        before = day.operator.about()["rounds"]
-        eventually(lambda: day.operator.about()["rounds"] > before + 2)
-        assert not [a for a in day.operator.status()["alerts"] if a["what"] in ("journal", "stalled")]
-        free = shutil.disk_usage(small_disk).free
-        assert free > MIB // 4, f"{free} bytes are left for the journal"
-        day.operator.cancel(loud)
-        eventually(lambda: day.operator.job(loud)["state"] == "cancelled")

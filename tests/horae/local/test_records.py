@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -22,6 +23,7 @@ from horae.local.jobfolders import JobFolders
 from horae.local.options import parse
 from horae.port import JobState, Never
 from horae.spec import JobSpec
+from horae.untrusted import Folder, FromUser
 from policy.model import GpuRange
 
 RUNS = {"epoch": 1, "state": "running", "pid": 1, "allocation": {"n": 1}, "slots": {"n": [0]}}
@@ -172,3 +174,28 @@ def test_an_older_folder_that_names_another_owner_is_not_taken_over(tmp_path: Pa
     assert any("names another owner" in note for note in seen.notes)
     with pytest.raises(Never, match="names another owner"):
         port.start("old", {"n": 1}, 1)
+
+
+def test_a_started_jobs_book_is_written_on_a_full_disk_as_often_as_it_takes(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In turns over two files whose blocks are ours; without them the disk's own word is heard."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    book = books.read("j")
+    assert book is not None
+    books.set_aside("j", book)
+    books.write("j", book)
+    names = {path.name: path.stat().st_size for path in books.path.iterdir()}
+    monkeypatch.setattr(Folder, "replace", full)
+    for times in range(5):
+        end = Account(1, "failed", float(times), 1, native=FromUser("\u20ac" * 200))
+        books.write("j", replace(book, cancelled=True, grace_s=1e9 + times, end=end))
+        found = books.read("j")
+        assert found is not None and (found.end, found.cancelled, found.grace_s) == (end, True, 1e9 + times)
+    assert {path.name: path.stat().st_size for path in books.path.iterdir()} == names
+    books.free("j")
+    with pytest.raises(OSError, match="No space left"):
+        books.write("j", book)

@@ -1,0 +1,32 @@
+"""What disk the jobs' folders are on, and whether one user can take all of it from the others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_QUOTAS = ("usrquota", "uquota", "usrjquota=", "prjquota", "pquota", "quota")
+
+
+def shared(books: Path, jobs: Path) -> str:
+    """A note where users, of whom there are several, may fill the disk of the arbiter's books; else nothing.
+
+    Raises OSError.
+    """
+    disk = jobs.stat().st_dev
+    if os.geteuid() != 0 or books.stat().st_dev != disk or _bounded(disk):
+        return ""
+    return (
+        f"{jobs} is on the disk of {books} and has no quotas: one user's files can fill both; "
+        f"mount a file system of its own at {jobs}, or turn quotas on"
+    )
+
+
+def _bounded(disk: int) -> bool:
+    """Whether the kernel lists it as mounted with quotas of users or projects."""
+    number = f"{os.major(disk)}:{os.minor(disk)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        if words[2] == number and any(option.startswith(_QUOTAS) for option in words[-1].split(",")):
+            return True
+    return False

@@ -1,0 +1,142 @@
+"""A living arbiter of root's on the local cluster, and users of it: real ones, by system Python and raw HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.api.client import Client
+from tests.waiting import eventually
+
+PYTHON = "/usr/bin/python3"
+#: Accounts that every system has: jobs run as their owners.
+ANN, BOB = 1, 65534
+MIB = 1 << 20
+#: Two looks further apart than twice this are a round that was late by more than a tick.
+TICK_S = 2.0
+
+#: method, path, body (or `@N`: N bytes of a body that is wrong everywhere), how many at once; prints [status, text]s.
+CALLS = """
+import json, socket, sys, threading
+at, method, path, body, times = sys.argv[1:6]
+body = ('{"jobs":[' + '1,' * ((int(body[1:]) - 12) // 2) + '1]}' if body.startswith('@') else body).encode()
+found = []
+def call():
+    peer = socket.socket(socket.AF_UNIX); peer.settimeout(100); peer.connect(at)
+    head = '%s %s HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n' % (method, path)
+    head += 'Content-Length: %d\\r\\n\\r\\n' % len(body)
+    answer = b''
+    try:
+        peer.sendall(head.encode() + body)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # answered before all of it was sent
+    try:
+        while part := peer.recv(65536):
+            answer += part
+    except ConnectionResetError:
+        pass
+    head, _, text = answer.partition(b'\\r\\n\\r\\n')
+    found.append([int(head.split()[1]) if head else 0, text.decode()])
+threads = [threading.Thread(target=call) for _ in range(int(times))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps(found))
+"""
+
+
+@dataclass
+class Day:
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "a.sock"
+
+    @property
+    def operator(self) -> Client:
+        return Client(self.socket, timeout_s=60)
+
+    def begins(self, uid: int, method: str, path: str, body: str = "", times: int = 1) -> subprocess.Popen[str]:
+        who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", PYTHON, "-I", "-c", CALLS]
+        words = [str(self.socket), method, path, body, str(times)]
+        return subprocess.Popen([*who, *words], stdout=subprocess.PIPE, text=True, cwd="/", env={})
+
+    def calls(self, uid: int, method: str, path: str, body: Any = "") -> tuple[int, str]:
+        asked = self.begins(uid, method, path, body if isinstance(body, str) else json.dumps(body))
+        out, _ = asked.communicate(timeout=120)
+        ((status, text),) = json.loads(out)
+        return status, text
+
+    def submits(self, uid: int, **job: Any) -> str:
+        status, text = self.calls(uid, "POST", "/v1/jobs", {"gpus": 1, "cwd": "/tmp", **job})
+        assert status == 200, text
+        return str(json.loads(text)["jobs"][0])
+
+    def ends(self, *jobs: str) -> None:
+        for job in jobs:
+            self.operator.cancel(job)
+        eventually(lambda: all(self.operator.job(job)["ended"] for job in jobs))
+
+    @contextmanager
+    def watched(self, test: pytest.Item) -> Iterator[None]:
+        """How late rounds were meanwhile goes into the test's report, for a table at the end (`conftest.py`)."""
+        over, looks = threading.Event(), [time.monotonic()]
+
+        def watch() -> None:
+            client = Client(self.socket, timeout_s=60)
+            while not over.wait(0.1):
+                looked_s = time.monotonic() - client.about()["looked_ago_s"]
+                if looked_s > looks[-1] + 0.05:
+                    looks.append(looked_s)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            gaps = [after - before for before, after in pairwise([*looks, time.monotonic()])]
+            late = sum(gap > 2 * TICK_S for gap in gaps)
+            test.user_properties.append(("rounds", (len(looks) - 1, late, max(gaps))))
+
+    def memory(self, key: str) -> int:
+        (line,) = [x for x in Path(f"/proc/{self.process.pid}/status").read_text().splitlines() if x.startswith(key)]
+        return int(line.split()[1]) << 10
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Day]:
+    """An arbiter whose state, jobs and socket are in `folder`."""
+    folder.chmod(0o755)
+    (folder / "config.yaml").write_text(
+        f"state_dir: {folder}/state\napi: {{socket: {folder}/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
+        f"cluster: {{adapter: local, options: {{state: {folder}/local, nodes: 'v100:1x4'}}}}\n"
+        "pools: [{name: main, policy: max-min, mode: enforce}]\n"
+    )
+    command = [str(Path(sys.executable).with_name("horae")), "serve", str(folder / "config.yaml")]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
+    made = Day(folder, process)
+    try:
+        eventually(made.socket.exists)
+        eventually(lambda: made.operator.status()["nodes"])
+        yield made
+        made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
