@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -59,15 +60,14 @@ def without_promises(
 
 
 def between_two_reads(jobs: Mapping[str, JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
-    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
-    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
-    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
-    return any(
-        name in granted
-        and row.state == "PENDING"
-        and any(room.get(node, 0) < granted[name].per_node for node in granted[name].nodes)
-        for name, row in jobs.items()
-    )
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and on each
+    node that it was granted as much is in use as it was granted, by none of the jobs that hold something. Taken as it
+    stands, its own GPUs would be another's, and others would be resized, or it would be stopped, for them."""
+    unexplained = Counter({at.name: at.used for at in nodes})
+    for row in jobs.values():
+        unexplained.subtract(held_gpus(row))
+    waiting = [granted[name] for name, row in jobs.items() if row.state == "PENDING" and name in granted]
+    return any(grant.nodes and all(unexplained[node] >= grant.per_node for node in grant.nodes) for grant in waiting)
 
 
 def unseen(rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str]) -> frozenset[str]:

@@ -215,13 +215,19 @@ def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus(
     def node(name: str, used: int) -> NodeRow:
         return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
 
-    granted, waits = {"7.abc": replace(GRANT, per_node=4)}, replace(ROW, priority=9, reason="None")
+    granted, waits = {"7.abc": replace(GRANT, per_node=2)}, replace(ROW, priority=9, reason="None")
     jobs = {"7.abc": waits}
     assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
-    assert between_two_reads(jobs, [node("n1", 1)], granted)
+    assert between_two_reads(jobs, [node("n1", 2)], granted), "also where there would be room for it a second time"
+    assert not between_two_reads(jobs, [node("n1", 1)], granted)
     assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
     assert not between_two_reads(jobs, [node("n1", 4)], {})
-    assert not between_two_reads({"7.abc": replace(ROW, **RUNNING)}, [node("n1", 4)], granted)
+    runs = replace(ROW, **RUNNING)
+    assert not between_two_reads({"7.abc": runs}, [node("n1", 4)], granted)
+    beside = {"7.abc": waits, "8.abc": replace(runs, gpus_per_node=2)}
+    assert not between_two_reads(beside, [node("n1", 2)], granted), "those are of another job of ours"
+    assert between_two_reads(beside, [node("n1", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {"7.abc": replace(GRANT, per_node=2, nodes=())})
 
 
 def test_a_start_whose_supervisor_spoke_was_launched() -> None:
