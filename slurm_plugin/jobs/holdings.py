@@ -84,7 +84,11 @@ def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRo
 def nodes_of(
     rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str], facts: Facts
 ) -> tuple[Node, ...]:
-    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own."""
+    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own.
+
+    A job that ended after the jobs were read and before the nodes were is counted as idle and as ours: never more than
+    the node has, or it would be another node for one look, which ends rounds before their time.
+    """
     gpus: dict[str, int] = {}
     cpus: dict[str, float] = {}
     memory: dict[str, float] = {}
@@ -110,9 +114,11 @@ def nodes_of(
                 rack=facts.racks.get(at.name),
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
-                cpus=at.cpus_idle + cpus.get(at.name, 0.0),
+                cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), float(at.cpus_total)),
                 features=tuple(feature for feature in at.features if feature),
-                memory=int(at.memory - at.memory_used + memory.get(at.name, 0.0)) if facts.memory_counts else None,
+                memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
+                if facts.memory_counts
+                else None,
             )
         )
     return tuple(nodes)
