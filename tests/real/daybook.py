@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -152,7 +153,10 @@ def _swings(job: str, known: Sequence[tuple[Seconds, int, Allocation]], quantum_
 
 
 def tell(policy: str, cluster: str, book: Daybook) -> None:
-    """One line of JSON, printed, and kept where HORAE_DAYS names a file (`benchmarks/policy_days.py` makes a table)."""
+    """One line of JSON, printed, and kept where HORAE_DAYS names a file.
+
+    `python -m tests.real.daybook FILE` makes a table of it.
+    """
     row = {
         "policy": policy,
         "cluster": cluster,
@@ -172,3 +176,31 @@ def tell(policy: str, cluster: str, book: Daybook) -> None:
     if kept := os.environ.get("HORAE_DAYS"):
         with Path(kept).open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown, a line a policy and cluster, of what `tell` kept; beside fifo there, which resizes nothing."""
+    unmoved = {row["cluster"]: row["completion_s"] for row in rows if row["policy"] == "fifo"}
+    lines = [
+        "| policy | cluster | GPU-s received / decided, by tenant | on the way | left over | mean completion "
+        "| against fifo | resizes | an hour | work gained |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda r: (r["cluster"], r["policy"])):
+        tenants = row["tenants"].values()
+        told = ", ".join(f"{t['received']:.0f} / {t['decided']:.0f}" for t in tenants)
+        way = sum(t["handover"] for t in tenants)
+        over = max(abs(t["decided"] - t["received"] - t["handover"]) for t in tenants)
+        fifo = unmoved.get(row["cluster"])
+        beside = f"{row['completion_s'] / fifo - 1:+.0%}" if fifo else "-"
+        hourly = row["resizes"] / row["day_s"] * 3600
+        lines.append(
+            f"| `{row['policy']}` | {row['cluster']} | {told} | {way:.0f} | {over:.1f} | {row['completion_s']:.0f} s "
+            f"| {beside} | {row['resizes']} | {hourly:.0f} | {row['gained']:+.0f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    told = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
+    print(table(list({(row["cluster"], row["policy"]): row for row in told}.values())))
