@@ -5,7 +5,8 @@ tenant lies (`policy/trials/lies.py` says how), the others tell the truth; what 
 fair share (`policy/trials/strategy.py`). A policy with chance in it is asked under several seeds, and its worst case
 again under many others, so that no gain is only luck. What is found is a lower bound of what a liar can gain.
 
-The worst instance of each policy is kept (`tests/policy/worst_lies.jsonl`), and a test replays it.
+The worst instance of each policy is kept (`tests/policy/worst_lies.jsonl`), and a test replays it. The table goes to
+docs/policies/strategy.md, between its two marks.
 
     python benchmarks/strategy.py [--instances 40] [--policy NAME ...]
 """
@@ -34,6 +35,10 @@ KEPT = Path(__file__).parents[1] / "tests" / "policy" / "worst_lies.jsonl"
 TYPES = ("k80", "p100", "v100")
 #: below this part of a fair share nothing was gained
 NOISE = 1e-6
+#: and below this nothing is told
+LITTLE = 0.005
+PAGE = Path(__file__).parents[1] / "docs" / "policies" / "strategy.md"
+MARKS = ("<!-- table: benchmarks/strategy.py -->", "<!-- end of table -->")
 
 
 def world(random: Random) -> Snapshot:
@@ -116,11 +121,17 @@ def found(entry: Entry, instances: int) -> tuple[dict[str, Any], str | None]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: a row a policy, the worst gain of each kind in hundredths of a fair share."""
     kinds = sorted({kind for by in results.values() for kind in by})
-    lines = [f"| policy | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
+    lines = [f"| policy | {' | '.join(kinds)} |", f"|---|{'---:|' * len(kinds)}"]
     for policy, by in results.items():
-        cells = [f"{100 * by[k]['gain']:.0f} %" if k in by and by[k]["gain"] > 0.005 else "-" for k in kinds]
+        cells = [f"{by[k]['gain']:.0%}" if k in by and by[k]["gain"] >= LITTLE else "-" for k in kinds]
         lines.append(f"| `{policy}` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def on_page(results: Mapping[str, Mapping[str, Any]]) -> None:
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table(results)}\n\n{MARKS[1]}{after}")
 
 
 def main() -> int:
@@ -140,6 +151,7 @@ def main() -> int:
     if options.policy:
         print(json.dumps(results, indent=1))
         return 0
+    on_page(results)
     KEPT.write_text("".join(f"{line}\n" for line in kept))
     record(
         Path(__file__),

@@ -23,7 +23,9 @@ from tests.real.policy_day import speed
 
 #: What changes the picture that a policy decides on, beside time and service.
 NEWS = {Kind.SUBMITTED, Kind.ADOPTED, Kind.RESPECIFIED, Kind.ENDED, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED}
-NEWS |= {Kind.MEASURED, Kind.CANCEL_ASKED, Kind.REOPENED}
+NEWS |= {Kind.CANCEL_ASKED, Kind.REOPENED}
+#: So does a speed that is measured for the first time, or as another by more than this part.
+ANOTHER_SPEED = 0.01
 
 
 @dataclass(slots=True)
@@ -36,9 +38,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """A job was given back within a quantum what was taken from it, while nothing was new."""
+    """A job was given back within a quantum what was taken from it."""
 
     job: str
+    excused: bool  #: something was new: of another picture another answer; or nothing was done about it meanwhile
     after_s: Seconds
     shapes: tuple[Allocation, Allocation, Allocation]
 
@@ -48,6 +51,7 @@ class Daybook:
     length_s: Seconds
     tenants: Mapping[str, Tenant]
     swings: Sequence[Swing]
+    turned_back: int  #: as swings, but something was new (a measurement, an arrival, an end), or nothing was done
     resizes: int  #: jobs that were asked to leave what they held, or to take another shape
     gained: GpuSeconds  #: work, in GPU-seconds of the slower type, beyond what staying would have done
     held: GpuSeconds  #: by all
@@ -61,7 +65,8 @@ def read(
 ) -> Daybook:
     """`types`, `capacity`: of the pool's nodes. `quantum_s`: the policy's, within which nothing may swing."""
     ledger, tenants = Ledger(), dict[str, Tenant]()
-    shapes: dict[str, list[tuple[Seconds, int, Allocation]]] = {}  #: job -> (when, news so far, target)
+    shapes: dict[str, list[_Target]] = {}  #: by job
+    deeds = Counter[str]()  #: starts and stops that were asked for, by job
     postponed, failed = Counter[str](), Counter[str]()
     resizes, news, gained, better = 0, 0, 0.0, 0.0
     last_s: Seconds | None = None
@@ -71,25 +76,29 @@ def read(
             gained += better * (event.at_s - last_s)
         last_s = event.at_s if last_s is None else max(last_s, event.at_s)
         news += event.kind in NEWS or (event.kind is Kind.SEEN and event.data["state"] in ("lost", "failed"))
+        news += event.kind is Kind.MEASURED and _other_speeds(ledger, event)
         if event.kind is Kind.DECIDED:
             better = _better(ledger, event.data.get("targets", {}), types, capacity)
             if "fallback" in event.data:
                 failed[str(event.data["fallback"])] += 1
             for job, target in event.data.get("targets", {}).items():
-                shapes.setdefault(job, []).append((event.at_s, news, target))
+                shapes.setdefault(job, []).append(_Target(event.at_s, news, deeds[job], target))
         elif event.kind is Kind.GUARDED and event.data["guard"] is not None:
             postponed[event.data["guard"]] += 1
         elif event.kind is Kind.INTENT:
             resizes += _is_resize(ledger, event)
+            deeds[event.job or ""] += Verb(event.data["verb"]) in (Verb.START, Verb.STOP, Verb.RESHAPE)
         fold(ledger, event)
     for record in ledger.jobs.values():
         tenants.setdefault(record.tenant, Tenant()).received += sum(record.attained.values())
     jobs = ledger.jobs.values()
     first_s = min(r.submitted_s for r in jobs)
+    returned = [swing for job, known in sorted(shapes.items()) for swing in _swings(job, known, quantum_s)]
     return Daybook(
         length_s=max(r.ended_s or r.submitted_s for r in jobs) - first_s,
         tenants=tenants,
-        swings=[swing for job, known in sorted(shapes.items()) for swing in _swings(job, known, quantum_s)],
+        swings=[swing for swing in returned if not swing.excused],
+        turned_back=sum(swing.excused for swing in returned),
         resizes=resizes,
         gained=gained,
         held=sum(sum(r.attained.values()) for r in jobs),
@@ -120,6 +129,18 @@ def _is_resize(ledger: Ledger, event: Event) -> bool:
     return (verb is Verb.STOP and record.stop_asked_s is None) or verb is Verb.RESHAPE
 
 
+def _other_speeds(ledger: Ledger, event: Event) -> bool:
+    """Whether a policy sees another speed of this job than before."""
+    record = ledger.jobs.get(event.job or "")
+    old = (record.measured.get("rates") if record is not None else None) or {}
+    for gpu_type, curve in (event.data.get("rates") or {}).items():
+        for gpus, rate in curve.items():
+            before = old.get(gpu_type, {}).get(gpus)
+            if before is None or abs(rate - before) > ANOTHER_SPEED * before:
+                return True
+    return False
+
+
 def _better(
     ledger: Ledger, changed: Mapping[str, Any], types: Mapping[str, GpuType], capacity: Mapping[str, Gpus]
 ) -> float:
@@ -143,12 +164,20 @@ def _speed(shape: Allocation, types: Mapping[str, GpuType]) -> float:
     return min((speed(types[node], sum(shape.values())) for node in shape), default=0.0)
 
 
-def _swings(job: str, known: Sequence[tuple[Seconds, int, Allocation]], quantum_s: Seconds) -> list[Swing]:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    at_s: Seconds
+    news: int  #: so far
+    deeds: int  #: so far, of this job
+    shape: Allocation
+
+
+def _swings(job: str, known: Sequence[_Target], quantum_s: Seconds) -> list[Swing]:
     found = []
-    for here in range(len(known) - 2):
-        (_, _, first), (left_s, before, second), (back_s, after, third) = known[here : here + 3]
-        if first == third and before == after and back_s - left_s < quantum_s:
-            found.append(Swing(job, back_s - left_s, (first, second, third)))
+    for first, left, back in zip(known, known[1:], known[2:], strict=False):
+        if first.shape == back.shape and back.at_s - left.at_s < quantum_s:
+            excused = left.news != back.news or left.deeds == back.deeds
+            found.append(Swing(job, excused, back.at_s - left.at_s, (first.shape, left.shape, back.shape)))
     return found
 
 
@@ -169,6 +198,7 @@ def tell(policy: str, cluster: str, book: Daybook) -> None:
             name: {key: round(getattr(tenant, key), 1) for key in ("decided", "received", "handover", "other")}
             for name, tenant in sorted(book.tenants.items())
         },
+        "turned_back": book.turned_back,
         "swings": [[s.job, round(s.after_s, 1), *map(dict, s.shapes)] for s in book.swings],
         "postponed": dict(book.postponed),
     }
@@ -183,8 +213,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     unmoved = {row["cluster"]: row["completion_s"] for row in rows if row["policy"] == "fifo"}
     lines = [
         "| policy | cluster | GPU-s received / decided, by tenant | on the way | left over | mean completion "
-        "| against fifo | resizes | an hour | work gained |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| against fifo | resizes | an hour | turned back | work gained |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["cluster"], r["policy"])):
         tenants = row["tenants"].values()
@@ -196,7 +226,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         hourly = row["resizes"] / row["day_s"] * 3600
         lines.append(
             f"| `{row['policy']}` | {row['cluster']} | {told} | {way:.0f} | {over:.1f} | {row['completion_s']:.0f} s "
-            f"| {beside} | {row['resizes']} | {hourly:.0f} | {row['gained']:+.0f} |"
+            f"| {beside} | {row['resizes']} | {hourly:.0f} | {row['turned_back']} | {row['gained']:+.0f} |"
         )
     return "\n".join(lines)
 

@@ -41,7 +41,7 @@ class Arrival:
 
 
 #: what all of the sweep's trials do before one goes on, by its scheduler
-EXPLORED = 60
+EXPLORED = 36
 DAY = (
     Arrival(0.0, "wide", "vision", "wide", (4, 1, 8), 480),
     Arrival(4.0, "narrow", "speech", "narrow", (2, 1, 4), 240),
@@ -103,6 +103,7 @@ def configuration(policy: str, nodes: str, quantum_s: Seconds) -> dict[str, Any]
         "rounds": {"tick_s": 1.0, "busy_s": 0.5, "quiet_s": 2.0},
         "guards": {"min_run_s": 0.0, "gain": 0, "restarts_per_hour": 10_000, "restart_cost_s": 1.0},
         "probes": {"an_hour": 0},
+        "history": {"measured_s": 0.1},  # every measurement: what a decision was made on is to be seen
     }
 
 
