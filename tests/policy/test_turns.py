@@ -10,14 +10,7 @@ from policy.decide import decide
 from policy.model import Snapshot
 from tests.policy.worlds import cluster, job, world
 
-POLICIES = (
-    "gavel-max-min",
-    "gavel-finish-time",
-    "gavel-makespan",
-    "gavel-fifo",
-    "oef-cooperative",
-    "oef-noncooperative",
-)
+GAVEL = ("gavel-max-min", "gavel-finish-time", "gavel-makespan", "gavel-fifo")
 TABLE = {"v": {1: 1.0}}
 
 

@@ -38,7 +38,8 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """A job was given back within a quantum what was taken from it."""
+    """A job was given back within half a quantum what was taken from it: a round, or a lease, may have begun before
+    what it gave was on record."""
 
     job: str
     excused: bool  #: something was new: of another picture another answer; or nothing was done about it meanwhile
@@ -175,7 +176,7 @@ class _Target:
 def _swings(job: str, known: Sequence[_Target], quantum_s: Seconds) -> list[Swing]:
     found = []
     for first, left, back in zip(known, known[1:], known[2:], strict=False):
-        if first.shape == back.shape and back.at_s - left.at_s < quantum_s:
+        if first.shape == back.shape and back.at_s - left.at_s < quantum_s / 2:
             excused = left.news != back.news or left.deeds == back.deeds
             found.append(Swing(job, excused, back.at_s - left.at_s, (first.shape, left.shape, back.shape)))
     return found
