@@ -105,7 +105,10 @@ def test_a_day_on_yarn(hadoop_342: PrivateHadoop, tmp_path: Path, policy: str, l
 
     try:
         play.run((tmp_path / "api.sock").exists, submit)
-        play.judge(lambda record: harness.log(record.id), {a.name for a in DAY if a.app == "tune"})
+        # Not `still`: GPUs that a job of ours has just given back are in use until the NodeManager's next heartbeat,
+        # and are taken for another's meanwhile, so that a policy may answer twice.
+        trials = {a.name for a in DAY if a.app == "tune"}
+        play.judge(lambda record: harness.log(record.id), trials, still=False)
     finally:
         harness.end()
 
@@ -155,9 +158,9 @@ class Play:
         records = self.records()
         return len(records) == len(self.day) and all(record.ended is not None for record in records)
 
-    def judge(self, log: Callable[[JobRecord], bytes], trials: Set[str] = frozenset()) -> None:
-        """Every job did its steps once, each tenant received what was decided, the policy answered always and nothing
-        swung. `trials`: those that a sweep's scheduler may end; all but one are."""
+    def judge(self, log: Callable[[JobRecord], bytes], trials: Set[str] = frozenset(), *, still: bool = True) -> None:
+        """Every job did its steps once, each tenant received what was decided, the policy answered always and, where
+        things are `still`, nothing swung. `trials`: those that a sweep's scheduler may end; all but one are."""
         journal = Journal(self.folder / "state")
         events = journal.history()
         journal.close()
@@ -174,7 +177,7 @@ class Play:
         ended = Counter(record.ended for record in self.records())
         assert ended[JobState.CANCELLED] == max(len(trials) - 1, 0)
         assert not book.failed
-        assert not book.swings
+        assert not (still and book.swings)
         for name, tenant in book.tenants.items():
             widest = max(a.gpus[2] for a in self.day if a.tenant == name)
             assert abs(tenant.decided - tenant.received - tenant.handover) <= self.quantum_s * widest, (name, tenant)
