@@ -47,7 +47,8 @@ def gain(snapshot: Snapshot, tenant: str, lie: Told, entry: Entry, *, judged: bo
 
 def value(snapshot: Snapshot, tenant: str, report: Told, entry: Entry, *, judged: bool = False) -> float:
     """The tenant's true value under its report, in fair shares."""
-    seeds = 1 if entry.name not in CHANCE else JUDGED if judged else SEEDS
+    judged = judged and entry.name in CHANCE
+    seeds = JUDGED if judged else SEEDS if entry.name in CHANCE else 1
     options, speeds = entry.resolve({}), Throughput(snapshot.cluster)
     total = 0.0
     for n in range(seeds):
