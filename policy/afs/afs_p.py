@@ -42,28 +42,24 @@ def decide_s(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -
 
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *, simple: bool) -> Proposal:
     """State, by job: `units` completed, and the GPU-seconds attained when the running unit began (`base`)."""
-    pools = Pools(snapshot, context.speeds)
     jobs = active(snapshot)
     units = _units(snapshot, jobs, options["unit"])
-    fair = max(pools.left // max(len(jobs), 1), 1)
 
     # Stage one in the order of counters; who is amid a unit goes on with it (non-preemptive).
     def amid(job: Job) -> bool:
         return bool(job.held) and sum(job.attained.values()) > units[job.name][1] + 1e-9
 
     queue = sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
-    # Nobody takes turns for jobs that can never run, or that only their own tenant's limit holds back.
-    crowded, stuck, placer = False, set[JobName](), Placer(snapshot, context.speeds)
-    for job in queue:
-        step = pools.first_step(job)
-        if step is None:
-            continue
-        if pools.fits(job, step):
-            pools.give(job, step)
-        elif pools.held_back(job, step) or not placer.possible(job, step.gpus):
-            stuck.add(job.name)
-        else:
-            crowded = True
+    pools, placer = Pools(snapshot, context.speeds), Placer(snapshot, context.speeds)
+    fair = max(pools.left // max(len(jobs), 1), 1)
+    stuck, crowded = _stage_one(pools, queue, placer)
+    if not crowded:
+        # Nobody waits, so whose turn it is decides nothing: nor does it which GPUs a job has, or jobs would change
+        # places whenever one begins or completes a unit.
+        calm = Pools(snapshot, context.speeds)
+        calmly, waits = _stage_one(calm, sorted(jobs, key=lambda j: j.order), placer)
+        if not waits:
+            pools, stuck = calm, calmly
     running = [j for j in jobs if pools.count.get(j.name)]
     if simple:
         sated = even(running, pools)
@@ -77,6 +73,25 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     said |= explain(snapshot, jobs, sated, placed, context)
     state = {name: {"units": count, "base": base} for name, (count, base) in units.items()}
     return Proposal(taken, reasons=said, state={"jobs": state})
+
+
+def _stage_one(pools: Pools, queue: list[Job], placer: Placer) -> tuple[set[JobName], bool]:
+    """Give each its smallest gang, in this order: who can never have it, and whether somebody else has none.
+
+    Nobody takes turns for jobs that can never run, or that only their own tenant's limit holds back.
+    """
+    stuck, crowded = set[JobName](), False
+    for job in queue:
+        step = pools.first_step(job)
+        if step is None:
+            continue
+        if pools.fits(job, step):
+            pools.give(job, step)
+        elif pools.held_back(job, step) or not placer.possible(job, step.gpus):
+            stuck.add(job.name)
+        else:
+            crowded = True
+    return stuck, crowded
 
 
 def _units(snapshot: Snapshot, jobs: list[Job], unit: float) -> dict[JobName, tuple[int, float]]:

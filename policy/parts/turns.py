@@ -2,7 +2,8 @@
 
 Policies over fractions of time give whole GPUs for a round and settle the rest in the rounds after it. What they
 compute from elapsed time differs from second to second; what they decided for the round stands until it ends. An
-arrival, an end, a node or a limit that changes ends the round at once.
+arrival, an end, a node or a limit that changes ends the round at once. What is free of a node's cores and memory does
+not: it comes and goes with what others run there, and with the cluster's own helpers of our jobs.
 """
 
 from __future__ import annotations
@@ -47,6 +48,6 @@ class Turn:
 
 def _shape(snapshot: Snapshot) -> int:
     jobs = sorted((j.name, j.tenant, repr(j.gpus)) for j in snapshot.jobs if j.work.left != 0)
-    nodes = [(n.name, n.gpu_type, n.gpus, n.foreign, str(n.health), n.cpus, n.memory) for n in snapshot.cluster.nodes]
+    nodes = [(n.name, n.gpu_type, n.gpus, n.foreign, str(n.health)) for n in snapshot.cluster.nodes]
     tenants = sorted((t.name, t.weight, t.cap) for t in snapshot.tenants)
     return zlib.crc32(repr((jobs, nodes, tenants)).encode())

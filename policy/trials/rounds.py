@@ -48,8 +48,7 @@ def run(
         )
     if rounds < 1:
         raise BadInput("must be at least 1", field="rounds", value=rounds, remedy="a number of rounds")
-    quantum = resolved.get("quantum")
-    quantum = float(quantum) if isinstance(quantum, int | float) else QUANTUM_S
+    quantum = quantum_of(resolved)
     ran = dict.fromkeys((j.name for j in snapshot.jobs), 0)
     speeds = Throughput(snapshot.cluster)
     context = Context(speeds, seed, time_limit_s, solver)
@@ -63,6 +62,12 @@ def run(
     assert proposal is not None
     decision = finish(now, entry.name, resolved, proposal, context)
     return Rounds(decision, {name: n / rounds for name, n in ran.items()})
+
+
+def quantum_of(options: Mapping[str, Any]) -> Seconds:
+    """How long a round of a policy with these options is."""
+    quantum = options.get("quantum")
+    return float(quantum) if isinstance(quantum, int | float) else QUANTUM_S
 
 
 def after(snapshot: Snapshot, proposal: Proposal, quantum_s: Seconds, speeds: Throughput) -> Snapshot:

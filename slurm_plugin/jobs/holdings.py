@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -59,15 +60,14 @@ def without_promises(
 
 
 def between_two_reads(jobs: Mapping[str, JobRow], nodes: Sequence[NodeRow], granted: Mapping[str, Grant]) -> bool:
-    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and what it
-    was granted is in use. Taken as it stands, its own GPUs would be another's, and it would be stopped for them."""
-    room = {at.name: sum(at.gpu_types.values()) - at.used for at in nodes}
-    return any(
-        name in granted
-        and row.state == "PENDING"
-        and any(room.get(node, 0) < granted[name].per_node for node in granted[name].nodes)
-        for name, row in jobs.items()
-    )
+    """Whether a job of ours may have begun after the jobs were read and before the nodes were: it waits, and on each
+    node that it was granted as much is in use as it was granted, by none of the jobs that hold something. Taken as it
+    stands, its own GPUs would be another's, and others would be resized, or it would be stopped, for them."""
+    unexplained = Counter({at.name: at.used for at in nodes})
+    for row in jobs.values():
+        unexplained.subtract(held_gpus(row))
+    waiting = [granted[name] for name, row in jobs.items() if row.state == "PENDING" and name in granted]
+    return any(grant.nodes and all(unexplained[node] >= grant.per_node for node in grant.nodes) for grant in waiting)
 
 
 def unseen(rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str]) -> frozenset[str]:
@@ -84,7 +84,11 @@ def out_of_bounds(rows: Sequence[NodeRow], names: frozenset[str]) -> list[NodeRo
 def nodes_of(
     rows: Sequence[NodeRow], jobs: Mapping[str, JobRow], ours: frozenset[str], facts: Facts
 ) -> tuple[Node, ...]:
-    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own."""
+    """Nodes with what is on them that is not ours: everybody's use as sinfo counts it, minus our jobs' own.
+
+    A job that ended after the jobs were read and before the nodes were is counted as idle and as ours: never more than
+    the node has, or it would be another node for one look, which ends rounds before their time.
+    """
     gpus: dict[str, int] = {}
     cpus: dict[str, float] = {}
     memory: dict[str, float] = {}
@@ -110,9 +114,11 @@ def nodes_of(
                 rack=facts.racks.get(at.name),
                 health=health(at.state),
                 foreign=min(max(at.used - gpus.get(at.name, 0), 0), total),
-                cpus=at.cpus_idle + cpus.get(at.name, 0.0),
+                cpus=min(at.cpus_idle + cpus.get(at.name, 0.0), float(at.cpus_total)),
                 features=tuple(feature for feature in at.features if feature),
-                memory=int(at.memory - at.memory_used + memory.get(at.name, 0.0)) if facts.memory_counts else None,
+                memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
+                if facts.memory_counts
+                else None,
             )
         )
     return tuple(nodes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from policy import catalogue
@@ -9,7 +11,8 @@ from policy.contract import Context, Entry, Option
 from policy.model import BadInput, Proposal, Snapshot, Tenant, Work
 from policy.parts.throughput import Throughput
 from policy.trials import rounds
-from policy.trials.perturb import perturb, told
+from policy.trials.lies import told
+from policy.trials.perturb import perturb
 from tests.policy.worlds import cluster, job, world
 
 TABLE = {"v": {1: 1.0}}
@@ -69,19 +72,40 @@ def test_every_kind_of_lie_is_told() -> None:
     other = job("y", 1)
     s = world(cluster("a k 2", "b v 2"), liar, other)
     seen = list(told(s, "t"))
-    assert {kind for kind, *_ in seen} == {"throughput", "work", "range", "split"}
-    assert len(seen) == 5 * 3 + 5 + 1 + 1
-    for _, what, changed, parts in seen:
-        assert what
-        assert changed != s
-        assert changed.jobs[-1] == other
-        assert changed.tenants == s.tenants
-        if parts:
-            first, second = changed.jobs[0], changed.jobs[1]
-            assert parts == {second.name: "x"}
-            assert (first.work, second.work) == (Work(7.0, 4.0), Work(7.0, 4.0))
-            assert (first.allocation, second.allocation) == ({"b": 1}, {})
-            assert second.app != first.app
+    kinds = Counter(lie.kind for lie in seen)
+    assert kinds == {"throughput": 5 * 3, "idle": 2 * 3, "work": 5, "range": 1, "demand": 2, "split": 2}
+    for lie in seen:
+        assert lie.what
+        assert lie.seen != s
+        assert lie.seen.jobs[-1] == other
+        assert lie.seen.tenants == s.tenants
+        assert bool(lie.used) == (lie.kind == "idle")
+    apart, together = (lie for lie in seen if lie.parts)
+    for lie in (apart, together):
+        first, second = lie.seen.jobs[0], lie.seen.jobs[1]
+        assert lie.parts == {second.name: "x"}
+        assert (first.work, second.work) == (Work(7.0, 4.0), Work(7.0, 4.0))
+        assert (first.allocation, second.allocation) == ({"b": 1}, {})
+        assert (second.app != first.app) == (lie is apart)
+
+
+def test_what_a_job_cannot_use_is_worth_nothing() -> None:
+    """Half a gang does no work, GPUs beyond its range do none, and who leaves them idle has them for nothing."""
+    gang = job("x", 4, throughput=TABLE)
+    s = world(cluster("a v 6"), gang, job("y", 2, throughput=TABLE))
+    judged = {lie.what: lie.value for lie in perturb(s, "x", "max-min", {"over": "job"}).lies}
+    assert judged["half the GPUs that it can use"] == 0.0
+    narrow = job("x", (1, 2), throughput=TABLE)
+    judged = {lie.what: lie.value for lie in perturb(world(cluster("a v 6"), narrow), "x", "max-min").lies}
+    assert judged["twice the GPUs that it can use"] == 2.0
+    assert judged["GPUs of v really idle for 50% of the time"] == 1.0
+
+
+def test_rounds_are_averaged() -> None:
+    """One GPU that two jobs take turns on: half of it each, which one decision does not show."""
+    s = world(cluster("a v 1"), *(job(n, 1, throughput=TABLE) for n in "xy"))
+    assert perturb(s, "x", "las").value in (0.0, 1.0)
+    assert perturb(s, "x", "las", rounds=4).value == 0.5
 
 
 def test_gains_are_measured_with_the_truth() -> None:
@@ -153,7 +177,7 @@ def test_lies_at_a_themis_auction_are_judged_by_the_truth() -> None:
     jobs = [job(n, (1, 4), throughput=curve, work=Work(1000.0), submitted_s=i) for i, n in enumerate("xy")]
     s = world(cluster("a v 4"), *jobs, now_s=100.0)
     judged = perturb(s, "x", "themis", {"fairness_knob": 0.0}, seeds=6)
-    assert {lie.kind for lie in judged.lies} == {"throughput", "work", "range", "split"}
+    assert {lie.kind for lie in judged.lies} == {"throughput", "idle", "work", "range", "demand", "split"}
     most = Throughput(s.cluster).normalised(jobs[0], {"a": 4})
     assert 0 < judged.value <= most
     gain = {lie.what: lie.gain for lie in judged.lies}

@@ -10,7 +10,7 @@ import pytest
 from horae.port import BlockKind, JobState
 from policy.model import Health, Shape
 from slurm_plugin.clients.command import scontrol
-from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus
+from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of
 from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
 from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
@@ -207,13 +207,19 @@ def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus(
     def node(name: str, used: int) -> NodeRow:
         return NodeRow(name, {"v100": 4}, used, "mixed", 16, 16, 1 << 30, 0)
 
-    granted, waits = {"7.abc": replace(GRANT, per_node=4)}, replace(ROW, priority=9, reason="None")
+    granted, waits = {"7.abc": replace(GRANT, per_node=2)}, replace(ROW, priority=9, reason="None")
     jobs = {"7.abc": waits}
     assert between_two_reads(jobs, [node("n1", 4), node("n2", 4)], granted)
-    assert between_two_reads(jobs, [node("n1", 1)], granted)
+    assert between_two_reads(jobs, [node("n1", 2)], granted), "also where there would be room for it a second time"
+    assert not between_two_reads(jobs, [node("n1", 1)], granted)
     assert not between_two_reads(jobs, [node("n1", 0), node("n2", 4)], granted)
     assert not between_two_reads(jobs, [node("n1", 4)], {})
-    assert not between_two_reads({"7.abc": replace(ROW, **RUNNING)}, [node("n1", 4)], granted)
+    runs = replace(ROW, **RUNNING)
+    assert not between_two_reads({"7.abc": runs}, [node("n1", 4)], granted)
+    beside = {"7.abc": waits, "8.abc": replace(runs, gpus_per_node=2)}
+    assert not between_two_reads(beside, [node("n1", 2)], granted), "those are of another job of ours"
+    assert between_two_reads(beside, [node("n1", 4)], granted)
+    assert not between_two_reads(jobs, [node("n1", 4)], {"7.abc": replace(GRANT, per_node=2, nodes=())})
 
 
 def test_a_start_whose_supervisor_spoke_was_launched() -> None:
@@ -343,3 +349,15 @@ def test_cpus_follow_the_gpus(tag: str, defaults: dict[str, int], cpus: int) -> 
     assert verdict.job is not None
     assert verdict.job.spec is not None
     assert verdict.job.spec.cpus_per_gpu == cpus / 2
+
+
+@pytest.mark.parametrize("memory_counts", [False, True])
+def test_a_job_that_ended_between_the_two_reads_leaves_the_node_as_it_is(memory_counts: bool) -> None:
+    """What it had is idle by the second read, and its own by the first."""
+    facts = replace(FACTS, select="CR_Core_Memory" if memory_counts else "CR_Core")
+    runs = {"7.abc": replace(ROW, **{**RUNNING, "num_cpus": 2, "alloc_memory": 1 << 20})}
+    before = NodeRow("n1", {"v100": 4}, 1, "mixed", 14, 16, 1 << 30, 1 << 20)
+    after = replace(before, used=0, cpus_idle=16, memory_used=0)
+    nodes = [nodes_of([row], runs, frozenset(runs), facts) for row in (before, after)]
+    assert nodes[0] == nodes[1]
+    assert (nodes[0][0].cpus, nodes[0][0].memory) == (16.0, 1 << 30 if memory_counts else None)

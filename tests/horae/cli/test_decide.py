@@ -140,7 +140,7 @@ def test_perturb(capsys: pytest.CaptureFixture[str], file: str) -> None:
     assert code == 0
     judged = json.loads(out)
     assert judged["tenant"] == "two"
-    assert {lie["kind"] for lie in judged["lies"]} == {"throughput", "work", "range", "split"}
+    assert {lie["kind"] for lie in judged["lies"]} == {"throughput", "idle", "work", "range", "demand", "split"}
     assert judged["best"]["kind"] == "split"  # over=job: a second job is a second share
     assert "a lie pays" in said(capsys, file, "--perturb", "two")[1]
     assert "no lie of these pays" in said(capsys, file, "--policy", "fifo", "--perturb", "big")[1]

@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.decide import decide
 from policy.model import Snapshot
 from policy.text.instance import parse
+from tests.policy import worlds
 
 
 def snapshot(jobs: list[dict[str, Any]], gpus: int) -> Snapshot:
@@ -94,3 +96,21 @@ def test_under_contention_jobs_take_turns_of_a_unit() -> None:
         snap = replace(snap, jobs=tuple(made), state=decision.state, now_s=snap.now_s + 50.0)
     assert order == ["j0", "j0", "j1", "j1", "j2", "j2"] * 2
     assert set(ran.values()) == {4}
+
+
+@pytest.mark.parametrize("policy", ["afs-p", "afs-s"])
+def test_where_nobody_waits_no_job_moves_because_one_has_begun_its_unit(policy: str) -> None:
+    """Asked while a decision is carried out: some jobs run already and are in the middle of a unit, others are not."""
+    table = {"k80": {1: 1.0}, "v100": {1: 2.0}}
+    sizes = {"a": (1, 8), "b": (1, 4), "c": (1, 2), "d": (1, 2), "e": (1, 2), "f": 2}
+    jobs = tuple(
+        worlds.job(name, gpus, throughput=table, submitted_s=float(n)) for n, (name, gpus) in enumerate(sizes.items())
+    )
+    asked = worlds.world(worlds.cluster("n1 k80 4", "n2 v100 4"), *jobs, now_s=10.0)
+    first = decide(asked, policy)
+    for runs in jobs:
+        now = tuple(
+            replace(j, allocation=first.allocation[j.name], attained={"k80": 1.0} if j is runs else {}) for j in jobs
+        )
+        again = decide(replace(asked, jobs=now, state=first.state, now_s=11.0), policy)
+        assert again.allocation == first.allocation, f"{runs.name} has begun"
