@@ -151,13 +151,17 @@ def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]
             mine = even if job.gpus.max is None else min(even, job.gpus.max)
             left -= mine
             part = mine / total if total > 0 else 0.0
-            out[job.name] = {t: _clean(float(x) * part) for t, x in zip(types, row, strict=True)}
+            worth = sum(float(x) * w for x, w in zip(row, kind.row, strict=True))
+            out[job.name] = {
+                t: 0.0 if float(x) * w <= 1e-9 * worth else _clean(float(x) * part)
+                for t, x, w in zip(types, row, kind.row, strict=True)
+            }
     return out
 
 
 def _clean(x: float) -> float:
-    """The solver's noise is no share."""
-    return 0.0 if x < 1e-9 else round(x, 9)
+    """Nine digits: beyond them is the solver's noise. (Of what a share is worth: a light tenant's may be 1e-6 GPUs.)"""
+    return float(f"{x:.9g}")
 
 
 def _smallest(kinds: Sequence[_Kind]) -> dict[str, Gpus]:
