@@ -129,13 +129,13 @@ def non_cooperative(
     rising = {int(i) for i in np.flatnonzero(~hopeless)}
     fixed: dict[int, float] = {}  #: levels of the rows that have reached theirs
     filling = _Filling(small, rising, fixed, _least(small, rising)) if rising else None
-    seconds, result, found, again = 0.0, None, np.zeros(small.speed.shape), AGAIN
+    seconds, result, found, again, late = 0.0, None, np.zeros(small.speed.shape), AGAIN, False
     while rising and filling is not None:
         answer = filling.program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
-        seconds += answer.seconds
+        seconds, late = seconds + answer.seconds, late or answer.clock
         if not answer.has_solution:
             if result is None:
-                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds))
+                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds, late))
             break  # float noise at the end of the filling: what was reached stands
         reached = answer[filling.level]
         if not 1 / FAR <= reached <= FAR and again:  # too far from 1 to be exact: the same pass, in that unit
@@ -153,7 +153,7 @@ def non_cooperative(
         return Shares(np.zeros(users.speed.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     level_only = not _finite(small.cap)
     return Shares(
-        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds)
+        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds, late)
     )
 
 
@@ -225,11 +225,11 @@ def cooperative(
         return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     fits = np.minimum(1.0, (small.cap / small.weight)[:, None] * small.weight[None, :] / max(small.gpus.sum(), 1.0))
     part = np.where(np.isfinite(fits), fits, 1.0)
-    seconds = 0.0
+    seconds, late = 0.0, False
     notes: tuple[str, ...] = ()
     for passes in range(1, PASSES + 1):
         result, x = _envy_free(small, part, time_limit_s, seed, backend)
-        seconds += result.seconds
+        seconds, late = seconds + result.seconds, late or result.clock
         held = x.sum(axis=1) / small.weight
         fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
         if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
@@ -237,7 +237,7 @@ def cooperative(
         part = np.maximum(part, fits)
         if passes == PASSES:
             notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
-    return Shares(split(x, of, users.weight), _timed(result, seconds), notes)
+    return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
 
 
 def _envy_free(
@@ -313,5 +313,5 @@ def _finite(cap: Matrix) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.isfinite(cap))]
 
 
-def _timed(result: Result, seconds: float) -> SolverSummary:
-    return replace(result.summary(), seconds=seconds)
+def _timed(result: Result, seconds: float, late: bool) -> SolverSummary:
+    return replace(result.summary(), seconds=seconds, clock=late)

@@ -456,4 +456,5 @@ def _state(this: Round) -> dict[str, Any]:
 def _summary(outcome: Outcome | None, context: Context) -> SolverSummary | None:
     if outcome is None:
         return None
-    return SolverSummary(outcome.termination, outcome.gap, outcome.seconds, context.solver or Backend.HIGHS.value)
+    solver = context.solver or Backend.HIGHS.value
+    return SolverSummary(outcome.termination, outcome.gap, outcome.seconds, solver, outcome.clock)
