@@ -72,7 +72,7 @@ class _Round:
             t = self.site.type_of[node]
             self.total[t] = self.total.get(t, 0) + n
         weights = {t.name: t.weight for t in snapshot.tenants}
-        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work_left != 0}
+        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
         self.requested: dict[str, int] = {}
@@ -306,7 +306,7 @@ class _Round:
         for job in self.snapshot.jobs:
             if job.name not in self.placer.taken:
                 self.placer.drop(job)
-        jobs = sorted((j for j in self.snapshot.jobs if j.work_left != 0), key=lambda j: j.order)
+        jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
         for job in jobs:
             if job.name not in self.placer.taken and self.placer.free():
                 place = self.placer.best(job, self.placer.usual(job))
@@ -386,7 +386,7 @@ class _Round:
         out: dict[JobName, Reason] = {}
         for job in self.snapshot.jobs:
             size = self.placer.usual(job)
-            if job.name in self.site.homes or job.work_left == 0 or not self.placer.possible(job, size):
+            if job.name in self.site.homes or job.work.left == 0 or not self.placer.possible(job, size):
                 continue
             seen = reasons.outcome(job, allocation[job.name], self.speeds)
             why = f"no one GPU type holds {reasons.gpus(size)}, so it has no home and runs on what others leave idle"

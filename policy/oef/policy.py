@@ -66,7 +66,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
-    jobs = [j for j in snapshot.jobs if j.work_left != 0 and _could_run(j, placer)]
+    jobs = [j for j in snapshot.jobs if j.work.left != 0 and _could_run(j, placer)]
     kinds = _kinds(jobs, types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
@@ -283,7 +283,7 @@ def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
     for job in snapshot.jobs:
         if job.name not in placer.taken:
             placer.drop(job)
-    fill(placer, sorted((j for j in snapshot.jobs if j.work_left != 0), key=_starved))
+    fill(placer, sorted((j for j in snapshot.jobs if j.work.left != 0), key=_starved))
     note = f"the program of the shares ended as {answer.solver.termination}: who holds keeps, the rest fills up"
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(allocation, state=snapshot.state, solver=answer.solver, notes=(*answer.notes, note))
