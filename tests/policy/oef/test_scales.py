@@ -122,6 +122,7 @@ def test_equation_10_envies_nobody_by_more_than_a_millionth_of_its_own_share(see
     share = x / u.weight[:, None]
     own = (u.speed * share).sum(axis=1)
     assert ((u.speed @ share.T).max(axis=1) <= own * (1 + CLOSE)).all()
+    assert (own >= u.speed @ u.gpus / u.weight.sum() * (1 - CLOSE)).all(), "sharing incentive, Theorem 5.1"
     assert (u.speed * x).sum() == pytest.approx(float(envy_free(u)), rel=CLOSE)
 
 
