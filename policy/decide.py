@@ -28,10 +28,17 @@ from policy.parts import reasons
 from policy.parts.sweeps import losers, resting
 from policy.parts.throughput import Throughput
 from policy.places import carrying
+from policy.places.filling import fill
 from policy.places.idle import SENTENCES, Idle, why
 from policy.places.shapes import settle
 from policy.text.plain import not_plain, plain, surely_plain
 from policy.text.textform import name_of
+
+#: Said of a decision behind which is a program that its own limits would have let go on.
+CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
+#: How often a policy is asked what it says of its own answer, which must stand: who moves to grow leaves a place to
+#: somebody earlier in order, who sees it only then. Nearly always the second answer is the first.
+TRIES = 4
 
 
 class PolicyFailed(Exception):
@@ -78,26 +85,27 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     """What the policy proposes, checked to be possible. Raises PolicyFailed; BadInput passes through.
 
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
-    (a policy that takes bids values phases itself). The policy never sees them.
+    (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
-    try:
-        proposal = catalogue.load(entry)(_without(snapshot, lost | rest), options, context)
-    except BadInput:
-        raise
-    except Exception as error:
-        text = f"raised {type(error).__name__}: {error}"
-        raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
-    if not isinstance(proposal, Proposal):
-        raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
-    proposal = _in_shape(snapshot, proposal, context)
+    proposal = _asked(snapshot, lost, rest, entry, options, context)
+    if proposal.solver is None and entry.bids is None:  # others' rounds (`parts/turns.py`) and leases make them stand
+        for _ in range(TRIES):
+            then = carrying.applied(snapshot, proposal)
+            if then.jobs is snapshot.jobs or not _possible(actual, proposal):
+                break
+            again = _asked(then, lost, rest, entry, options, context)
+            if carrying.applied(then, again).jobs is then.jobs:
+                break
+            snapshot, proposal = then, again
     wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise PolicyFailed(entry.name, f"proposes what cannot be: {wrong[0]}{more}", "\n".join(wrong))
     proposal = carrying.told(actual, snapshot, proposal, context.speeds)
+    rest = {name: reason for name, reason in rest.items() if not proposal.allocation.get(name)}
     if lost or rest:
         notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
         proposal = replace(
@@ -107,6 +115,40 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
             notes=(*proposal.notes, *notes),
         )
     return carrying.kept(actual, proposal)
+
+
+def _asked(
+    snapshot: Snapshot,
+    lost: Collection[JobName],
+    rest: Collection[JobName],
+    entry: Entry,
+    options: Mapping[str, Any],
+    context: Context,
+) -> Proposal:
+    """What the policy says of the jobs that neither end nor rest; who rests runs on what is idle even so. Raises
+    PolicyFailed; BadInput passes through."""
+    try:
+        proposal = catalogue.load(entry)(_without(snapshot, {*lost, *rest}), options, context)
+    except BadInput:
+        raise
+    except Exception as error:
+        text = f"raised {type(error).__name__}: {error}"
+        raise PolicyFailed(entry.name, text, traceback.format_exc()) from error
+    if not isinstance(proposal, Proposal):
+        raise PolicyFailed(entry.name, f"returned {type(proposal).__name__}, not a Proposal")
+    proposal = _in_shape(snapshot, proposal, context)
+    if not rest or not _possible(snapshot, proposal):
+        return proposal
+    placer = reasons.left_over(snapshot, proposal.allocation, context.speeds)
+    fill(placer, sorted((j for j in snapshot.jobs if j.name in rest), key=lambda j: j.order))
+    more = {name: placer.taken[name] for name in rest if placer.taken.get(name)}
+    return replace(proposal, allocation={**proposal.allocation, **more}) if more else proposal
+
+
+def _possible(snapshot: Snapshot, proposal: Proposal) -> bool:
+    return set(proposal.allocation) <= {j.name for j in snapshot.jobs} and not any(
+        certificate.violations(snapshot, proposal.allocation)
+    )
 
 
 def _in_shape(snapshot: Snapshot, proposal: Proposal, context: Context) -> Proposal:
@@ -163,6 +205,8 @@ def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: 
         reason = why(staying, allocation, allowed, options, speeds)
         if reason is not None:
             measured = replace(measured, notes=(*measured.notes, f"left idle ({reason}): {SENTENCES[reason]}"))
+    if proposal.solver is not None and proposal.solver.clock:
+        measured = replace(measured, notes=(*measured.notes, CLOCK))
     return Decision(
         policy=name,
         options=dict(options),

@@ -321,6 +321,8 @@ class SolverSummary:
     gap: float | None
     seconds: float
     solver: str = ""
+    #: the wall clock ended it, not its own limits: on another machine it may end elsewhere; a note says so
+    clock: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

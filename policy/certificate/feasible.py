@@ -125,9 +125,16 @@ def idle_but_wanted(
     to MOST_STEPS GPUs above what the job has (a curve may fall and rise again). Waiting jobs of one kind have the
     same wishes, so they are asked once.
     """
+    return next(wishes(snapshot, allocation, speeds), None)
+
+
+def wishes(
+    snapshot: Snapshot, allocation: Mapping[JobName, Allocation], speeds: Throughput
+) -> Iterator[tuple[JobName, Gpus]]:
+    """Every such job, with the next size it wishes; of waiting jobs of one kind the first."""
     idle = _Idle(snapshot, allocation)
     if not idle.by_type:
-        return None
+        return
     caps = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
     holds: dict[str, int] = {}
     for job in snapshot.jobs:
@@ -147,8 +154,7 @@ def idle_but_wanted(
             asked.add(alike)
         size = _wanted(job, now, room, idle, speeds)
         if size is not None:
-            return job.name, size
-    return None
+            yield job.name, size
 
 
 def _wanted(job: Job, now: Allocation, room: Gpus | None, idle: _Idle, speeds: Throughput) -> Gpus | None:

@@ -72,7 +72,7 @@ class _Round:
             t = self.site.type_of[node]
             self.total[t] = self.total.get(t, 0) + n
         weights = {t.name: t.weight for t in snapshot.tenants}
-        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work_left != 0}
+        self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
         self.requested: dict[str, int] = {}
@@ -285,7 +285,9 @@ class _Round:
     def _run(self, chosen: Sequence[JobName], passes: Mapping[JobName, int]) -> None:
         by_name = {j.name: j for j in self.jobs}
         for name in chosen:
-            self._take(by_name[name], self.site.homes[name])
+            stay = self.placer.keep(by_name[name]) if self.amid else None
+            elsewhere = stay is not None and sum(stay.values()) == self.size[name]
+            self._take(by_name[name], stay if stay and elsewhere else self.site.homes[name])
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
         for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway
@@ -302,13 +304,16 @@ class _Round:
         self._leave_none_idle()
 
     def _leave_none_idle(self) -> None:
-        """Gangs without a home, and divisible demand, run on what is left."""
+        """What is left goes to gangs that no GPUs of one type hold (now, or ever), and to divisible demand."""
         for job in self.snapshot.jobs:
             if job.name not in self.placer.taken:
                 self.placer.drop(job)
-        jobs = sorted((j for j in self.snapshot.jobs if j.work_left != 0), key=lambda j: j.order)
-        homeless = [j for j in jobs if j.name not in self.site.homes]
-        fill(self.placer, homeless, growing=False, may=lambda job, size: size == self.placer.usual(job))
+        jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
+        for job in jobs:
+            if job.name not in self.placer.taken and self.placer.free():
+                place = self.placer.best(job, self.placer.usual(job))
+                if place and (not job.throughput or self.speeds.rate(job, place)):
+                    self.placer.take(job, place)
         fill(self.placer, [j for j in jobs if j.gpus.max is None], waiting=False)
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
@@ -383,7 +388,7 @@ class _Round:
         out: dict[JobName, Reason] = {}
         for job in self.snapshot.jobs:
             size = self.placer.usual(job)
-            if job.name in self.site.homes or job.work_left == 0 or not self.placer.possible(job, size):
+            if job.name in self.site.homes or job.work.left == 0 or not self.placer.possible(job, size):
                 continue
             seen = reasons.outcome(job, allocation[job.name], self.speeds)
             why = f"no one GPU type holds {reasons.gpus(size)}, so it has no home and runs on what others leave idle"

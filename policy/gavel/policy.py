@@ -122,15 +122,17 @@ def _divisible(job: Job) -> bool:
 
 def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) -> None:
     """What is left goes to jobs that got nothing, earliest submitted first, then to divisible demands."""
-    for job in jobs:
-        if job.name not in placer.taken and placer.free():
-            place = placer.best(job, sizes[job.name])
-            if place and (not job.throughput or placer.speeds.rate(job, place)):
-                placer.take(job, place)
-    for job in jobs:
-        if job.name not in placer.taken:
-            placer.drop(job)
-    fill(placer, [j for j in jobs if _divisible(j)], waiting=False)
+    divisible, moved = [j for j in jobs if _divisible(j)], True
+    while moved:  # who moves to grow leaves a place to others
+        for job in jobs:
+            if job.name not in placer.taken and placer.free():
+                place = placer.best(job, sizes[job.name])
+                if place and (not job.throughput or placer.speeds.rate(job, place)):
+                    placer.take(job, place)
+        for job in jobs:
+            if job.name not in placer.taken:
+                placer.drop(job)
+        moved = bool(fill(placer, divisible, waiting=False))
 
 
 def _rate(job: Job, size: Gpus, gpu_type: GpuType, context: Context) -> float:

@@ -130,7 +130,8 @@ def finish_time(jobs: Jobs, left: Matrix, elapsed: Matrix, isolated: Matrix, how
             close = low * (1 + RHO / 2)
             middle = close if step % 4 and 0 < close < high else (low + high) / 2
     if best is None:
-        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(Termination.NUMERICAL, None, seconds))
+        how_it_ended = Termination.TIME_LIMIT if result.clock else Termination.NUMERICAL
+        return Fractions(np.zeros(jobs.rate.shape), SolverSummary(how_it_ended, None, seconds, clock=result.clock))
     return model.filled(best[0], 1.0, 1 / high, replace(best[1], seconds=seconds), how)
 
 
@@ -237,8 +238,9 @@ class _Model:
             seconds += result.seconds
             if result.has_solution:
                 break
+        late = result.clock
         result = result if result.has_solution else reached
-        return Fractions(self.values(result), replace(result.summary(), seconds=seconds), stated)
+        return Fractions(self.values(result), replace(result.summary(), seconds=seconds, clock=late), stated)
 
     def maximise(self, goal: dict[Variable, float], how: Solving) -> Result:
         self.program.maximise(goal)

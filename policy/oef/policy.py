@@ -66,7 +66,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, so
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
     gpus = {t: placer.free(t) for t in types}
-    jobs = [j for j in snapshot.jobs if j.work_left != 0 and _could_run(j, placer)]
+    jobs = [j for j in snapshot.jobs if j.work.left != 0 and _could_run(j, placer)]
     kinds = _kinds(jobs, types, context)
     users = _users(snapshot, kinds, gpus, bool(options["demand_caps"]))
     backend = Backend(context.solver) if context.solver else Backend.HIGHS
@@ -151,13 +151,17 @@ def _job_shares(kinds: Sequence[_Kind], answer: Shares, types: Sequence[GpuType]
             mine = even if job.gpus.max is None else min(even, job.gpus.max)
             left -= mine
             part = mine / total if total > 0 else 0.0
-            out[job.name] = {t: _clean(float(x) * part) for t, x in zip(types, row, strict=True)}
+            worth = sum(float(x) * w for x, w in zip(row, kind.row, strict=True))
+            out[job.name] = {
+                t: 0.0 if float(x) * w <= 1e-9 * worth else _clean(float(x) * part)
+                for t, x, w in zip(types, row, kind.row, strict=True)
+            }
     return out
 
 
 def _clean(x: float) -> float:
-    """The solver's noise is no share."""
-    return 0.0 if x < 1e-9 else round(x, 9)
+    """Nine digits: beyond them is the solver's noise. (Of what a share is worth: a light tenant's may be 1e-6 GPUs.)"""
+    return float(f"{x:.9g}")
 
 
 def _smallest(kinds: Sequence[_Kind]) -> dict[str, Gpus]:
@@ -279,7 +283,7 @@ def _stand(snapshot: Snapshot, placer: Placer, answer: Shares) -> Proposal:
     for job in snapshot.jobs:
         if job.name not in placer.taken:
             placer.drop(job)
-    fill(placer, sorted((j for j in snapshot.jobs if j.work_left != 0), key=_starved))
+    fill(placer, sorted((j for j in snapshot.jobs if j.work.left != 0), key=_starved))
     note = f"the program of the shares ended as {answer.solver.termination}: who holds keeps, the rest fills up"
     allocation = {j.name: placer.taken.get(j.name, EMPTY) for j in snapshot.jobs}
     return Proposal(allocation, state=snapshot.state, solver=answer.solver, notes=(*answer.notes, note))

@@ -31,8 +31,10 @@ from policy.parts.solver import TOLERANCE, Backend, Program, Result, Row, Variab
 
 #: Relative slack within which two normalised throughputs are the same.
 SAME = 1e-7
-#: A dual value above this is one.
-PRICED = 1e-9
+#: A level this many times its unit, or below this part of it, is solved for again in another unit, so many times.
+FAR, AGAIN = 100.0, 5
+#: A dual value above this part of what it would usually be, and above the noise, is one.
+PRICED, NOISE = 1e-6, 3e-12
 #: Rows of each envious tenant that a pass of row generation adds: its worst.
 WORST = 3
 #: Passes after which the envy of capped tenants is taken as it is.
@@ -123,44 +125,90 @@ def non_cooperative(
     one pass ends it.
     """
     small, of = merged(users)
-    n, k = small.speed.shape
-    program = Program()
-    x = _block(program, small)
-    for j in range(k):
-        program.at_most({x[i][j]: 1.0 for i in range(n)}, float(small.gpus[j]))
-    for i in _finite(small.cap):
-        program.at_most({x[i][j]: 1.0 for j in range(k)}, float(small.cap[i]))
-    level = program.variable()
-    reach = [
-        program.at_least({**{x[i][j]: float(small.speed[i, j]) for j in range(k)}, level: -float(small.weight[i])}, 0.0)
-        for i in range(n)
-    ]
-    program.maximise({level: 1.0})
-    hopeless = (small.speed.max(axis=1, initial=0.0) <= 0) | (small.cap <= 0)
-    rising = {i for i in range(n) if not hopeless[i]}
-    for i in set(range(n)) - rising:
-        program.set_row(reach[i], coefficients={level: 0.0})
-    seconds, result = 0.0, None
-    while rising:
-        answer = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
-        seconds += answer.seconds
+    hopeless = (small.speed.max(axis=1, initial=0.0) <= 0) | (small.cap <= 0) | (small.speed @ small.gpus <= 0)
+    rising = {int(i) for i in np.flatnonzero(~hopeless)}
+    fixed: dict[int, float] = {}  #: levels of the rows that have reached theirs
+    filling = _Filling(small, rising, fixed, _least(small, rising)) if rising else None
+    seconds, result, found, again, late = 0.0, None, np.zeros(small.speed.shape), AGAIN, False
+    while rising and filling is not None:
+        answer = filling.program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend)
+        seconds, late = seconds + answer.seconds, late or answer.clock
         if not answer.has_solution:
             if result is None:
-                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds))
+                return Shares(np.zeros(users.speed.shape), _timed(answer, seconds, late))
             break  # float noise at the end of the filling: what was reached stands
-        result = answer
-        top = result[level]
-        priced = {i for i in rising if abs(result.prices[reach[i]]) > PRICED} or set(rising)
-        for i in priced:
-            program.set_row(reach[i], bound=top * float(small.weight[i]) * (1 - 1e-9), coefficients={level: 0.0})
+        reached = answer[filling.level]
+        if not 1 / FAR <= reached <= FAR and again:  # too far from 1 to be exact: the same pass, in that unit
+            again -= 1
+            filling = _Filling(small, rising, fixed, filling.unit * max(reached, 1 / FAR**2))
+            continue
+        again = AGAIN
+        result, found = answer, filling.shares(answer)
+        top = reached * filling.unit
+        priced = filling.priced(result, rising) or set(rising)
+        fixed |= dict.fromkeys(priced, top)
         rising -= priced
+        filling.fix(priced, top)
     if result is None:
         return Shares(np.zeros(users.speed.shape), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
-    found = _values(result, x)
     level_only = not _finite(small.cap)
     return Shares(
-        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds)
+        _split_level(found, of, users) if level_only else split(found, of, users.weight), _timed(result, seconds, late)
     )
+
+
+def _least(users: Users, rising: set[int]) -> float:
+    """A level that all of `rising` can reach together: each its weight of every type, as far as its cap allows."""
+    part = np.minimum(1 / users.weight.sum(), users.cap / users.weight / users.gpus.sum())
+    return float(min((users.speed[i] @ users.gpus) * part[i] for i in rising))
+
+
+class _Filling:
+    """Eq. 9 in numbers near 1: its variables are throughput per weight in units of a level that can be reached.
+
+    In GPUs a tenant of weight 1 beside one of 1000, with a speed-up of thousands, has a share as small as a solver's
+    tolerance; in its own throughput it has as much as everybody.
+    """
+
+    def __init__(self, users: Users, rising: set[int], fixed: dict[int, float], unit: float) -> None:
+        n, k = users.speed.shape
+        self.users, self.unit = users, unit
+        self._units = np.array([fixed.get(i, unit) for i in range(n)])
+        with np.errstate(divide="ignore"):  # GPUs that one unit of each variable takes
+            self._gpus = np.where(users.speed > 0, (self._units * users.weight)[:, None] / users.speed, 0.0)
+        p = self.program = Program()
+        self._y = _block(p, users)
+        for j in range(k):
+            m = float(users.gpus[j])
+            p.at_most({self._y[i][j]: float(self._gpus[i, j]) / (m or 1.0) for i in range(n)}, float(m > 0))
+        for i in _finite(users.cap):
+            if users.cap[i] > 0:
+                p.at_most({self._y[i][j]: float(self._gpus[i, j] / users.cap[i]) for j in range(k)}, 1.0)
+        self.level = p.variable()
+        self.reach: dict[int, int] = {}
+        for i in sorted(rising | set(fixed)):
+            row = {**dict.fromkeys(self._y[i], 1.0), self.level: -1.0 if i in rising else 0.0}
+            self.reach[i] = p.at_least(row, 0.0 if i in rising else 1.0)
+        for i in set(range(n)) - set(self.reach):
+            for v in self._y[i]:
+                p.set_bounds(v, 0.0, 0.0)
+        p.maximise({self.level: 1.0})
+
+    def priced(self, result: Result, rising: set[int]) -> set[int]:
+        """The rows of `rising` whose level costs something: they are at it in every optimum. (What a light tenant's
+        costs is compared with what its GPUs cost: it may be a billionth of a heavy one's.)"""
+        price = np.abs(np.array(result.prices[: len(self.users.gpus)]))
+        cost = np.where(self.users.speed > 0, self._gpus / np.maximum(self.users.gpus, 1.0) * price, np.inf)
+        usual = np.maximum(np.minimum(cost.min(axis=1), 1.0) * PRICED, NOISE)
+        return {i for i in rising if abs(result.prices[self.reach[i]]) > usual[i]}
+
+    def fix(self, rows: set[int], level: float) -> None:
+        for i in rows:
+            self.program.set_row(self.reach[i], bound=level / self._units[i], coefficients={self.level: 0.0})
+
+    def shares(self, result: Result) -> Matrix:
+        """GPUs (n, k)."""
+        return np.asarray(_values(result, self._y) * self._gpus)
 
 
 def cooperative(
@@ -177,11 +225,11 @@ def cooperative(
         return Shares(np.zeros_like(users.speed), SolverSummary(Termination.OPTIMAL, 0.0, 0.0, backend.value))
     fits = np.minimum(1.0, (small.cap / small.weight)[:, None] * small.weight[None, :] / max(small.gpus.sum(), 1.0))
     part = np.where(np.isfinite(fits), fits, 1.0)
-    seconds = 0.0
+    seconds, late = 0.0, False
     notes: tuple[str, ...] = ()
     for passes in range(1, PASSES + 1):
         result, x = _envy_free(small, part, time_limit_s, seed, backend)
-        seconds += result.seconds
+        seconds, late = seconds + result.seconds, late or result.clock
         held = x.sum(axis=1) / small.weight
         fits = np.minimum(1.0, (small.cap / small.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
         if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
@@ -189,7 +237,7 @@ def cooperative(
         part = np.maximum(part, fits)
         if passes == PASSES:
             notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
-    return Shares(split(x, of, users.weight), _timed(result, seconds), notes)
+    return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
 
 
 def _envy_free(
@@ -265,5 +313,5 @@ def _finite(cap: Matrix) -> list[int]:
     return [int(i) for i in np.flatnonzero(np.isfinite(cap))]
 
 
-def _timed(result: Result, seconds: float) -> SolverSummary:
-    return replace(result.summary(), seconds=seconds)
+def _timed(result: Result, seconds: float, late: bool) -> SolverSummary:
+    return replace(result.summary(), seconds=seconds, clock=late)

@@ -1,7 +1,9 @@
 """The only door to mathematical programming: PuLP for modelling, HiGHS or CBC behind it, our own answer.
 
-Every solve has one thread, a seed and a time limit, and ends in a `Result` that says how it ended: PuLP 3.3.2 calls a
-run that its time limit stopped "Optimal" (HiGHS and CBC alike), so its `status` is never read here. A round never
+Every solve has one thread, a seed and limits, and ends in a `Result` that says how it ended: PuLP 3.3.2 calls a
+run that its time limit stopped "Optimal" (HiGHS and CBC alike), so its `status` is never read here. The limits are
+iterations and nodes, which are the same on every machine; the clock is behind them, for what they do not foresee, and
+a result that it ended says so (`clock`). A round never
 fails for lack of an optimum: a caller uses the incumbent (`has_solution`), else the previous allocation, and says so.
 
 Lazy rows: `solve(separate=...)` asks for violated rows at each optimum and re-solves warm on the live HiGHS model
@@ -10,6 +12,7 @@ Lazy rows: `solve(separate=...)` asks for violated rows at each optimum and re-s
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +34,9 @@ class Backend(StrEnum):
 
 #: What a policy's solves get when nobody said otherwise.
 DEFAULT_TIME_LIMIT_S = 30.0
+#: Simplex iterations of one LP; nodes of a MILP times its columns and rows, and the fewest nodes.
+ITERATIONS = 2_000_000
+NODE_WORK, NODES = 20_000_000, 100
 #: The largest |primal infeasibility| that lazy rows may keep.
 TOLERANCE = 1e-7
 #: Passes of row generation after which slack lazy rows are dropped, and what counts as slack.
@@ -77,6 +83,7 @@ class Result:
     values: tuple[float, ...] = ()
     rows: int = 0
     prices: tuple[float, ...] = ()
+    clock: bool = False  #: the wall clock ended this solve, or an earlier one of the same program
 
     @property
     def optimal(self) -> bool:
@@ -86,7 +93,7 @@ class Result:
         return self.values[variable.index]
 
     def summary(self) -> SolverSummary:
-        return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value)
+        return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value, self.clock)
 
 
 Separate = Callable[[Result], Iterable[Row]]
@@ -108,6 +115,7 @@ class Program:
         self._integer = False
         self._problem: Any = None  #: the PuLP problem of the last solve, and its variables
         self._made: list[Any] = []
+        self._late = False  #: the clock ended a solve
         self._live: Any = None  #: its HiGHS model, while what was built since is in it too
 
     # --- building ---
@@ -205,14 +213,18 @@ class Program:
             left = limit - (time.perf_counter() - started)
             if left <= 0:
                 elapsed = time.perf_counter() - started
-                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
+                self._late = True
+                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added, clock=True)
             result = self._run(backend, left, seed, gap, start or {}, heuristics)
+            self._late |= result.clock
             new = list(separate(result)) if separate is not None and result.has_solution else []
             if new and not result.optimal:  # the solver's own limit came first, at a point that rows still cut off
                 elapsed = time.perf_counter() - started
-                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
+                return Result(
+                    Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added, clock=self._late
+                )
             if not new:
-                return replace(result, seconds=time.perf_counter() - started, rows=added)
+                return replace(result, seconds=time.perf_counter() - started, rows=added, clock=self._late)
             passes += 1
             if passes % PURGE_EVERY == 0:
                 self._purge(fixed, result)
@@ -275,12 +287,15 @@ class Program:
         self._problem, self._made = problem, made
 
     def _highs(self, limit: float, seed: int, gap: float, start: Mapping[Variable, float], heuristics: bool) -> Result:
-        options = dict.fromkeys(_SEARCH, heuristics)
+        options: dict[str, Any] = dict.fromkeys(_SEARCH, heuristics)
+        options["simplex_iteration_limit"] = ITERATIONS
+        options["mip_max_nodes"] = max(NODE_WORK // (len(self._variables) + len(self._rows)), NODES)
         if self._live is None:
             self._build()
             solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed, **options)
             try:
-                self._problem.solve(solver)
+                with contextlib.suppress(KeyError):  # PuLP has no word for the limit of nodes; HiGHS is read below
+                    self._problem.solve(solver)
             except IndexError:  # PuLP looks for the rows of a model that HiGHS refused: its coefficients are too large
                 return Result(Termination.NUMERICAL, False, None, None, None, 0.0, Backend.HIGHS)
             self._live = self._problem.solverModel
@@ -309,9 +324,9 @@ class Program:
         values = tuple(map(float, column)) if has else ()
         dual = model.getSolution().row_dual if has and not self._integer else ()
         prices = tuple(sign * float(p) for p in dual)
-        return Result(
-            termination, has, objective, bound, relative_gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices
-        )
+        clock = status is _STATUS.kTimeLimit
+        gap_now = relative_gap(objective, bound)
+        return Result(termination, has, objective, bound, gap_now, 0.0, Backend.HIGHS, values, 0, prices, clock)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
@@ -337,7 +352,8 @@ class Program:
         bound = objective if kind is Termination.OPTIMAL else None
         duals = [c.pi for c in self._problem.constraints.values()] if has and not self._integer else []
         prices = tuple(float(p or 0.0) for p in duals)
-        return Result(kind, has, objective, bound, relative_gap(objective, bound), 0.0, Backend.CBC, values, 0, prices)
+        gap_now = relative_gap(objective, bound)
+        return Result(kind, has, objective, bound, gap_now, 0.0, Backend.CBC, values, 0, prices, late)
 
 
 #: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.

@@ -7,7 +7,8 @@ stopping*: a job ends when even its fitted curve, followed to the end of its wor
 job of the app has reached already; a job without a fit goes on. Other schedulers end their jobs themselves.
 
 A phase is over when its last job has done it. Those that are ahead *rest* meanwhile, where GPUs are short: without
-that a policy that lets few jobs run to their end would end nobody. `policy.decide` applies both to every policy.
+that a policy that lets few jobs run to their end would end nobody. What nobody else can use they run on all the same.
+`policy.decide` applies both to every policy.
 """
 
 from __future__ import annotations

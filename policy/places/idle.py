@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from policy.certificate.feasible import idle_but_wanted
-from policy.model import Allocation, JobName, Snapshot
+from policy.certificate.feasible import wishes
+from policy.model import EMPTY, Allocation, Gpus, Job, JobName, Snapshot
+from policy.parts.reasons import left_over
 from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
 
@@ -40,16 +41,29 @@ def why(
     options: Mapping[str, Any],
     speeds: Throughput,
 ) -> Idle | None:
-    """The reason of `allowed` that holds for GPUs left idle; None: there is none, which is a fault of the policy."""
-    wanted = idle_but_wanted(snapshot, allocation, speeds)
-    if wanted is None:
+    """The reason of `allowed` that holds for GPUs left idle; None: of somebody who could use them none holds, which is
+    a fault of the policy."""
+    if not allowed:
         return None
-    job = next(j for j in snapshot.jobs if j.name == wanted[0])
     demand = {a.name for a in snapshot.apps if a.demand_max is not None}
-    if Idle.DEMAND in allowed and job.app in demand:
-        return Idle.DEMAND
-    if Idle.PACKED in allowed and options.get("network_packing"):
-        return Idle.PACKED
-    if Idle.REQUESTED in allowed and (allocation.get(job.name) or wanted[1] != Placer(snapshot, speeds).usual(job)):
-        return Idle.REQUESTED
-    return next((r for r in (Idle.ORDER, Idle.RESERVED) if r in allowed), None)
+    jobs = {j.name: j for j in snapshot.jobs}
+    last = next((r for r in (Idle.ORDER, Idle.RESERVED) if r in allowed), None)
+    usual, left = Placer(snapshot, speeds).usual, left_over(snapshot, allocation, speeds)
+    first: Idle | None = None
+    for name, _ in wishes(snapshot, allocation, speeds):
+        job, reason = jobs[name], last
+        if Idle.DEMAND in allowed and job.app in demand:
+            reason = Idle.DEMAND
+        elif Idle.PACKED in allowed and options.get("network_packing"):
+            reason = Idle.PACKED
+        elif Idle.REQUESTED in allowed and (allocation.get(name) or not _fits(job, usual(job), left)):
+            reason = Idle.REQUESTED
+        if reason is None:
+            return None
+        first = first or reason
+    return first
+
+
+def _fits(job: Job, size: Gpus, left: Placer) -> bool:
+    place = left.best(job, size)
+    return bool(place) and (not job.throughput or bool(left.speeds.rate(job, place or EMPTY)))

@@ -30,6 +30,7 @@ class Agent:
         self.value = valuation
         self._closed = closed
         self._rack, self._type = offered.rack, offered.gpu_type
+        self._leased = offered.base(valuation.name)
         jobs, gangs = valuation.jobs, valuation.gangs
         self.types = {
             t for t in gangs.types for j in jobs if (g := j.gpus.above(0)) and gangs.speed(j, [Chunk(t, "", g)]) > 0
@@ -73,6 +74,8 @@ class Agent:
         if not self.value.phases or not any(nodes.values()):
             return {}
         tasks = self.value.phases[0]
+        if going := self._as_they_are(tasks, nodes):
+            return going
         shape, names = self.bundle(nodes)
         found = self._gangs(tasks, self.value.now(shape), shape, names, nodes)
         held = {t.job.name: t.job.allocation for t in tasks}
@@ -89,6 +92,24 @@ class Agent:
         left = {n: g for n, g in left.items() if n not in self._closed}
         shape, names = self.bundle(left)
         return {**stay, **self._gangs(rest, schedule(rest, shape, self.value.gangs), shape, names, left)}
+
+    def _as_they_are(
+        self, tasks: Sequence[Task], nodes: Mapping[NodeName, Gpus]
+    ) -> dict[JobName, dict[NodeName, Gpus]]:
+        """What each job holds, where that is all there is and under leases, and each gang runs; else nothing."""
+        held = {t.job.name: dict(t.job.allocation) for t in tasks if t.iterations > 0 and t.job.allocation}
+        total: dict[NodeName, Gpus] = {}
+        for place in held.values():
+            for node, gpus in place.items():
+                total[node] = total.get(node, 0) + gpus
+        if not total == dict(nodes) == self._leased:
+            return {}
+        for task in tasks:
+            gang = [Chunk(self._type[n], self._rack[n], g) for n, g in held.get(task.job.name, {}).items()]
+            runs = not gang or (task.job.gpus.feasible(task.job.held) and self.value.gangs.speed(task.job, gang) > 0)
+            if not runs or (gang and not self.value.gangs.allowed(gang)):
+                return {}
+        return held
 
     def _part(self, job: Job, left: Mapping[NodeName, Gpus]) -> dict[NodeName, Gpus]:
         """The largest gang within what the job holds and `left` has of it; it shrinks where it holds least."""

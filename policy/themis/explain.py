@@ -52,6 +52,11 @@ def _finite(rho: float) -> float | None:
     return rho if isfinite(rho) else None
 
 
+def _said(rho: float | None) -> str:
+    """An app of which one job can never run has no end."""
+    return "without bound" if rho is None else f"{rho:.3g}"
+
+
 def _story(numbers: dict[str, Any], moved: bool) -> str:
     parts = []
     if numbers["leased"]:
@@ -72,7 +77,7 @@ def _holds(this: Round, app: str, job: Job, now: Allocation, numbers: dict[str, 
     found = shared.outcome(job, now, speeds)
     assert found is not None, "a job that holds GPUs has an outcome"
     whose = "" if app == job.name else f" of app {app}"
-    text = f"{found.text} (rho {numbers['rho']:.3g}{whose}: {_story(numbers, app in this.moved)})"
+    text = f"{found.text} (rho {_said(numbers['rho'])}{whose}: {_story(numbers, app in this.moved)})"
     change = "other apps that fall further behind, when its lease ends"
     return Reason(found.code, text, {**found.numbers, **numbers}, change)
 
@@ -105,7 +110,7 @@ def _waits(this: Round, app: str, job: Job, numbers: dict[str, Any], speeds: Thr
             else f"lost the auction of {shared.gpus(this.offered.total)} to {len(this.bids) - 1} other bidders"
         )
     else:
-        text = f"{len(this.bidders)} of {len(this.standings)} apps are worse off and bid; rho is {rho:.3g}"
+        text = f"{len(this.bidders)} of {len(this.standings)} apps are worse off and bid; rho is {_said(rho)}"
         if standing.waited_s:
             text += f" after {standing.waited_s:g} s of waiting"
     return Reason(_left(job, Code.WAITS_TURN), text, numbers, "its rho grows as it waits: it bids in a later round")

@@ -36,9 +36,7 @@ from policy.model import (
     SolverSummary,
     Termination,
 )
-from policy.parts.reasons import left_over
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend
-from policy.places.filling import fill
 from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction.auction import Outcome, auction
@@ -47,6 +45,7 @@ from policy.themis.auction.leftover import Pool, distribute, exchange, give_up
 from policy.themis.auction.payment import Payment, least_local, pay
 from policy.themis.auction.rows import Bid, Need, Rows, need
 from policy.themis.auction.valuation import cap, valuations
+from policy.themis.completion import complete
 from policy.themis.contention import weights
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
@@ -118,7 +117,7 @@ def run(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Rou
     for app, standing in this.standings.items():
         gangs = standing.agent.assign(this.bundles[app])
         this.gangs.update(gangs)
-    _fill(this, context)
+    complete(this, ranking(this), context)
     for app in this.standings:
         mine = {j.name: this.gangs[j.name] for j in snapshot.jobs if j.app == app and this.gangs.get(j.name)}
         this.leases.update(_leases(this, app, mine))
@@ -411,30 +410,6 @@ def _hand_out(
         gave.update(unused)
 
 
-def _fill(this: Round, context: Context) -> None:
-    """What no app's own schedule used goes job by job, the worst-off app's first, within what apps say they can use."""
-    placer = left_over(this.snapshot, this.gangs, context.speeds)
-    place = {app: i for i, app in enumerate(ranking(this))}
-    jobs = sorted((j for j in this.snapshot.jobs if j.app in place), key=lambda j: (place[j.app], j.order))
-    gangs: dict[str, list[JobName]] = {}
-    for job in jobs:
-        gangs.setdefault(job.app, []).append(job.name)
-
-    def may(job: Job, size: Gpus) -> bool:
-        most = this.standings[job.app].agent.value.most
-        others = sum(sum(placer.taken.get(n, {}).values()) for n in gangs[job.app] if n != job.name)
-        return most is None or others + size <= most
-
-    for name in fill(placer, jobs, may=may):
-        app = next(j.app for j in jobs if j.name == name)
-        before, now = this.gangs.get(name, {}), placer.taken[name]
-        this.gangs[name] = now
-        for into in (this.leftover.setdefault(app, {}), this.bundles.setdefault(app, {})):
-            for node in {*before, *now}:
-                into[node] = into.get(node, 0) + now.get(node, 0) - before.get(node, 0)
-        this.bundles[app] = {n: g for n, g in this.bundles[app].items() if g > 0}
-
-
 def _leases(
     this: Round, app: str, gangs: Mapping[JobName, Mapping[NodeName, Gpus]]
 ) -> dict[JobName, dict[NodeName, tuple[Seconds, ...]]]:
@@ -481,4 +456,5 @@ def _state(this: Round) -> dict[str, Any]:
 def _summary(outcome: Outcome | None, context: Context) -> SolverSummary | None:
     if outcome is None:
         return None
-    return SolverSummary(outcome.termination, outcome.gap, outcome.seconds, context.solver or Backend.HIGHS.value)
+    solver = context.solver or Backend.HIGHS.value
+    return SolverSummary(outcome.termination, outcome.gap, outcome.seconds, solver, outcome.clock)

@@ -1,8 +1,9 @@
 """Snapshots that mix everything a snapshot can say: for properties that every policy has on every one of them.
 
 Draining and down nodes, foreign GPUs, CPU and memory limits, racks; leases in the middle, holdings that mix GPU types;
-caps, weights 1:1000; unknown speeds and lengths; rigid, elastic and listed sizes, ranges above the cluster; apps of
-many jobs. What jobs hold is always a state that a cluster can show: within its nodes, sizes of their gangs.
+caps, weights 1:1000; unknown speeds and lengths, curves that fall, jobs at their end; rigid, elastic and listed sizes,
+gangs and ranges above the cluster; apps of many jobs, with and without a scheduler of their own. What jobs hold is
+always a state that a cluster can show: within its nodes, their CPUs and memory, sizes of their gangs.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from policy.model import (
+    App,
     Cluster,
     GpuRange,
     Health,
     Job,
     Limits,
     Node,
+    Phase,
     Slowdown,
     Snapshot,
     Tenant,
@@ -36,15 +39,49 @@ def mixtures(draw: st.DrawFn, *, most_jobs: int = 6, limits: bool = True) -> Sna
     weights = draw(st.lists(st.sampled_from((1.0, 1.0, 2.0, 1000.0)), min_size=3, max_size=3))
     caps = [draw(st.sampled_from((None, None, None, 0, 1, 3))) for _ in weights]
     tenants = tuple(Tenant(f"t{i}", w, c) for i, (w, c) in enumerate(zip(weights, caps, strict=True)))
-    room = {n.name: 0 if n.health is Health.DOWN else n.gpus - n.foreign for n in nodes}
+    room = _Room(nodes)
     jobs: list[Job] = []
     for i in range(draw(st.integers(0, most_jobs))):
         jobs.append(draw(_jobs(f"j{i}", types, nodes, room)))
+    apps = tuple(draw(_apps(name)) for name in sorted({j.app for j in jobs}) if not draw(st.integers(0, 4)))
+    active = ((0.0, 3), (2000.0, 5)) if draw(st.booleans()) else ()
     shape = Limits()
     if limits:
         shape = Limits(draw(st.sampled_from((False, False, True))), draw(st.sampled_from((False, False, True))))
     present = tuple(t for t in types if any(n.gpu_type == t for n in nodes))
-    return Snapshot(Cluster(nodes, shape, present), tuple(jobs), tenants, NOW)
+    return Snapshot(Cluster(nodes, shape, present), tuple(jobs), tenants, NOW, apps, active)
+
+
+class _Room:
+    """What nodes have left for what jobs hold: GPUs, CPUs, memory."""
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self.gpus = {n.name: 0 if n.health is Health.DOWN else n.gpus - n.foreign for n in nodes}
+        self.cpus = {n.name: n.cpus for n in nodes if n.cpus is not None}
+        self.memory = {n.name: float(n.memory) for n in nodes if n.memory is not None}
+
+    def most(self, node: str, cpus: float | None, memory: int | None) -> int:
+        """GPUs of a node that a job with these needs a GPU could hold."""
+        most = self.gpus[node]
+        if cpus and node in self.cpus:
+            most = min(most, int(self.cpus[node] // cpus))
+        if memory and node in self.memory:
+            most = min(most, int(self.memory[node] // memory))
+        return most
+
+    def take(self, node: str, gpus: int, cpus: float | None, memory: int | None) -> None:
+        self.gpus[node] -= gpus
+        if cpus and node in self.cpus:
+            self.cpus[node] -= cpus * gpus
+        if memory and node in self.memory:
+            self.memory[node] -= memory * gpus
+
+
+@st.composite
+def _apps(draw: st.DrawFn, name: str) -> App:
+    scheduler = draw(st.sampled_from(("external", "successive-halving", "hyperband")))
+    phases = () if scheduler == "external" else (Phase(2, 1e4), Phase(1, 1e5))
+    return App(name, scheduler, None, draw(st.sampled_from((None, None, 1, 3, 8))), phases)
 
 
 @st.composite
@@ -56,7 +93,7 @@ def _nodes(draw: st.DrawFn, name: str, types: tuple[str, ...]) -> Node:
         gpus,
         rack=draw(st.sampled_from((None, "r1", "r2"))),
         health=draw(st.sampled_from((*[Health.UP] * 6, Health.DRAIN, Health.DOWN))),
-        foreign=min(draw(st.sampled_from((0, 0, 0, 1))), gpus),
+        foreign=min(draw(st.sampled_from((0, 0, 0, 1, 3))), gpus),
         cpus=draw(st.sampled_from((None, None, None, 8.0, 32.0))),
         memory=draw(st.sampled_from((None, None, None, 2**36))),
     )
@@ -65,7 +102,7 @@ def _nodes(draw: st.DrawFn, name: str, types: tuple[str, ...]) -> Node:
 @st.composite
 def _ranges(draw: st.DrawFn) -> GpuRange:
     kind = draw(st.sampled_from(("rigid", "range", "open", "listed", "above")))
-    low = draw(st.sampled_from((1, 1, 2, 3)))
+    low = draw(st.sampled_from((1, 1, 1, 2, 2, 3, 5, 40)))
     if kind == "rigid":
         return GpuRange(low, low, low)
     if kind == "open":
@@ -78,13 +115,15 @@ def _ranges(draw: st.DrawFn) -> GpuRange:
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, name: str, types: tuple[str, ...], nodes: tuple[Node, ...], room: dict[str, int]) -> Job:
+def _jobs(draw: st.DrawFn, name: str, types: tuple[str, ...], nodes: tuple[Node, ...], room: _Room) -> Job:
     gpus = draw(_ranges())
     table: dict[str, dict[int, float]] = {}
     if draw(st.integers(0, 3)):
         for t in draw(st.sets(st.sampled_from(types), min_size=1)):
             speed, bend = draw(st.sampled_from((0.5, 1.0, 3.0))), draw(st.sampled_from((0.5, 0.8, 1.0)))
             table[t] = {n: speed * n**bend for n in (1, 2, 4, 8)}
+            if not draw(st.integers(0, 5)):
+                table[t][8] = table[t][4] / 2
     more: dict[str, Any] = {
         "cpus_per_gpu": draw(st.sampled_from((None, None, 4.0))),
         "memory_per_gpu": draw(st.sampled_from((None, None, 2**34))),
@@ -103,7 +142,7 @@ def _jobs(draw: st.DrawFn, name: str, types: tuple[str, ...], nodes: tuple[Node,
         app=draw(st.sampled_from((name, name, f"sweep-{tenant}"))),
         gpus=gpus,
         submitted_s=draw(st.sampled_from((0.0, 1.0, 3000.0))),
-        work=Work(total, 0.0 if total is None else total * draw(st.sampled_from((0.0, 0.5)))),
+        work=Work(total, 0.0 if total is None else total * draw(st.sampled_from((0.0, 0.0, 0.5, 0.5, 1.0)))),
         throughput=table,
         attained={t: draw(st.sampled_from((100.0, 9000.0))) for t in types[:1]} if draw(st.booleans()) else {},
         allocation=allocation,
@@ -119,21 +158,20 @@ def _held(
     gpus: GpuRange,
     table: dict[str, dict[int, float]],
     nodes: tuple[Node, ...],
-    room: dict[str, int],
+    room: _Room,
     more: dict[str, Any],
 ) -> dict[str, int]:
     """A gang on some nodes with room, types mixed as it happens; or nothing."""
     if draw(st.booleans()):
         return {}
     out: dict[str, int] = {}
-    left = dict(room)
+    needs = (more["cpus_per_gpu"], more["memory_per_gpu"])
     for node in draw(st.permutations(nodes)):
-        able = not table or node.gpu_type in table
-        bound = (node.cpus is not None and more["cpus_per_gpu"]) or (node.memory is not None and more["memory_per_gpu"])
-        if able and not bound and left[node.name]:
-            out[node.name] = draw(st.integers(1, left[node.name]))
+        most = room.most(node.name, *needs) if not table or node.gpu_type in table else 0
+        if most:
+            out[node.name] = draw(st.integers(1, most))
         if gpus.feasible(sum(out.values())) and out:
             for name, n in out.items():
-                room[name] -= n
+                room.take(name, n, *needs)
             return out
     return {}

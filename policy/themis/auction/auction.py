@@ -70,6 +70,7 @@ class Outcome:
     seconds: Seconds
     solves: int
     notes: tuple[str, ...] = ()
+    clock: bool = False  #: the wall clock ended one of the programs
 
 
 def auction(
@@ -104,6 +105,7 @@ def auction(
         seconds=sum(o.seconds for o in done),
         solves=sum(o.solves for o in done),
         notes=tuple(n for o in done for n in o.notes),
+        clock=any(o.clock for o in done),
     )
 
 
@@ -128,6 +130,7 @@ class _Market:
     below: float = field(default_factory=lambda: BELOW)
     spent: Seconds = 0.0
     solves: int = 0
+    late: bool = False
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
@@ -167,6 +170,7 @@ class _Market:
             self.spent,
             self.solves,
             tuple(self.notes),
+            self.late,
         )
 
     def gain(self, bid: Bid, row: Row) -> float:
@@ -257,6 +261,7 @@ class _Market:
             core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
             answer = core._solve(None)
             self.spent += core.spent
+            self.late |= core.late
             self.solves += 1
             gap = most - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
@@ -297,6 +302,7 @@ class _Market:
         for v in fixed:
             self.program.set_bounds(v, 0, 1)
         self.spent += result.seconds
+        self.late |= result.clock
         self.solves += 1
         chosen = self._chosen(result.__getitem__) if result.has_solution else {}
         if not result.optimal:
@@ -353,6 +359,7 @@ class _Market:
         )
         found, _, termination, spread = other._solve(None)
         self.spent += other.spent
+        self.late |= other.late
         self.solves += 1
         if termination is Termination.OPTIMAL and self._value(found) >= best - 1e-9 * max(abs(best), 1.0):
             return found, spread

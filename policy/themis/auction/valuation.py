@@ -179,9 +179,11 @@ def valuations(snapshot: Snapshot, options: Options, throughput: Throughput) -> 
     out = {}
     for name, jobs in apps.items():
         start = jobs[0].submitted_s
-        phases, past = _phases(jobs, stated.get(name), rates, throughput)
-        most = _most([*past, *phases], stated.get(name))
         gangs = Gangs(rates, types, limits.equal_gpus_per_node, limits.one_type_per_job)
+        # What can never run here has no end: with it no bundle would be worth anything to the app.
+        able = [j for j in jobs if gangs.smallest(j) > 0] or jobs
+        phases, past = _phases(able, stated.get(name), rates, throughput)
+        most = _most([*past, *phases], stated.get(name))
         runs_on = {t for j in jobs for t in throughput.types(j)}
         cluster = sum(g for t, g in capacity.items() if t in runs_on)
         alone = _cluster_s(jobs, [*past, *phases], stated.get(name), most, cluster, rates, options, throughput)
