@@ -20,8 +20,12 @@ from typing import Any
 import highspy
 import numpy as np
 import pulp
+from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
+
+Vector = NDArray[np.float64]
+Indices = NDArray[np.int32]
 
 
 class Backend(StrEnum):
@@ -65,7 +69,8 @@ class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
     without a bound; `values` by variable index, empty without a solution; `rows` lazily
     added; `prices` by row (an LP's duals: what one more unit of the row's bound is worth, in the objective's own
-    sense), empty for a MILP."""
+    sense) and `reduced` by variable (what one more unit of it would change the objective by; HiGHS only), empty for a
+    MILP."""
 
     termination: Termination
     has_solution: bool
@@ -77,6 +82,7 @@ class Result:
     values: tuple[float, ...] = ()
     rows: int = 0
     prices: tuple[float, ...] = ()
+    reduced: tuple[float, ...] = ()
 
     @property
     def optimal(self) -> bool:
@@ -144,7 +150,7 @@ class Program:
 
     def _aim(self, coefficients: Mapping[Variable, float], sense: int) -> None:
         self._goal, self._sense = dict(coefficients), sense
-        if self._live is not None:  # PuLP hands HiGHS a minimisation, whatever the sense
+        if self._live is not None:  # HiGHS is handed a minimisation, whatever the sense
             cost = np.zeros(len(self._variables))
             for variable, value in coefficients.items():
                 cost[variable.index] = value if sense == pulp.LpMinimize else -value
@@ -244,17 +250,33 @@ class Program:
         self._rows.extend(rows)
         if self._live is None:
             return
-        low = np.array([_low(r.low) for r in rows], dtype=np.float64)
-        up = np.array([_up(r.up) for r in rows], dtype=np.float64)
-        starts = np.cumsum([0] + [len(r.coefficients) for r in rows[:-1]]).astype(np.int32)
-        index = np.array([v.index for r in rows for v in r.coefficients], dtype=np.int32)
-        value = np.array([c for r in rows for c in r.coefficients.values()], dtype=np.float64)
+        low, up, starts, index, value = _arrays(rows)
         self._live.addRows(len(rows), low, up, len(index), starts, index, value)
 
+    def _matrix(self) -> highspy.HighsLp:
+        """The program as HiGHS reads it: a minimisation, row by row."""
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self._variables), len(self._rows)
+        cost = np.zeros(lp.num_col_)
+        for variable, c in self._goal.items():
+            cost[variable.index] = c if self._sense == pulp.LpMinimize else -c
+        lp.col_cost_ = cost
+        lp.col_lower_ = np.array([_low(v.low) for v in self._variables], dtype=np.float64)
+        lp.col_upper_ = np.array([_up(v.up) for v in self._variables], dtype=np.float64)
+        if self._integer:
+            kinds = {True: highspy.HighsVarType.kInteger, False: highspy.HighsVarType.kContinuous}
+            lp.integrality_ = [kinds[v.integer] for v in self._variables]
+        low, up, starts, index, value = _arrays(self._rows)
+        lp.row_lower_, lp.row_upper_ = low, up
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.append(starts, len(index)).astype(np.int32)
+        lp.a_matrix_.index_, lp.a_matrix_.value_ = index, value
+        return lp
+
     def _build(self) -> None:
+        """The program as PuLP hands it to CBC."""
         problem = pulp.LpProblem("horae", self._sense)
         kinds = {True: pulp.LpInteger, False: pulp.LpContinuous}
-        # Zero-padded names keep PuLP's order, and so HiGHS' columns, equal to our indices.
         made = [problem.add_variable(f"v{v.index:07d}", v.low, v.up, kinds[v.integer]) for v in self._variables]
         # Every variable is in the goal, if by 0: PuLP forgets one that is named nowhere, and without a goal adds one of
         # its own whose name comes first. Either way every value behind it would stand one place off.
@@ -272,23 +294,19 @@ class Program:
         self._problem, self._made = problem, made
 
     def _highs(self, limit: float, seed: int, gap: float, start: Mapping[Variable, float], heuristics: bool) -> Result:
-        options = dict.fromkeys(_SEARCH, heuristics)
         if self._live is None:
-            self._build()
-            solver = pulp.HiGHS(msg=False, threads=1, timeLimit=limit, gapRel=gap, random_seed=seed, **options)
-            try:
-                self._problem.solve(solver)
-            except IndexError:  # PuLP looks for the rows of a model that HiGHS refused: its coefficients are too large
+            self._live = highspy.Highs()  # type: ignore[no-untyped-call]
+            self._live.setOptionValue("output_flag", False)
+            if self._live.passModel(self._matrix()) is highspy.HighsStatus.kError:  # its coefficients are too large
+                self._live = None
                 return Result(Termination.NUMERICAL, False, None, None, None, 0.0, Backend.HIGHS)
-            self._live = self._problem.solverModel
-        else:
-            self._live.setOptionValue("time_limit", limit)
-            for option, value in options.items():
-                self._live.setOptionValue(option, value)
-            if start:
-                index = np.array([v.index for v in start], dtype=np.int32)
-                self._live.setSolution(len(start), index, np.array(list(start.values()), dtype=np.float64))
-            self._live.run()
+        options = {"time_limit": limit, "mip_rel_gap": gap, "random_seed": seed, **dict.fromkeys(_SEARCH, heuristics)}
+        for option, value in {"threads": 1, **options}.items():
+            self._live.setOptionValue(option, value)
+        if start:
+            index = np.array([v.index for v in start], dtype=np.int32)
+            self._live.setSolution(len(start), index, np.array(list(start.values()), dtype=np.float64))
+        self._live.run()
         model = self._live
         info, status = model.getInfo(), model.getModelStatus()
         has = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
@@ -302,12 +320,14 @@ class Program:
         objective = sign * float(info.objective_function_value) if has else None
         proven = objective if termination is Termination.OPTIMAL else None
         bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
-        column = model.getSolution().col_value if has else ()
-        values = tuple(map(float, column)) if has else ()
-        dual = model.getSolution().row_dual if has and not self._integer else ()
-        prices = tuple(sign * float(p) for p in dual)
+        solution = model.getSolution()
+        values = tuple(solution.col_value) if has else ()
+        dual = has and not self._integer
+        prices = tuple((sign * np.array(solution.row_dual)).tolist()) if dual else ()
+        reduced = tuple((sign * np.array(solution.col_dual)).tolist()) if dual else ()
+        relative = relative_gap(objective, bound)
         return Result(
-            termination, has, objective, bound, relative_gap(objective, bound), 0.0, Backend.HIGHS, values, 0, prices
+            termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, reduced
         )
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
@@ -344,6 +364,16 @@ _SEARCH = (
     "mip_heuristic_run_root_reduced_cost",
     "mip_allow_restart",
 )
+
+
+def _arrays(rows: Sequence[Row]) -> tuple[Vector, Vector, Indices, Indices, Vector]:
+    """Lower and upper bounds of the rows, where each begins, columns and coefficients."""
+    low = np.array([_low(r.low) for r in rows], dtype=np.float64)
+    up = np.array([_up(r.up) for r in rows], dtype=np.float64)
+    starts = np.cumsum([0, *(len(r.coefficients) for r in rows[:-1])]).astype(np.int32)[: len(rows)]
+    index = np.array([v.index for r in rows for v in r.coefficients], dtype=np.int32)
+    value = np.array([c for r in rows for c in r.coefficients.values()], dtype=np.float64)
+    return low, up, starts, index, value
 
 
 def _low(value: float | None) -> float:
