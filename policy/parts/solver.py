@@ -23,8 +23,12 @@ from typing import Any
 import highspy
 import numpy as np
 import pulp
+from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
+
+Vector = NDArray[np.float64]
+Indices = NDArray[np.int32]
 
 
 class Backend(StrEnum):
@@ -71,7 +75,8 @@ class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
     without a bound; `values` by variable index, empty without a solution; `rows` lazily
     added; `prices` by row (an LP's duals: what one more unit of the row's bound is worth, in the objective's own
-    sense), empty for a MILP."""
+    sense) and `reduced` by variable (what one more unit of it would change the objective by; HiGHS only), empty for a
+    MILP."""
 
     termination: Termination
     has_solution: bool
@@ -83,6 +88,7 @@ class Result:
     values: tuple[float, ...] = ()
     rows: int = 0
     prices: tuple[float, ...] = ()
+    reduced: tuple[float, ...] = ()
     clock: bool = False  #: the wall clock ended this solve, or an earlier one of the same program
 
     @property
@@ -259,11 +265,7 @@ class Program:
         self._rows.extend(rows)
         if self._live is None:
             return
-        low = np.array([_low(r.low) for r in rows], dtype=np.float64)
-        up = np.array([_up(r.up) for r in rows], dtype=np.float64)
-        starts = np.cumsum([0] + [len(r.coefficients) for r in rows[:-1]]).astype(np.int32)
-        index = np.array([v.index for r in rows for v in r.coefficients], dtype=np.int32)
-        value = np.array([c for r in rows for c in r.coefficients.values()], dtype=np.float64)
+        low, up, starts, index, value = _arrays(rows)
         self._live.addRows(len(rows), low, up, len(index), starts, index, value)
 
     def _build(self) -> None:
@@ -320,13 +322,16 @@ class Program:
         objective = sign * float(info.objective_function_value) if has else None
         proven = objective if termination is Termination.OPTIMAL else None
         bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
-        column = model.getSolution().col_value if has else ()
-        values = tuple(map(float, column)) if has else ()
-        dual = model.getSolution().row_dual if has and not self._integer else ()
-        prices = tuple(sign * float(p) for p in dual)
+        solution = model.getSolution()
+        values = tuple(map(float, solution.col_value)) if has else ()
+        dual = has and not self._integer
+        prices = tuple((sign * np.array(solution.row_dual)).tolist()) if dual else ()
+        reduced = tuple((sign * np.array(solution.col_dual)).tolist()) if dual else ()
+        relative = relative_gap(objective, bound)
         clock = status is _STATUS.kTimeLimit
-        gap_now = relative_gap(objective, bound)
-        return Result(termination, has, objective, bound, gap_now, 0.0, Backend.HIGHS, values, 0, prices, clock)
+        return Result(
+            termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, reduced, clock
+        )
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()
@@ -353,7 +358,7 @@ class Program:
         duals = [c.pi for c in self._problem.constraints.values()] if has and not self._integer else []
         prices = tuple(float(p or 0.0) for p in duals)
         gap_now = relative_gap(objective, bound)
-        return Result(kind, has, objective, bound, gap_now, 0.0, Backend.CBC, values, 0, prices, late)
+        return Result(kind, has, objective, bound, gap_now, 0.0, Backend.CBC, values, 0, prices, clock=late)
 
 
 #: HiGHS' options of the sub-programs that `heuristics` switches; all are on by default.
@@ -363,6 +368,16 @@ _SEARCH = (
     "mip_heuristic_run_root_reduced_cost",
     "mip_allow_restart",
 )
+
+
+def _arrays(rows: Sequence[Row]) -> tuple[Vector, Vector, Indices, Indices, Vector]:
+    """Lower and upper bounds of the rows, where each begins, columns and coefficients."""
+    low = np.array([_low(r.low) for r in rows], dtype=np.float64)
+    up = np.array([_up(r.up) for r in rows], dtype=np.float64)
+    starts = np.cumsum([0, *(len(r.coefficients) for r in rows[:-1])]).astype(np.int32)[: len(rows)]
+    index = np.array([v.index for r in rows for v in r.coefficients], dtype=np.int32)
+    value = np.array([c for r in rows for c in r.coefficients.values()], dtype=np.float64)
+    return low, up, starts, index, value
 
 
 def _low(value: float | None) -> float:

@@ -47,11 +47,12 @@ def why(
         return None
     demand = {a.name for a in snapshot.apps if a.demand_max is not None}
     jobs = {j.name: j for j in snapshot.jobs}
-    last = next((r for r in (Idle.ORDER, Idle.RESERVED) if r in allowed), None)
+    last: Idle | None = next((r for r in (Idle.ORDER, Idle.RESERVED) if r in allowed), None)
     usual, left = Placer(snapshot, speeds).usual, left_over(snapshot, allocation, speeds)
     first: Idle | None = None
     for name, _ in wishes(snapshot, allocation, speeds):
-        job, reason = jobs[name], last
+        job = jobs[name]
+        reason: Idle | None = last
         if Idle.DEMAND in allowed and job.app in demand:
             reason = Idle.DEMAND
         elif Idle.PACKED in allowed and options.get("network_packing"):

@@ -35,8 +35,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import exp, log
+from dataclasses import dataclass, field, replace
+from math import exp, inf, log
 
 from policy.model import EMPTY, Gpus, Seconds, Termination
 from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
@@ -50,6 +50,8 @@ from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
 SETTLED = 400
+#: With more bidders than this an answer whose sum of log(1/rho) is within `CLOSE` of a bound is taken, and said to be.
+MANY, CLOSE = 100, 0.05
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
@@ -109,6 +111,11 @@ def auction(
     )
 
 
+def _proven(worth: float, short: float) -> tuple[float, Termination]:
+    """The relative gap of an answer that another may beat by `short`, and how it ended."""
+    return short / max(abs(worth), 1e-9), Termination.FEASIBLE if short > 0 else Termination.OPTIMAL
+
+
 @dataclass(slots=True)
 class _Market:
     """One independent part of the auction."""
@@ -134,10 +141,9 @@ class _Market:
     notes: list[str] = field(default_factory=list)
 
     def run(self) -> Outcome:
-        room = sum(c.free * len(c.nodes) for c in self.classes)
-        if Knapsack.fits(self.bids, room):
+        if Knapsack.fits(self.bids, self.classes):
             started = time.perf_counter()
-            self.knapsack = Knapsack(self.bids, self.gain, room)
+            self.knapsack = Knapsack(self.bids, self.gain, self.classes)
             self.spent += time.perf_counter() - started
         best = {b.app: self.gain(b, b.rows[0]) for b in self.bids}
         small = sum(len(b.rows) for b in self.bids) <= SETTLED
@@ -148,16 +154,22 @@ class _Market:
         chosen = self._tie_order(chosen)
         value = {b.app: self.gain(b, chosen[b.app]) if b.app in chosen else 0.0 for b in self.bids}
         fraction, weight = {}, {b.app: b.weight for b in self.bids}
+        unproven: dict[str, float] = {}  #: by how much c may be too large, relative
         for app in chosen:
             others = sum(v for a, v in value.items() if a != app)
             if others >= sum(v for a, v in best.items() if a != app) - 1e-12:
                 fraction[app] = 1.0
                 continue
-            rows, _, how, _ = self._best(app, chosen)
+            rows, gap, how, _ = self._best(app, chosen)
             without = self._value(rows)
             if how is not Termination.OPTIMAL:
-                self.notes.append(f"c of {app} is from an incumbent ({how}): at most what it would be")
+                unproven[app] = exp((gap or 0.0) * without / weight[app]) - 1.0 if gap is not None else inf
             fraction[app] = min(exp((others - max(without, others)) / weight[app]), 1.0)
+        if unproven:
+            worst = max(unproven.values())
+            much = f"by at most {worst:.2g} of it" if worst < inf else "by an unknown part"
+            few = ", ".join(list(unproven)[:3]) + (", ..." if len(unproven) > 3 else "")
+            self.notes.append(f"c of {len(unproven)} winners ({few}) is from an incumbent: too large {much}")
         wins = realise(self._orders(chosen), self.classes, self.offered, quotas) or {}
         return Outcome(
             chosen,
@@ -243,26 +255,30 @@ class _Market:
         """
         if self.knapsack is None:
             return self._solve(without, known)
-        started, most = time.perf_counter(), 0.0
-        for choice in self.knapsack.best(without):
+        started, most, short = time.perf_counter(), 0.0, 0.0
+        choices = []
+        for choice, short in self.knapsack.best(without):
+            choices.append(choice)
             rows = settled(choice, self.classes)
             most = sum(option.gain for option in choice.values())
-            if self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
+            close = short <= 0 or len(self.bids) > MANY
+            if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
-                return rows, 0.0, Termination.OPTIMAL, EMPTY
+                return rows, *_proven(most, short), EMPTY
+        for choice in choices[:1] if short <= 0 or len(self.bids) > MANY else ():
+            bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
+            answer = self._core(bids)
+            short += max(most - self._value(answer[0]), 0.0)
+            if answer[2] is Termination.OPTIMAL and short <= (CLOSE if len(self.bids) > MANY else 1e-9):
+                return answer[0], *_proven(most, short if short > 1e-9 else 0.0), answer[3]
         below = self.below
         found: Answer | None = None
         while True:
             bids = self.knapsack.within(without, most - below - 1e-9)
             if 2 * sum(len(b.rows) for b in bids) > sum(len(b.rows) for b in self.bids):
                 return self._solve(without, known)
-            left = max(self.time_limit_s - self.spent, 0.05)
-            core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
-            answer = core._solve(None)
-            self.spent += core.spent
-            self.late |= core.late
-            self.solves += 1
+            answer = self._core(bids)
             gap = most - self._value(answer[0])
             if found is None or self._value(answer[0]) >= self._value(found[0]):
                 found = answer
@@ -272,6 +288,16 @@ class _Market:
                 self.below = max(BELOW, 1.05 * gap)  # the next solve is much alike
                 return answer
             below = min(gap, 4 * below)
+
+    def _core(self, bids: Sequence[Bid]) -> Answer:
+        """The program's optimum over these rows."""
+        left = max(self.time_limit_s - self.spent, 0.05)
+        core = _Market(bids, self.classes, self.offered, self.caps, self.log_null, self.seed, left, self.backend)
+        answer = core._solve(None)
+        self.spent += core.spent
+        self.late |= core.late
+        self.solves += 1
+        return answer
 
     def _within_caps(self, chosen: Mapping[str, Row]) -> bool:
         return all(sum(r.gpus for a, r in chosen.items() if a in cap.apps) <= cap.room for cap in self.caps)

@@ -1,133 +1,300 @@
 """Winner determination without named nodes: a knapsack, solved with everybody and without each bidder in one pass.
 
-Where a row's GPUs come from is left out and only their number counts, so the best choice is at least as good as the
+Where a row's GPUs come from is left out and only their number counts: all of them, and beside it those of the rows
+that one set of GPU types alone can meet (the one most asked for). So the best choice is at least as good as the
 auction's. When its rows go onto named nodes after all it *is* the auction's optimum, without any search: usual where
 many bidders compete. When they do not, it tells which rows a choice of a given worth can contain at all, and the
 integer program is built from those only.
 
-Two tables are kept, over the first k bidders and over the last k, by GPUs at hand. Joined at a bidder they give the
-optimum without it: the hidden payments of n winners cost one pass of each, O(rows x GPUs).
+At prices p of the two counts, u_i is the most that bidder i's gain exceeds what its GPUs cost. Every option then has a
+*loss*, u_i - (gain - p . GPUs) >= 0, as has what is not used, p . rest; and a choice is worth p . room + sum u_i less
+its losses. Two tables are kept of the least loss, over the first k bidders and over the last k, by GPUs used. Joined at
+a bidder they give the optimum without it: the hidden payments of n winners cost one pass of each.
+
+In large auctions a table is a window around what the bidders use at the linear program's prices. Losses only add up,
+so no choice that leaves a window loses less than the least that was cut off: `beyond`. An optimum that loses no more is
+one of all choices, which `Knapsack.best` tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import Gpus
+from policy.parts.matrix import maximise_matrix
 from policy.themis.auction.rows import Bid, Row
 from policy.themis.offer import NodeClass
 
-#: Largest tables (bidders x GPUs) and most work (rows x GPUs) that are worth it.
-CELLS, WORK = 4_000_000, 100_000_000
+#: Largest tables: bidders x counts of GPUs.
+CELLS = 8_000_000
+#: How many of the largest options a window of narrow GPUs is as wide as.
+WINDOW = 5
+#: Windows smaller than this square would leave too much out.
+LEAST_SIDE = 64
 #: Choices of equal worth that are tried before the program is asked.
 TRIES = 4
 #: Relative difference below which two sums of gains are the same.
 SAME = 1e-12
 
 Gain = Callable[[Bid, Row], float]
+Uses = tuple[Gpus, Gpus]  #: GPUs that only the narrow types can give, and GPUs in all
+Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """What a bidder can gain at most with so many GPUs, and the rows that do it."""
 
-    gpus: Gpus
+    uses: Uses
     gain: float
     rows: tuple[Row, ...]
+    loss: float = 0.0
+
+    @property
+    def gpus(self) -> Gpus:
+        return self.uses[1]
 
 
 Choice = Mapping[str, Option]
+NOTHING = Option((0, 0), 0.0, ())
 
 
 class Knapsack:
-    """The relaxation over `room` GPUs. `fits`: whether tables of this size are worth making."""
+    """The relaxation over the offered GPUs. `fits`: whether tables of this size are worth making."""
 
-    def __init__(self, bids: Sequence[Bid], gain: Gain, room: Gpus) -> None:
-        self._bids, self._gain, self._room = bids, gain, room
+    def __init__(self, bids: Sequence[Bid], gain: Gain, classes: Sequence[NodeClass]) -> None:
+        self._bids, self._gain = bids, gain
+        narrow = self._narrow = _narrow(bids, classes)
+        sizes = [c.free * len(c.nodes) for c in classes]
+        self._room: Uses = (sum(sizes[i] for i in narrow), sum(sizes))
         self._place = {b.app: i for i, b in enumerate(bids)}
-        self._options = [_options(b, gain) for b in bids]
-        self._first = _tables(self._options, room)
-        self._last = _tables(self._options[::-1], room)
+        options = [_options(b, gain, narrow, self._room) for b in bids]
+        self._price, at = _prices(options, self._room)
+        self._options = [_lossy(mine, self._price) for mine in options]
+        self._most = [max(o.gain - _cost(self._price, o.uses) for o in mine) for mine in self._options]
+        self._side, self._at = _side(options, self._room), at
+        self._first = _Tables(self._options, at, self._room, self._side)
+        self._last = _Tables(self._options[::-1], at[::-1], self._room, self._side)
+        #: No choice that loses less than this was left out.
+        self.beyond = min(self._first.beyond, self._last.beyond)
 
     @staticmethod
-    def fits(bids: Sequence[Bid], room: Gpus) -> bool:
-        return len(bids) * (room + 1) <= CELLS and sum(len(b.rows) for b in bids) * (room + 1) <= WORK
+    def fits(bids: Sequence[Bid], classes: Sequence[NodeClass]) -> bool:
+        return len(bids) <= CELLS // LEAST_SIDE**2
 
-    def best(self, without: str | None = None) -> Iterator[Choice]:
-        """Best choices of all but one bidder, a few of those worth the same."""
-        n, room = len(self._bids), self._room
+    def best(self, without: str | None = None) -> Iterator[tuple[Choice, float]]:
+        """Best choices of all but one bidder, a few of those worth the same; and by how much another may beat them,
+        in gains (0: by nothing)."""
+        n = len(self._bids)
         at = n if without is None else self._place[without]
-        before, chosen = self._first
-        after, picked = self._last
         rest = n - at - 1 if without is not None else 0
-        worth = before[at] + after[rest][::-1]
-        top = worth.max()
-        for gpus in np.flatnonzero(worth >= top - SAME * max(top, 1.0))[-TRIES:][::-1]:
-            out = dict(self._traced(chosen, at, int(gpus), last=False))
-            out.update(self._traced(picked, rest, room - int(gpus), last=True))
-            yield {b.app: out[b.app] for b in self._bids if b.app in out}
+        loss, alone = self._joined(self._first, at, self._last, rest, self._room)
+        least = float(loss.min())
+        scale = SAME * max(self._bound(without), 1.0)
+        for state in np.argwhere(loss <= least + scale)[-TRIES:][::-1]:
+            used = (int(state[0]) + self._first.low[at][0], int(state[1]) + self._first.low[at][1])
+            out = dict(self._traced(self._first, at, used, last=False))
+            out.update(self._traced(self._last, rest, self._beside(used, rest, alone), last=True))
+            yield {b.app: out[b.app] for b in self._bids if b.app in out}, max(least - self.beyond, 0.0)
 
-    def _traced(self, chosen: NDArray[np.int16], count: int, gpus: Gpus, *, last: bool) -> Iterator[tuple[str, Option]]:
-        for i in range(count - 1, -1, -1):
-            which = int(chosen[i, gpus])
-            if which >= 0:
-                k = len(self._bids) - 1 - i if last else i
-                option = self._options[k][which]
-                gpus -= option.gpus
-                yield self._bids[k].app, option
+    def _bound(self, without: str | None) -> float:
+        """What a choice without any loss would be worth."""
+        most = sum(m for b, m in zip(self._bids, self._most, strict=True) if b.app != without)
+        return most + _cost(self._price, self._room)
+
+    def _joined(self, first: _Tables, at: int, last: _Tables, rest: int, room: Uses) -> tuple[Table, Table]:
+        """The least loss of a whole choice by what the first `at` use; and of the last `rest` by what is left them,
+        less the price of that."""
+        narrow, wide = self._grid(last, rest)
+        alone = last.loss[rest] - self._price[0] * narrow[:, None] - self._price[1] * wide[None, :]
+        closed = np.minimum.accumulate(np.minimum.accumulate(alone, axis=0), axis=1)
+        mine, all_of = self._grid(first, at)
+        left, left_all = room[0] - mine, room[1] - all_of
+        i, j = left - last.low[rest][0], left_all - last.low[rest][1]
+        beside = closed[np.ix_(np.clip(i, 0, self._side[0] - 1), np.clip(j, 0, self._side[1] - 1))]
+        cost = self._price[0] * left[:, None] + self._price[1] * left_all[None, :]
+        out = first.loss[at] + beside + cost
+        out[i < 0, :] = out[:, j < 0] = inf
+        return out, alone
+
+    def _grid(self, tables: _Tables, at: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        low = tables.low[at]
+        return low[0] + np.arange(self._side[0]), low[1] + np.arange(self._side[1])
+
+    def _beside(self, used: Uses, rest: int, alone: Table) -> Uses:
+        """What the last `rest` use of what is left."""
+        low = self._last.low[rest]
+        part = alone[: self._room[0] - used[0] - low[0] + 1, : self._room[1] - used[1] - low[1] + 1]
+        i, j = np.unravel_index(int(part.argmin()), part.shape)
+        return low[0] + int(i), low[1] + int(j)
+
+    def _traced(self, tables: _Tables, count: int, used: Uses, *, last: bool) -> Iterator[tuple[str, Option]]:
+        for k in range(count - 1, -1, -1):
+            i = len(self._bids) - 1 - k if last else k
+            option = tables.taken(k, used, self._options[i])
+            used = (used[0] - option.uses[0], used[1] - option.uses[1])
+            if option.rows:
+                yield self._bids[i].app, option
 
     def within(self, without: str | None, worth: float) -> list[Bid]:
         """The other bids, less the rows that no choice worth `worth` or more contains."""
-        kept = [(b, o) for b, o in zip(self._bids, self._options, strict=True) if b.app != without]
-        before, _ = _tables([o for _, o in kept], self._room)
-        after, _ = _tables([o for _, o in kept[::-1]], self._room)
+        spare = self._bound(without) - worth  # what a choice may lose
+        others = [i for i, b in enumerate(self._bids) if b.app != without]
+        kept = [[o for o in self._options[i] if o.loss <= spare] for i in others]
+        at = [self._at[i] for i in others]
+        first = _Tables(kept, at, self._room, self._side)
+        last = _Tables(kept[::-1], at[::-1], self._room, self._side)
         out = []
-        for i, (bid, _) in enumerate(kept):
-            first, last = before[i], after[len(kept) - 1 - i]
-            others: dict[Gpus, float] = {}  #: what they gain together when this bidder takes so many GPUs
-            for gpus in {r.gpus for r in bid.rows if r.gpus <= self._room}:
-                left = self._room - gpus
-                others[gpus] = float((first[: left + 1] + last[left::-1]).max())
-            rows = tuple(r for r in bid.rows if r.gpus in others and others[r.gpus] + self._gain(bid, r) >= worth)
+        for k, i in enumerate(others):
+            bid, most = self._bids[i], self._most[i]
+            losses = [(r, _uses(r, self._narrow)) for r in bid.rows]
+            own = {r: most - self._gain(bid, r) + _cost(self._price, uses) for r, uses in losses}
+            left: dict[Uses, float] = {}  #: what the others lose when this bidder uses so many GPUs
+            for uses in {uses for r, uses in losses if own[r] <= spare and _fit(uses, self._room)}:
+                room = (self._room[0] - uses[0], self._room[1] - uses[1])
+                left[uses] = float(self._joined(first, k, last, len(others) - k - 1, room)[0].min())
+            rows = tuple(r for r, uses in losses if own[r] + left.get(uses, inf) <= spare)
             if rows:
                 out.append(replace(bid, rows=rows))
         return out
 
 
-def _options(bid: Bid, gain: Gain) -> list[Option]:
-    """By growing GPU count, each worth more than the ones before."""
-    by_gpus: dict[Gpus, list[Row]] = {}
+class _Tables:
+    """`loss[k]`: the least loss of the first k bidders by GPUs used, from `low[k]` on. `beyond`: see above."""
+
+    def __init__(
+        self, options: Sequence[Sequence[Option]], at: Sequence[Sequence[float]], room: Uses, side: Uses
+    ) -> None:
+        used = np.vstack([np.zeros(2), np.cumsum(np.array(at).reshape(-1, 2), axis=0)])
+        top = np.array(room) + 1 - np.array(side)
+        low = np.clip(np.rint(used - np.array(side) / 2), 0, top).astype(int)
+        self.low: list[Uses] = [(int(a), int(b)) for a, b in low]
+        self.loss = np.full((len(options) + 1, *side), inf)
+        self.loss[0, 0, 0] = 0.0
+        self.beyond = inf
+        for k, mine in enumerate(options):
+            for option in mine:
+                self._take(k, option, room, side)
+
+    def _take(self, k: int, option: Option, room: Uses, side: Uses) -> None:
+        before, now = self.loss[k], self.loss[k + 1]
+        begin, end = [0, 0], [0, 0]  #: of the states before from which the window after is reached
+        for d in (0, 1):
+            shift = option.uses[d] + self.low[k][d] - self.low[k + 1][d]
+            begin[d], end[d] = max(0, -shift), min(side[d], side[d] - shift)
+            possible = min(side[d], room[d] + 1 - option.uses[d] - self.low[k][d])
+            for cut in (slice(0, begin[d]), slice(max(end[d], 0), max(possible, 0))):
+                gone = before[cut] if d == 0 else before[:, cut]
+                if gone.size:
+                    self.beyond = min(self.beyond, float(gone.min()) + option.loss)
+        if begin[0] < end[0] and begin[1] < end[1]:
+            i = begin[0] + option.uses[0] + self.low[k][0] - self.low[k + 1][0]
+            j = begin[1] + option.uses[1] + self.low[k][1] - self.low[k + 1][1]
+            into = now[i : i + end[0] - begin[0], j : j + end[1] - begin[1]]
+            np.minimum(into, before[begin[0] : end[0], begin[1] : end[1]] + option.loss, out=into)
+
+    def taken(self, k: int, used: Uses, options: Sequence[Option]) -> Option:
+        """What bidder k takes where the first k + 1 use so much."""
+        (a, b), (c, d) = self.low[k + 1], self.low[k]
+        loss = self.loss[k + 1, used[0] - a, used[1] - b]
+        for option in options:
+            i, j = used[0] - option.uses[0] - c, used[1] - option.uses[1] - d
+            inside = 0 <= i < self.loss.shape[1] and 0 <= j < self.loss.shape[2]
+            if inside and self.loss[k, i, j] + option.loss == loss:
+                return option
+        raise AssertionError("a state that no option leads to")
+
+
+def _side(options: Sequence[Sequence[Option]], room: Uses) -> Uses:
+    """How wide the tables may be: whole, or of the narrow GPUs a few of the largest options and the rest of all."""
+    cells = CELLS // (len(options) + 1)
+    largest = max(o.gpus for mine in options for o in mine)
+    narrow = room[0] + 1 if (room[0] + 1) * (room[1] + 1) <= cells else min(room[0] + 1, WINDOW * largest + 1)
+    return narrow, max(min(room[1] + 1, cells // narrow), largest + 1)
+
+
+def _cost(price: Sequence[float], uses: Uses) -> float:
+    return price[0] * uses[0] + price[1] * uses[1]
+
+
+def _fit(uses: Uses, room: Uses) -> bool:
+    return uses[0] <= room[0] and uses[1] <= room[1]
+
+
+def _uses(row: Row, narrow: frozenset[int]) -> Uses:
+    return (row.gpus if narrow.issuperset(i for d in row.demands for i in d.domain) else 0, row.gpus)
+
+
+def _narrow(bids: Sequence[Bid], classes: Sequence[NodeClass]) -> frozenset[int]:
+    """The classes of the GPU types that rows ask for beyond what there is of them: most, for what there is."""
+    kind = {c.index: c.gpu_type for c in classes}
+    asked: dict[frozenset[str], Gpus] = {}
+    for bid in bids:
+        most: dict[frozenset[str], Gpus] = {}
+        for row in bid.rows:
+            types = frozenset(kind[i] for d in row.demands for i in d.domain)
+            most[types] = max(most.get(types, 0), row.gpus)
+        for types, gpus in most.items():
+            asked[types] = asked.get(types, 0) + gpus
+    asked.pop(frozenset(kind.values()), None)
+
+    def excess(types: frozenset[str]) -> float:
+        return asked[types] / sum(c.free * len(c.nodes) for c in classes if c.gpu_type in types)
+
+    if not asked:
+        return frozenset()
+    scarce = max(sorted(asked, key=sorted), key=excess)
+    return frozenset(c.index for c in classes if c.gpu_type in scarce) if excess(scarce) > 1 else frozenset()
+
+
+def _options(bid: Bid, gain: Gain, narrow: frozenset[int], room: Uses) -> list[Option]:
+    """By growing GPU count, each worth more than those that use no more."""
+    by_uses: dict[Uses, list[Row]] = {}
     for row in bid.rows:
-        by_gpus.setdefault(row.gpus, []).append(row)
-    out: list[Option] = []
-    for gpus, rows in sorted(by_gpus.items()):
+        by_uses.setdefault(_uses(row, narrow), []).append(row)
+    out = [NOTHING]
+    for uses, rows in sorted(by_uses.items(), key=lambda u: (u[0][1], u[0][0])):
         least = min(r.rho for r in rows)
         same = tuple(r for r in rows if r.rho <= least * (1 + SAME))
         worth = gain(bid, same[0])
-        if worth > (out[-1].gain if out else 0.0):
-            out.append(Option(gpus, worth, same))
+        if _fit(uses, room) and worth > max(o.gain for o in out if _fit(o.uses, uses)):
+            out.append(Option(uses, worth, same))
     return out
 
 
-def _tables(options: Sequence[Sequence[Option]], room: Gpus) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-    """([k][g] the most that the first k gain on g GPUs; [k][g] which option of the k-th does it, -1: none)."""
-    worth = np.zeros((len(options) + 1, room + 1))
-    chosen = np.full((len(options), room + 1), -1, dtype=np.int16)
-    for k, mine in enumerate(options):
-        before, now, which = worth[k], worth[k + 1], chosen[k]
-        now[:] = before
-        for n, option in enumerate(mine):
-            if option.gpus > room:
-                break
-            with_it = before[: room + 1 - option.gpus] + option.gain
-            better = with_it > now[option.gpus :]
-            np.copyto(now[option.gpus :], with_it, where=better)
-            which[option.gpus :][better] = n
-    return worth, chosen
+def _lossy(options: Sequence[Option], price: Sequence[float]) -> list[Option]:
+    most = max(o.gain - _cost(price, o.uses) for o in options)
+    return [replace(o, loss=most - (o.gain - _cost(price, o.uses))) for o in options]
+
+
+def _prices(options: Sequence[Sequence[Option]], room: Uses) -> tuple[tuple[float, float], list[tuple[float, float]]]:
+    """Of the linear program: what one more GPU of the two counts is worth, and what every bidder uses of them."""
+    flat = [(i, o) for i, mine in enumerate(options) for o in mine if o.rows]
+    if not flat:
+        return (0.0, 0.0), [(0.0, 0.0)] * len(options)
+    columns = list(range(len(flat)))
+    who, n = [i for i, _ in flat], len(options)
+    uses = [[o.uses[d] for _, o in flat] for d in (0, 1)]
+    found = maximise_matrix(
+        [o.gain for _, o in flat],
+        [*who, *[n] * len(flat), *[n + 1] * len(flat)],
+        columns * 3,
+        [*[1.0] * len(flat), *uses[0], *uses[1]],
+        [-inf] * (n + 2),
+        [*[1.0] * n, *room],
+    )
+    if not found.has_solution:
+        return (0.0, 0.0), [(0.0, 0.0)] * n
+    at = [[0.0, 0.0] for _ in options]
+    for (i, option), x in zip(flat, found.values, strict=True):
+        at[i][0] += float(x) * option.uses[0]
+        at[i][1] += float(x) * option.uses[1]
+    return (max(float(found.prices[n]), 0.0), max(float(found.prices[n + 1]), 0.0)), [(a, b) for a, b in at]
 
 
 def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
@@ -138,9 +305,14 @@ def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
     def where(row: Row) -> frozenset[int]:
         return frozenset(i for d in row.demands for i in d.domain)
 
-    def left(row: Row) -> Gpus:
+    def left(row: Row) -> tuple[Gpus, Gpus]:
+        """With the classes of others, which may have to give way to this row; and of its own alone."""
         here = where(row)
-        return sum(room[i] for i in here) - sum(gpus for there, gpus in taken.items() if there <= here)
+        free = {some: spare(some) for some in {here | other for other in taken} | {here}}
+        return min(free.values()), free[here]
+
+    def spare(some: frozenset[int]) -> Gpus:
+        return sum(room[i] for i in some) - sum(gpus for there, gpus in taken.items() if there <= some)
 
     out: dict[str, Row] = {}
     for app, option in sorted(choice.items(), key=lambda c: (len(c[1].rows) > 1, -c[1].gpus)):
