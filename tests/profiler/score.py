@@ -48,24 +48,36 @@ SINGLE = ("ranks", "gpus")
 
 @dataclass
 class Tally:
+    """What was right, what was told and is not so, and what the log tells and was not found: a policy that believes
+    a wrong number acts on it, one that has none asks."""
+
     right: int = 0
     wrong: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     @property
     def told(self) -> int:
-        return self.right + len(self.wrong)
+        return self.right + len(self.off)
+
+    @property
+    def off(self) -> list[str]:
+        """All that is not right."""
+        return self.wrong + self.missing
 
     def judge(self, name: str, ok: bool, want: Any, got: Any) -> None:
         if ok and want is None and got is None:
             return
         if ok:
             self.right += 1
+        elif got is None:
+            self.missing.append(f"{name}: found nothing, labelled {_short(want)}")
         else:
             self.wrong.append(f"{name}: found {_short(got)}, labelled {_short(want)}")
 
     def add(self, other: Tally) -> None:
         self.right += other.right
         self.wrong += other.wrong
+        self.missing += other.missing
 
 
 def _short(value: Any) -> str:
@@ -102,7 +114,7 @@ def _point(want: Any, got: Any) -> bool:
 def _group(name: str, want: Any, got: Any) -> Tally:
     if isinstance(want, dict) and "any" in want:
         tallies = [_group(name, w, got) for w in want["any"]]
-        return min(tallies, key=lambda t: (len(t.wrong), -t.right))
+        return min(tallies, key=lambda t: (len(t.off), -t.right))
     tally = Tally()
     if want is None or got is None:
         if want is None:
@@ -110,7 +122,7 @@ def _group(name: str, want: Any, got: Any) -> Tally:
         else:
             for key in GROUPS[name]:
                 if want.get(key) is not None and not _open(want[key]):
-                    tally.wrong.append(f"{name}.{key}: found nothing, labelled {_short(want[key])}")
+                    tally.judge(f"{name}.{key}", False, want[key], None)
         return tally
     for key in GROUPS[name]:
         if key == "name" and want.get("name") is None:
@@ -164,7 +176,7 @@ def judge_log(label: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Ta
     counts = label.get("runs_any", [len(label["runs"])])
     if not runs and 0 in counts:
         return Tally(right=1)
-    tally.judge("runs", len(runs) in counts, len(label["runs"]), len(runs))
+    tally.judge("runs", len(runs) in counts, len(label["runs"]), len(runs) or None)
     free = list(runs)
     for want in label["runs"]:
         best = max(free, key=lambda r: _overlap(want["lines"], r["lines"]), default=None)
@@ -255,7 +267,7 @@ def markdown(by_mode: Mapping[str, Mapping[str, tuple[Tally, str]]]) -> str:
     lines.append("| **all** | | " + " | ".join(f"**{r}/{t} = {s:.3f}**" for r, t, s in total) + " |")
     lines += ["", "## What is not right with all rules", ""]
     for name, (tally, _) in by_mode["full"].items():
-        lines += [f"- `{name}`: {wrong}" for wrong in tally.wrong]
+        lines += [f"- `{name}`: {wrong}" for wrong in tally.off]
     lines += others()
     return "\n".join(lines) + "\n"
 
@@ -285,7 +297,7 @@ def others() -> list[str]:
     for name, generic in (("all, now", False), ("all, generic reader alone", True)):
         found = tallies(entries, lambda log, only=generic: read(log, generic=only))
         right, told, part = share({k: (t, "") for k, t in found.items()})
-        whole = f"{sum(not t.wrong for t in found.values())} of {len(found)}"
+        whole = f"{sum(not t.off for t in found.values())} of {len(found)}"
         lines.append(f"| {name} | {whole} | {right}/{told} = {part:.3f} |")
     return lines
 
@@ -310,10 +322,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, (tally, formats) in found.items():
             print(f"{tally.right:4}/{tally.told:<4} {name:60} {formats}")
             if options.verbose:
-                for wrong in tally.wrong:
+                for wrong in tally.off:
                     print(f"             {wrong}")
         right, told, part = share(found)
-        print(f"{right:4}/{told:<4} = {part:.3f}  {MODES[mode]}, {len(found)} logs")
+        wrong = sum(len(t.wrong) for t, _ in found.values())
+        print(f"{right:4}/{told:<4} = {part:.3f}, {wrong} wrong, {told - right - wrong} missing: ", end="")
+        print(f"{MODES[mode]}, {len(found)} logs")
     if options.markdown:
         options.markdown.write_text(markdown(by_mode), encoding="utf-8")
     if options.json:
@@ -323,6 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "right": share(found)[0],
                 "told": share(found)[1],
                 "wrong": {name: tally.wrong for name, (tally, _) in found.items() if tally.wrong},
+                "missing": {name: tally.missing for name, (tally, _) in found.items() if tally.missing},
             }
             for mode, found in by_mode.items()
         }
