@@ -15,7 +15,6 @@ KNOWN = {
     "accelerate-no-trainer": {"iteration_time.median"},  # two stamped lines with an evaluation between them
     "speechbrain": {"iteration_time.median"},  # the bar of the validation has no name
     "sentence-transformers-old": {"iteration_time.median"},  # by the outer bar, 5 % above the inner one
-    "tf-nmt-tutorial": {"loss.n"},
     # its tables print the step below the values
     "guided-diffusion-table": {
         "runs",
