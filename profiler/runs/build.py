@@ -131,9 +131,9 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
     """The series whose counter is training's: the loss's own, else one that runs beside it."""
     if main is not None and main.last_iteration is not None:
         if main.plan.iteration is None:  # its values stand on other lines than the counter
-            named = [s for s in training if s.plan.iteration is not None and s.kind == "train" and not s.bar]
+            named = [s for s in training if s.plan.iteration is not None and s.kind == "train"]
             own = [s for s in named if s.first_line <= main.last_line and s.last_iteration == main.last_iteration]
-            return max(own, key=lambda s: s.count, default=main)
+            return max(own, key=lambda s: (not s.bar, s.count), default=main)
         return main
     counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
     if main is not None:
