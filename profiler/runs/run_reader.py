@@ -68,6 +68,8 @@ class Runs(Boundaries):
             self.start(plan.canonical, line, hard=plan.rule.endswith("!"))
             if plan.fields:
                 self._setup(plan, groups, line)
+        elif kind == "resume":
+            self._stretch(line).resumed = True
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
