@@ -14,6 +14,8 @@ from profiler.runs.series import Series, formats_of
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
+LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
+
 
 def build(run: Open) -> Run:
     """The run as far as it was read. Changes nothing."""
@@ -178,7 +180,7 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
     points: list[tuple[int, int, Point]] = []
     for s in chosen:
         scope = s.scope
-        time_is = s.time_is()
+        time_is = s.time_is() or _time_by_clock(s)
         curve = s is main and _one_bar(s)
         interval = _interval(s) if time_is == "window" else 0.0
         for row in s.kept():
@@ -192,6 +194,24 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
             points.append((row.line, row.order, p))
     points.sort(key=lambda t: t[:2])
     return [p for _, _, p in points]
+
+
+def _time_by_clock(s: Series) -> str:
+    """What an ambiguous time means where the lines are stamped: the step's, the window's, or "" where neither fits."""
+    field = next((f for f in s.plan.fields if f.what == "window_time"), None)
+    if field is None:
+        return ""
+    rows = [r for r in s.kept() if r.time_s is not None and r.iteration is not None and r.plan is s.plan]
+    windows, steps = [], []
+    for a, b in pairwise(rows):
+        lasted, count = (b.time_s or 0.0) - (a.time_s or 0.0), (b.iteration or 0.0) - (a.iteration or 0.0)
+        if lasted > 0 and count > 0:
+            windows.append(s.plan.value(field, b.groups) / lasted)
+            steps.append(windows[-1] * count)
+    if len(windows) < 2:
+        return ""
+    fits = [name for name, shares in (("window", windows), ("step", steps)) if abs(median(shares) - 1) < LIKE_THE_CLOCK]
+    return fits[0] if len(fits) == 1 else ""
 
 
 def _interval(s: Series) -> float:

@@ -96,7 +96,7 @@ def main() -> int:
         if tally.off and options.verbose:
             print(name, *tally.off, sep="\n    ")
     share = total.right / max(total.told, 1)
-    print(f"{whole} of {len(entries)} excerpts wholly right; {total.right} of {total.told} fields = {share:.3f}; ", end="")
+    print(f"{whole} of {len(entries)} excerpts wholly right; {total.right} of {total.told} fields = {share:.3f}")
     print(f"{len(total.wrong)} wrong, {len(total.missing)} missing")
     if options.json:
         counts = {"excerpts": len(entries), "whole": whole, "right": total.right, "told": total.told}
