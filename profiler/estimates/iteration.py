@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -39,6 +39,7 @@ from profiler.estimates.sources import (
     printed,
     tick_of,
 )
+from profiler.evidence import Evidence, Ground, confidence, some
 from profiler.model import EpochTime, IterationTime, Kind, Run, ThroughputSummary, TimeSource, WarmUp
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
@@ -60,7 +61,7 @@ class Timing:
     warm_up: WarmUp | None = None
     warnings: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
-    levels: Mapping[str, float] = field(default_factory=dict)  #: what each source says, s an iteration
+    evidence: Evidence | None = None  #: of the iteration's time; below the threshold `iteration` is None
 
 
 def timing(run: Run) -> Timing:
@@ -80,8 +81,6 @@ def timing(run: Run) -> Timing:
     elapsed = from_elapsed(run, bar=next(iter(levels)) == "bar")
     clocks = {"timestamps": found["timestamps"], "elapsed": elapsed, "epoch": found["epoch"]}
     source, samples, warnings = _choose(found, levels, {name: made for name, made in clocks.items() if made})
-    if elapsed:
-        levels = {**levels, "elapsed": _level(elapsed)}
     steady, warm_up = _without_warm_up(samples)
     kept = without_pauses(steady)
     values = [s.seconds for s in kept]
@@ -92,7 +91,43 @@ def timing(run: Run) -> Timing:
         n=len(values),
         source=source,
     )
-    return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), levels)
+    if elapsed:
+        levels = {**levels, "elapsed": _level(elapsed)}
+    told = _evidence(run, source, samples, levels)
+    if not told.told:
+        warnings.append(f"{_says(source, time.median)} is not told: {_DOUBTS.get(told.ground, 'too rarely right')}")
+        return Timing(None, epoch, throughput, None, tuple(warnings), (), told)
+    return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), told)
+
+
+_DOUBTS = {
+    Ground.UNIT_UNKNOWN: "it may be of one micro-batch of many or of one rank, and nothing in the log decides",
+    Ground.DISPUTED: "other sources say otherwise",
+}
+
+
+def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: Mapping[str, float]) -> Evidence:
+    """What the time rests on, and what the other sources say."""
+    best = _level(samples)
+    others = {name: level for name, level in levels.items() if name != source}
+    against = tuple(_says(n, level) for n, level in others.items() if abs(level - best) > DISAGREE * best)
+    agree = any(abs(level - best) <= DISAGREE * best for level in others.values())
+    generic = run.format in (None, "generic")
+    printed_too = source == "timestamps" and {"printed", "throughput", "bar"} & others.keys()
+    if abs(levels[source] - best) > DISAGREE * best or (printed_too and not agree):
+        ground = Ground.CORRECTED
+    elif agree:
+        ground = Ground.CONFIRMED
+    elif against:
+        ground = Ground.DISPUTED
+    elif source == "timestamps":
+        ground = Ground.CLOCK if len(samples) >= 3 else Ground.TWO_STAMPS
+    elif generic and source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration":
+        ground = Ground.UNIT_UNKNOWN
+    else:
+        ground = Ground.WORDS if generic else Ground.PRINTED
+    lines = some([s.line for s in samples])
+    return Evidence(confidence("iteration_time.median", ground), lines, against, ground)
 
 
 def _choose(

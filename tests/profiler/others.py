@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from profiler.model import RunSummary
 from tests.profiler.score import Tally, matches
 
 OTHERS = Path(__file__).with_name("others.yaml")
@@ -64,7 +65,7 @@ def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
     return tally
 
 
-def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+def summaries(log: str, *, generic: bool = False) -> list[RunSummary]:
     from profiler.estimates.summary import summarise
     from profiler.rules.book import load
     from profiler.runs.reader import LogReader
@@ -72,7 +73,11 @@ def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
     book = load()
     reader = LogReader(book.without(book.formats) if generic else book)
     reader.feed(log.encode())
-    return [summarise(run).to_json() for run in reader.runs()]
+    return [summarise(run) for run in reader.runs()]
+
+
+def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+    return [run.to_json() for run in summaries(log, generic=generic)]
 
 
 def tallies(entries: list[dict[str, Any]], reading: Callable[[str], list[dict[str, Any]]]) -> dict[str, Tally]:

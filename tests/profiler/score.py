@@ -27,6 +27,8 @@ from typing import Any
 
 import yaml
 
+from profiler.model import RunSummary
+
 LABELS = Path(__file__).parent / "labels"
 FIRST = Path(__file__).with_name("first_reading.json")
 
@@ -200,8 +202,8 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> float:
 # --- running ----------------------------------------------------------------------------------------------
 
 
-def profile(path: Path, mode: str, label: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The runs found in a log and the formats that read it; `mode`: full, family, generic."""
+def summaries(path: Path, mode: str, label: Mapping[str, Any]) -> list[RunSummary]:
+    """The runs found in a log; `mode`: full, family, generic."""
     from profiler.estimates.summary import summarise
     from profiler.rules.book import load
     from profiler.runs.reader import LogReader
@@ -215,7 +217,12 @@ def profile(path: Path, mode: str, label: Mapping[str, Any]) -> tuple[list[dict[
     with path.open("rb") as f:
         while piece := f.read(1 << 16):
             reader.feed(piece)
-    runs = [summarise(run).to_json() for run in reader.runs()]
+    return [summarise(run) for run in reader.runs()]
+
+
+def profile(path: Path, mode: str, label: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    """The runs as they are printed, and the formats that read them."""
+    runs = [run.to_json() for run in summaries(path, mode, label)]
     return runs, ", ".join(dict.fromkeys(str(r["format"]) for r in runs))
 
 
