@@ -91,16 +91,18 @@ def timing(run: Run) -> Timing:
         n=len(values),
         source=source,
     )
+    says: dict[str, float] = dict(levels.items())
     if elapsed:
-        levels = {**levels, "elapsed": _level(elapsed)}
-    told = _evidence(run, source, samples, levels)
+        says["elapsed"] = _level(elapsed)
+    told = _evidence(run, source, samples, says)
     if not told.told:
-        warnings.append(f"{_says(source, time.median)} is not told: {_DOUBTS.get(told.ground, 'too rarely right')}")
+        why = _DOUBTS.get(told.ground or "", "too rarely right")
+        warnings.append(f"{_says(source, time.median)} is not told: {why}")
         return Timing(None, epoch, throughput, None, tuple(warnings), (), told)
     return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), told)
 
 
-_DOUBTS = {
+_DOUBTS: Mapping[str, str] = {
     Ground.UNIT_UNKNOWN: "it may be of one micro-batch of many or of one rank, and nothing in the log decides",
     Ground.DISPUTED: "other sources say otherwise",
 }
@@ -139,7 +141,7 @@ def _choose(
     if source == "epoch" and "bar" in levels and coarse > COARSE:
         source = "bar"
     samples, best, warnings = found[source], levels[source], []
-    said = {source}
+    said: set[str] = {source}
     if source in ("printed", "throughput", "bar"):
         finer = _finer(samples, best, clocks)
         if finer:

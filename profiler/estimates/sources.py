@@ -19,6 +19,7 @@ from profiler.model import EpochTime, Kind, Pause, Point, Run
 
 TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
 FEWEST_TICKS = 8  #: the same in a log that is shorter than that
+TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
 
@@ -177,7 +178,7 @@ def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float)
 
 def _broken(run: Run, a: Point, b: Point, start: tuple[float, float, Point], now: tuple[float, float, Point]) -> bool:
     """True where the interval between two points is not all training of one stretch."""
-    if now[0] < start[0] or now[1] < start[1]:  # resumed behind, or the clock stepped back or began again
+    if now[0] < start[0] or not 0 <= now[1] - start[1] < TWO_CLOCKS_S:  # resumed behind, or the clock stepped
         return True
     if run.scope == "epoch" and a.epoch is not None and b.epoch is not None and int(a.epoch) != int(b.epoch):
         return True

@@ -20,10 +20,11 @@ from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
-TRIGGERS = (
+_ENGLISH = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan", *FOREIGN_TRIGGERS,
+    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
+TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",

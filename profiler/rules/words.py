@@ -88,7 +88,10 @@ _ABROAD = re.compile(
 #: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
 FOREIGN_TRIGGERS = tuple(
     dict.fromkeys(
-        form.encode().decode("latin-1").lower() for word in _FOREIGN for form in (word, word.capitalize(), word.upper())
+        form.encode().decode("latin-1").lower()
+        for word, english in _FOREIGN.items()
+        if english in ("epoch", "step", "iteration", "loss", "accuracy", "batch")
+        for form in (word, word.capitalize(), word.upper())
     )
 )
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))

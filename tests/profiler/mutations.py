@@ -33,7 +33,6 @@ MUTATIONS: dict[str, Callable[[str], str]] = {
     "container as JSON": _each(_boxed),
     "compose": _each(lambda line: f"trainer-1  | {line}"),
     "colour": _each(lambda line: f"\x1b[32m{line}\x1b[0m"),
-    "arrow": _each(lambda line: f">>> {line}"),
     "blanks at the end": _each(lambda line: f"{line}   "),
     "windows": lambda log: log.replace("\n", "\r\n"),
     "other lines between": _each(lambda line: f"{line}\nWARNING: the cache is nearly full, see the manual"),
