@@ -148,6 +148,7 @@ class Run:
     gpus: int | None = None
     batch_size: float | None = None  #: samples an optimiser step over all ranks
     accumulation: int | None = None  #: micro-batches an optimiser step
+    timed_by: str = ""  #: the words beside its time, where words alone say what that is
     pauses: tuple[Pause, ...] = ()
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()

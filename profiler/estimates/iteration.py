@@ -108,6 +108,11 @@ _DOUBTS: Mapping[str, str] = {
 }
 
 
+def _of_batch(words: str) -> bool:
+    """Whether the words of a time speak of batches: beside accumulation that may be one micro-batch of many."""
+    return "batch" in words.lower()
+
+
 def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: Mapping[str, float]) -> Evidence:
     """What the time rests on, and what the other sources say."""
     best = _level(samples)
@@ -124,7 +129,7 @@ def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: M
         ground = Ground.DISPUTED
     elif source == "timestamps":
         ground = Ground.CLOCK if len(samples) >= 3 else Ground.TWO_STAMPS
-    elif generic and source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration":
+    elif source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration" and _of_batch(run.timed_by):
         ground = Ground.UNIT_UNKNOWN
     else:
         ground = Ground.WORDS if generic else Ground.PRINTED

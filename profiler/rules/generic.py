@@ -29,6 +29,7 @@ _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",
 }  # fmt: skip
+_NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
@@ -254,7 +255,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         scale=(m.scale if what.startswith("throughput") else 1.0)
         * (meaning.scale if meaning and m.kind != DUR else 1.0),
         negative=source.negative,
-        name=m.key if what in ("loss", "part", "accuracy", "validation_loss", "validation_accuracy") else "",
+        name=m.key if what in _NAMED else "",
         kind=_loss_kind(m),
         unit=meaning.unit if meaning else "",
         of_rank=bool(meaning and meaning.of_rank),

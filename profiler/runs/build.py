@@ -76,6 +76,7 @@ def build(run: Open) -> Run:
         gpus=_gpus(numbers, ranks),
         batch_size=numbers.get("batch_size"),
         accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
+        timed_by=next((f.name for s in chosen for f in s.plan.fields if f.what == "step_time"), ""),
         failure=_failure(run, main),
         warnings=(),
     )
