@@ -10,10 +10,13 @@ A field that the text does not tell is None; nothing is ever guessed into a fiel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
 from typing import Any, Literal
+
+from profiler.evidence import Evidence
 
 
 class Kind(StrEnum):
@@ -145,6 +148,7 @@ class Run:
     gpus: int | None = None
     batch_size: float | None = None  #: samples an optimiser step over all ranks
     accumulation: int | None = None  #: micro-batches an optimiser step
+    timed_by: str = ""  #: the words beside its time, where words alone say what that is
     pauses: tuple[Pause, ...] = ()
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
@@ -327,6 +331,7 @@ class RunSummary:
     warm_up: WarmUp | None = None
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)  #: by field; of those left out too
 
     def to_json(self, points: bool = False) -> dict[str, Any]:
         def of(part: Any) -> Any:
@@ -351,5 +356,6 @@ class RunSummary:
             "gpus": self.gpus,
             "warm_up": of(self.warm_up),
             "failure": of(self.failure),
+            "evidence": {name: told.to_json() for name, told in self.evidence.items()},
             "warnings": list(self.warnings),
         }

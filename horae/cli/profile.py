@@ -19,6 +19,7 @@ from horae.tui.screen import Cell, Column
 from policy.model import BadInput
 from profiler.estimates.report import explain as explain_line
 from profiler.estimates.report import report, summaries
+from profiler.estimates.report import why as why_of
 from profiler.model import RunSummary
 from profiler.rules.book import BadRules, RuleBook
 from profiler.rules.book import load as load_rules
@@ -47,6 +48,16 @@ COLUMNS = (
     Column("STATE"),
 )
 
+WHY = (
+    Column("FILE"),
+    Column("RUN", right=True),
+    Column("FIELD"),
+    Column("VALUE", right=True),
+    Column("SURE", right=True),
+    Column("LINES"),
+    Column("AGAINST"),
+)
+
 
 def profile(
     logs: Annotated[
@@ -61,6 +72,9 @@ def profile(
     explain: Annotated[
         str | None, typer.Option("--explain", help="Say which rule reads this line, and how.", metavar="LINE")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Say of each number how sure it is, which lines made it, what spoke against.")
+    ] = False,
     formats: Annotated[bool, typer.Option("--formats", help="List the formats that have rules.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the logs grow.")] = False,
     every: Annotated[float, typer.Option("--every", help="With --follow: seconds between looks.", min=0.05)] = 2.0,
@@ -113,7 +127,10 @@ def profile(
     if as_json:
         screen.emit_json(reports[0] if len(reports) == 1 else reports)
     else:
-        screen.table(COLUMNS, [row for name, runs in answers for row in _rows(name, runs)])
+        if why:
+            screen.table(WHY, [row for name, runs in answers for row in _why(name, runs)])
+        else:
+            screen.table(COLUMNS, [row for name, runs in answers for row in _rows(name, runs)])
         for body in reports:
             for warning in (*body.get("warnings", ()), *(w for run in body["runs"] for w in run["warnings"])):
                 screen.note(f"{body['file']}: {warning}")
@@ -160,6 +177,12 @@ def _rows(name: str, runs: Sequence[RunSummary]) -> Iterator[list[str | Cell]]:
         yield [name, "-", *["-"] * (len(COLUMNS) - 3), "no training found"]
     for n, run in enumerate(runs, 1):
         yield [name, str(n), *_cells(run)]
+
+
+def _why(name: str, runs: Sequence[RunSummary]) -> Iterator[list[str | Cell]]:
+    for n, run in enumerate(runs, 1):
+        for row in why_of(run):
+            yield [name, str(n), *row]
 
 
 def _cells(run: RunSummary) -> list[str | Cell]:

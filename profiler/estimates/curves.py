@@ -56,6 +56,10 @@ class Positions:
             if p.iteration is not None:
                 epoch = _whole(p.epoch)
                 seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
+        if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
+            # the last index seen is not the epoch's length: the next epoch's first must lie behind it
+            room = _room(counted)
+            seen = defaultdict(float, {epoch: last + room for epoch, last in seen.items()})
         base = 0.0 if 0.0 in seen else 1.0
         length = run.iterations_per_epoch or max(seen.values())
         before: dict[float, float] = {}
@@ -77,6 +81,17 @@ class Positions:
     def behind(self, epoch: float | None) -> float:
         """Iterations of the epochs before; 0 where the counter runs through."""
         return self.before.get(_whole(epoch), 0.0)
+
+
+def _room(counted: Sequence[Point]) -> float:
+    """What to leave behind an epoch whose counter starts at 0: one step of it. A counter from 1 on leaves its own."""
+    if not any(p.iteration == 0 for p in counted):
+        return 0.0
+    return min((b.iteration - a.iteration for a, b in pairwise(counted) if _steps(a, b)), default=1.0)  # type: ignore[operator]
+
+
+def _steps(a: Point, b: Point) -> bool:
+    return a.epoch == b.epoch and a.iteration is not None and b.iteration is not None and b.iteration > a.iteration
 
 
 def quantile(values: Iterable[float], q: float) -> float:

@@ -6,6 +6,7 @@ source that exists is used; the others check it:
 
 * more than 20 % apart, and more than their printed digits can tell: a warning names both;
 * an epoch timed in whole seconds gives way to its bar's rate where a second is more than 5 % of it;
+* a time or rate printed with one digit (`0.03 it/s`) gives way to a clock that lies within its rounding;
 * the wall clock (timestamps or elapsed time, pauses left out) is never beaten: a printed time that is longer than
   the slowest intervals allow, or so short that even the fastest intervals take `WALL_FACTOR` times as long, is not
   the time of an iteration of this counter (one micro-batch of many, one rank's share), and the clock is used.
@@ -20,15 +21,26 @@ Ranks that print the same position are averaged; a clock is read from one rank o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 
 import numpy as np
 
-from profiler.estimates.curves import Positions, quantile
-from profiler.model import EpochTime, IterationTime, Kind, Pause, Point, Run, ThroughputSummary, TimeSource, WarmUp
+from profiler.estimates.curves import quantile
+from profiler.estimates.sources import (
+    Sample,
+    epoch_time,
+    from_bars,
+    from_clock,
+    from_elapsed,
+    from_epochs,
+    from_throughput,
+    printed,
+    tick_of,
+)
+from profiler.evidence import Evidence, Ground, confidence, some
+from profiler.model import EpochTime, IterationTime, Kind, Run, ThroughputSummary, TimeSource, WarmUp
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
 WALL_FACTOR = 1.5  #: printed times this much below the fastest clocked intervals are not an iteration's
@@ -36,18 +48,7 @@ WARM_UP = 1.3  #: a first sample this much above the level of the run belongs to
 LONE = 2.0  #: a sample this much above the level, and rare, is a pause and not an iteration
 RARE = 0.1  #: at most this share of samples is left out as pauses
 COARSE = 0.05  #: a time whose last digit is more than this share of it is coarse
-TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
-FEWEST_TICKS = 8  #: the same in a log that is shorter than that
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """`steps` iterations that end at position `at` took `seconds` each."""
-
-    at: float
-    seconds: float
-    steps: float
-    line: int
+ONE_DIGIT = 0.1  #: printed values whose last digit is more than this share of them give way to a clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +61,26 @@ class Timing:
     warm_up: WarmUp | None = None
     warnings: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
+    evidence: Evidence | None = None  #: of the iteration's time; below the threshold `iteration` is None
 
 
 def timing(run: Run) -> Timing:
     """Everything a run tells about time. Fields are None where the log does not tell."""
     epoch = epoch_time(run)
     found: dict[TimeSource, list[Sample]] = {
-        "printed": _printed(run),
-        "throughput": _from_throughput(run),
-        "timestamps": _from_clock(run),
-        "epoch": _from_epochs(run, epoch),
-        "bar": _from_bars(run),
+        "printed": printed(run),
+        "throughput": from_throughput(run),
+        "timestamps": from_clock(run),
+        "epoch": from_epochs(run, epoch),
+        "bar": from_bars(run),
     }
     levels = {source: _level(samples) for source, samples in found.items() if samples}
     throughput = throughput_summary(run)
     if not levels:
         return Timing(epoch=epoch, throughput=throughput)
-    source, warnings = _choose(found, levels)
-    samples = found[source]
+    elapsed = from_elapsed(run, bar=next(iter(levels)) == "bar")
+    clocks = {"timestamps": found["timestamps"], "elapsed": elapsed, "epoch": found["epoch"]}
+    source, samples, warnings = _choose(found, levels, {name: made for name, made in clocks.items() if made})
     steady, warm_up = _without_warm_up(samples)
     kept = without_pauses(steady)
     values = [s.seconds for s in kept]
@@ -88,45 +91,119 @@ def timing(run: Run) -> Timing:
         n=len(values),
         source=source,
     )
-    return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples))
+    says: dict[str, float] = dict(levels.items())
+    if elapsed:
+        says["elapsed"] = _level(elapsed)
+    told = _evidence(run, source, samples, says)
+    if not told.told:
+        why = _DOUBTS.get(told.ground or "", "too rarely right")
+        warnings.append(f"{_says(source, time.median)} is not told: {why}")
+        return Timing(None, epoch, throughput, None, tuple(warnings), (), told)
+    return Timing(time, epoch, throughput, warm_up, tuple(warnings), tuple(samples), told)
 
 
-def _choose(found: dict[TimeSource, list[Sample]], levels: dict[TimeSource, float]) -> tuple[TimeSource, list[str]]:
-    """The source to use and what to say about those that disagree with it."""
+_DOUBTS: Mapping[str, str] = {
+    Ground.UNIT_UNKNOWN: "it may be of one micro-batch of many or of one rank, and nothing in the log decides",
+    Ground.DISPUTED: "other sources say otherwise",
+}
+
+
+def _of_batch(words: str) -> bool:
+    """Whether the words of a time speak of batches: beside accumulation that may be one micro-batch of many."""
+    return "batch" in words.lower()
+
+
+def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: Mapping[str, float]) -> Evidence:
+    """What the time rests on, and what the other sources say."""
+    best = _level(samples)
+    others = {name: level for name, level in levels.items() if name != source}
+    against = tuple(_says(n, level) for n, level in others.items() if abs(level - best) > DISAGREE * best)
+    agree = any(abs(level - best) <= DISAGREE * best for level in others.values())
+    generic = run.format in (None, "generic")
+    printed_too = source == "timestamps" and {"printed", "throughput", "bar"} & others.keys()
+    if abs(levels[source] - best) > DISAGREE * best or (printed_too and not agree):
+        ground = Ground.CORRECTED
+    elif agree:
+        ground = Ground.CONFIRMED
+    elif against:
+        ground = Ground.DISPUTED
+    elif source == "timestamps":
+        ground = Ground.CLOCK if len(samples) >= 3 else Ground.TWO_STAMPS
+    elif source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration" and _of_batch(run.timed_by):
+        ground = Ground.UNIT_UNKNOWN
+    else:
+        ground = Ground.WORDS if generic else Ground.PRINTED
+    lines = some([s.line for s in samples])
+    return Evidence(confidence("iteration_time.median", ground), lines, against, ground)
+
+
+def _choose(
+    found: Mapping[TimeSource, list[Sample]], levels: Mapping[TimeSource, float], clocks: Mapping[str, list[Sample]]
+) -> tuple[TimeSource, list[Sample], list[str]]:
+    """The source to use, its samples, and what to say about those that disagree with it."""
     source: TimeSource = next(iter(levels))
     coarse = _coarseness(found["epoch"])
     if source == "epoch" and "bar" in levels and coarse > COARSE:
         source = "bar"
-    best = levels[source]
-    warnings: list[str] = []
-    for clock in ("timestamps", "epoch"):
-        if source in ("timestamps", "epoch") or clock not in levels:
+    samples, best, warnings = found[source], levels[source], []
+    said: set[str] = {source}
+    if source in ("printed", "throughput", "bar"):
+        finer = _finer(samples, best, clocks)
+        if finer:
+            samples, said = clocks[finer], {source, finer}
+            if abs(_level(samples) - best) > COARSE * best:
+                warnings.append(
+                    f"{_says(source, best)} is printed with too few digits: {_says(finer, _level(samples))} is used"
+                )
+            best = _level(samples)
+            source = finer if finer == "timestamps" else source  # type: ignore[assignment]
+    for clock, clocked in clocks.items():
+        if source in ("timestamps", "epoch") or clock in said:
             continue
-        fast, slow = _spread(found[clock])
+        fast, slow = _spread(clocked)
         if clock == "epoch":
             slow *= 1 + coarse
         # An epoch's time holds set-up and stray pauses, so it can only refute a claim that is too long.
-        too_short = clock == "timestamps" and len(found[clock]) >= 3 and best * WALL_FACTOR < fast
+        too_short = clock != "epoch" and len(clocked) >= 3 and best * WALL_FACTOR < fast
         too_long = best > slow * (1 + DISAGREE)
         if too_short or too_long:
             why = "even the fastest intervals of the clock are longer" if too_short else "longer than the clock allows"
             warnings.append(
                 f"{_says(source, best)} cannot be the time of an iteration as counted here ({why}): "
-                f"{_says(clock, levels[clock])} is used"
+                f"{_says(clock, _level(clocked))} is used"
             )
-            source, best = clock, levels[clock]
+            said |= {source, clock}
+            samples, best = clocked, _level(clocked)
+            source = "timestamps" if clock == "timestamps" else "epoch" if clock == "epoch" else "printed"
+            break
     for other, level in levels.items():
-        if other != source and not any(_says(other, level) in w for w in warnings):
+        if other != source and other not in said:
             apart = abs(level - best) / best
             if apart > DISAGREE + (coarse if "epoch" in (source, other) else 0.0):
                 warnings.append(f"{_says(source, best)} is used; {_says(other, level)}, {apart:.0%} apart")
-    return source, warnings
+    return source, samples, warnings
 
 
-_WORDS: dict[TimeSource, str] = {
+def _finer(samples: Sequence[Sample], best: float, clocks: Mapping[str, list[Sample]]) -> str:
+    """The clock to read instead of values that are printed with one digit; "" where there is none."""
+    grain = max(_grain([s.seconds for s in samples]), _grain([1 / s.seconds for s in samples]))
+    if grain < ONE_DIGIT:
+        return ""
+    low, high = best / (1 + grain / 2) * (1 - COARSE), best / max(1 - grain / 2, 0.1) * (1 + COARSE)
+    near = [c for c in ("timestamps", "elapsed") if len(clocks.get(c, ())) >= 2]
+    return next((c for c in near if low <= _level(clocks[c]) <= high), "")
+
+
+def _grain(values: Sequence[float]) -> float:
+    """What one unit of their last printed digit is of some values; 0 where they were not printed so."""
+    return tick_of(values) / median(values)
+
+
+_WORDS: Mapping[str, str] = {
     "printed": "the printed time",
     "throughput": "the printed rate",
     "timestamps": "the clock",
+    "elapsed": "the elapsed time",
     "epoch": "the time of an epoch",
     "bar": "the progress bar",
 }
@@ -136,190 +213,14 @@ def _coarseness(epochs: Sequence[Sample]) -> float:
     """What one unit of the last printed digit is of an epoch's time."""
     if not epochs:
         return 0.0
-    durations = [s.seconds * s.steps for s in epochs]
-    return _tick(durations) / median(durations)
+    return _grain([s.seconds * s.steps for s in epochs])
 
 
-def _says(source: TimeSource, level: float) -> str:
+def _says(source: str, level: float) -> str:
     return f"{_WORDS[source]} ({level:.4g} s an iteration)"
 
 
-# --- sources ------------------------------------------------------------------------------------------------
-
-
-def _train(run: Run) -> list[Point]:
-    return [p for p in run.points if p.kind is Kind.TRAIN]
-
-
-def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
-    """Mean over the points of one position, in order of the text; `steps` from the position before."""
-    positions = Positions.of(run)
-    cells: dict[float, list[tuple[float, int]]] = {}
-    for order, (p, seconds) in enumerate(rows):
-        at = positions(p)
-        if seconds > 0 and np.isfinite(seconds):
-            cells.setdefault(float(order) if at is None else at, []).append((seconds, p.line))
-    ordered = [(at, fmean(s for s, _ in cell), cell[-1][1]) for at, cell in cells.items()]
-    if not ordered:
-        return []
-    steps = [1.0] + [b - a for (a, _, _), (b, _, _) in pairwise(ordered)]
-    typical = median([s for s in steps[1:] if s > 0] or [1.0])
-    return [
-        Sample(at, seconds, step if 0 < step <= typical else typical, line)
-        for (at, seconds, line), step in zip(ordered, steps, strict=True)
-    ]
-
-
-def _printed(run: Run) -> list[Sample]:
-    """Printed step times; else differences of a printed elapsed time; else running averages; else epochs' means."""
-    train = [p for p in _train(run) if not p.from_bar]
-    steps = [(p, p.step_s) for p in train if p.step_s is not None]
-    if steps:
-        return _by_position(run, steps)
-    clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
-    averages = [(p, p.step_s_average) for p in train if p.step_s_average is not None]
-    if len(clocked) >= 3 or (clocked and not averages):
-        return clocked
-    # An average over everything so far forgets its start slowly: its later half tells the level.
-    averaged = _by_position(run, averages)
-    if averaged:
-        return averaged[len(averaged) // 2 :]
-    means = [p for p in run.points if p.kind is Kind.EPOCH and p.step_s is not None and not p.from_bar]
-    return _by_position(run, [(p, p.step_s) for p in means if p.step_s is not None])
-
-
-def _from_throughput(run: Run) -> list[Sample]:
-    """Printed rates turned into times: iterations/s directly, samples/s by the batch over all ranks."""
-    rows: list[tuple[Point, float]] = []
-    averaged: list[tuple[Point, float]] = []
-    ranks = run.ranks or 1
-    for p in run.points:
-        rate = p.throughput
-        if rate is None or rate.value <= 0 or p.kind is Kind.VALIDATION:
-            continue
-        batch = 1.0 if rate.unit == "iterations/s" else (p.batch_size or run.batch_size)
-        if rate.unit not in ("iterations/s", "samples/s") or batch is None:
-            continue
-        whole = rate.value * (ranks if rate.of_rank and rate.unit != "iterations/s" else 1)
-        (averaged if rate.averaged or p.kind is Kind.EPOCH else rows).append((p, batch / whole))
-    return _by_position(run, rows or averaged)
-
-
-def _from_clock(run: Run) -> list[Sample]:
-    """Differences of the timestamps of one rank's lines."""
-    stamped = [p for p in _train(run) if p.time_s is not None and p.iteration is not None]
-    counts: dict[int | None, int] = defaultdict(int)
-    for p in stamped:
-        counts[p.rank] += 1
-    if not counts:
-        return []
-    rank = max(counts, key=lambda r: counts[r])
-    return _differences(run, [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None])
-
-
-def _from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
-    length = run.iterations_per_epoch or _length_of_epoch(run)
-    if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
-        return []
-    steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length
-    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in enumerate(_epoch_durations(run))]
-
-
-def _length_of_epoch(run: Run) -> float | None:
-    """Iterations an epoch as far as they were seen: the last index before the counter starts again.
-
-    What is not printed behind it is less than one logging interval: half of one is the best guess.
-    """
-    if run.scope != "epoch" or run.unit == "sample":
-        return None
-    seen: dict[float, list[float]] = defaultdict(list)
-    for p in run.points:
-        if p.kind is Kind.TRAIN and p.iteration is not None and p.epoch is not None:
-            seen[float(int(p.epoch))].append(p.iteration)
-    full = [max(seen[e]) for e in sorted(seen)[:-1]]
-    steps = [b - a for own in seen.values() for a, b in pairwise(own) if b > a]
-    return median(full) + (median(steps) / 2 if steps and median(steps) > 1 else 0.0) if full else None
-
-
-def _from_bars(run: Run) -> list[Sample]:
-    """A bar's own rate; by its elapsed time where it has one (differences are steps, the rate is smoothed)."""
-    bars = [p for p in _train(run) if p.from_bar]
-    final = [p for p in bars if not p.redrawn]
-    if len(final) < 5:
-        final = bars
-    return _by_position(run, [(p, p.step_s) for p in final if p.step_s is not None])
-
-
-def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
-    """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter."""
-    positions = Positions.of(run)
-    # a counter of samples times a step only where the batch is known
-    batch = run.batch_size if run.unit == "sample" else 1.0
-    if not batch:
-        return []
-    known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
-    tick = _tick([t for _, t, _ in known])
-    return _joined(run, known, TICKS * tick) or _joined(run, known, FEWEST_TICKS * tick)
-
-
-def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float) -> list[Sample]:
-    """Intervals of at least so many seconds."""
-    samples: list[Sample] = []
-    start: tuple[float, float, Point] | None = None
-    for now in known:
-        if start is None or _broken(run, start[2], now[2], start, now):
-            start = now
-            continue
-        steps, seconds = now[0] - start[0], now[1] - start[1]
-        if steps > 0 and seconds > 0 and seconds >= least:
-            samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
-            start = now
-    return samples
-
-
-def _broken(run: Run, a: Point, b: Point, start: tuple[float, float, Point], now: tuple[float, float, Point]) -> bool:
-    """True where the interval between two points is not all training of one stretch."""
-    if now[0] < start[0] or now[1] < start[1]:  # resumed behind, or the clock stepped back or began again
-        return True
-    if run.scope == "epoch" and a.epoch is not None and b.epoch is not None and int(a.epoch) != int(b.epoch):
-        return True
-    return any(_overlaps(pause, a.line, b.line) for pause in run.pauses)
-
-
-def _overlaps(pause: Pause, first: int, last: int) -> bool:
-    return pause.first_line <= last and pause.last_line >= first
-
-
-def _tick(times: Sequence[float]) -> float:
-    """The resolution of a printed clock, in s: the largest power of ten that all its readings are multiples of."""
-    for tick in (1.0, 0.1, 0.01, 0.001):
-        if all(abs(t / tick - round(t / tick)) < 1e-4 for t in times):
-            return tick
-    return 0.0
-
-
-# --- epochs and throughput --------------------------------------------------------------------------------
-
-
-def _epoch_durations(run: Run) -> list[tuple[float, int]]:
-    """(seconds, line) of every whole epoch of training whose time is printed."""
-    ranked: dict[float, list[tuple[float, int]]] = {}
-    for order, p in enumerate(run.points):
-        if p.kind is Kind.VALIDATION or p.redrawn:
-            continue
-        seconds = p.epoch_s
-        if seconds is None and p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations:
-            seconds = p.elapsed_s  # a bar that reached its end
-        if seconds is not None and seconds > 0:
-            key = float(order) if p.epoch is None else float(int(p.epoch))
-            ranked.setdefault(key, []).append((seconds, p.line))
-    return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
-
-
-def epoch_time(run: Run) -> EpochTime | None:
-    """Median printed duration of an epoch."""
-    durations = [seconds for seconds, _ in _epoch_durations(run)]
-    return EpochTime(median=median(durations), n=len(durations)) if durations else None
+# --- throughput ---
 
 
 def throughput_summary(run: Run) -> ThroughputSummary | None:

@@ -34,6 +34,22 @@ def report(
     return body
 
 
+def why(run: RunSummary) -> list[tuple[str, str, str, str, str]]:
+    """(field, value, how sure, lines, what spoke against it) of every number of a run: for `--why`."""
+    body = run.to_json()
+    rows = []
+    for name, told in run.evidence.items():
+        value: Any = body
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, list):  # a position and its value
+            value = value[1]
+        shown = "not told" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        lines = ", ".join(map(str, told.lines)) or "-"
+        rows.append((name, shown, f"{told.confidence:.0%}", lines, "; ".join(told.against) or "-"))
+    return rows
+
+
 def explain(line: str, book: RuleBook) -> dict[str, Any]:
     """Which rule read a line and how: for `--explain`."""
     read = read_line(book, line)

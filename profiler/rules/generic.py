@@ -15,19 +15,21 @@ from dataclasses import replace
 from profiler.model import LossKind
 from profiler.rules.pairs import Mark, scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import NOT_STEPS, TIME_UNITS, Meaning, side_of, words_of
+from profiler.rules.words import FOREIGN_TRIGGERS, NOT_STEPS, TIME_UNITS, Meaning, english, side_of, words_of
 from profiler.text.tokens import DEC, DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
-TRIGGERS = (
+_ENGLISH = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
     "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
 )  # fmt: skip
+TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _VALUES = {
     "loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average", "step_rate",
     "step_rate_average", "validation_loss", "validation_accuracy",
 }  # fmt: skip
+_NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
 _TIMES = {"window_time", "elapsed", "epoch_time"}
 _SETUP = {"world", "gpus", "batch_size", "accumulation", "iterations", "epochs", "samples", "iterations_per_epoch"}
 _EPOCH_HEAD = re.compile(
@@ -38,6 +40,12 @@ _EPOCH_HEAD = re.compile(
 )
 #: The line that ends an epoch may tell how many steps there were.
 _EPOCH_DONE = re.compile(r"(?i)\bepoch\b[^,;|]{0,80}\b(?:finished|completed?|done|ended)\b")
+#: Words of sentences. A line with so many, and no number set off by a sign, tells a story, not progress.
+_SENTENCE = re.compile(
+    r"(?i)(?<![\w'])(?:the|and|was|were|are|of|to|an?|he|she|they|we|you|it|that|this|his|her|has|have|had|be|been|but)"
+    r"(?![\w'=:])"
+)
+TOLD = 4
 _COUNTERS = {"iteration", "iterations", "epoch", "epochs"}
 _HEADER_WORDS = frozenset(
     "epoch epochs step steps iter iters iteration iterations batch batches global of train training learning start "
@@ -52,10 +60,13 @@ def assemble(
     canonical: str, start: int, rule: str, words: Mapping[str, Meaning] | None = None, *, rule_kind: str = ""
 ) -> Plan | None:
     """The plan for a line by its pairs, or None when they do not say enough."""
+    printed, canonical = canonical, canonical[:start] + english(canonical[start:])
     marks = scan(canonical, start, words)
     if not marks:
         return None
     body = canonical[start:]
+    if not rule_kind and len(_SENTENCE.findall(body)) >= TOLD and not any(m.separated and m.meaning for m in marks):
+        return None
     bar = _BAR.search(body) is not None
     name_counters(marks, body, bar)
     fields = [f for m in marks for f in fields_of(m, bar)]
@@ -71,7 +82,7 @@ def assemble(
         return None
     if kind == "validation":
         fields = [f for m in marks for f in fields_of(m, bar, True)]
-    plan = Plan(rule, kind, canonical, tuple(one_each(fields)), bar=bar)
+    plan = Plan(rule, kind, printed, tuple(one_each(fields)), bar=bar)
     if kind in ("setup", "context"):
         return plan
     plan.total = any(f.what == "loss" for f in plan.fields)
@@ -244,7 +255,7 @@ def fields_of(m: Mark, bar: bool, validation: bool = False) -> list[Field]:
         scale=(m.scale if what.startswith("throughput") else 1.0)
         * (meaning.scale if meaning and m.kind != DUR else 1.0),
         negative=source.negative,
-        name=m.key if what in ("loss", "part", "accuracy", "validation_loss", "validation_accuracy") else "",
+        name=m.key if what in _NAMED else "",
         kind=_loss_kind(m),
         unit=meaning.unit if meaning else "",
         of_rank=bool(meaning and meaning.of_rank),

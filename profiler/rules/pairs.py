@@ -37,6 +37,11 @@ _HEADING = re.compile(
 )
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
+#: `loss, 3.21, lr, 0.001`: names and numbers, all with commas between them.
+_LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{DEC}](?=\s*(?:,|$))")
+#: What stands between two numbers and is a rate, and nothing else.
+_RATE_BETWEEN = re.compile(r"\s+([A-Za-z]+(?:/[A-Za-z]+)+)\s*[:=]?\s*")
+_UNITLESS = _MEASURES | {"iteration", "epoch", "lr"}
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
 
 
@@ -100,6 +105,7 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
     end = start
     metric: str | None = None  # the name of the line's metric, once it was looked for
     headed = False  # the numbers are parts of the loss that a heading named
+    listed = len(_LISTED.findall(canonical, start)) >= 3
     pending = ""  # words before a counter, for the value after it: "loss at step 5: 2.3"
     promised = ""  # words of prose before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
     for n, (at, length, token, text) in enumerate(items):
@@ -119,12 +125,14 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
                 mark.negative = bare[-1] == "-"
                 left = left[: left.rstrip().rfind(bare[-1])]
                 bare = left.strip()
-        used = _unit_of(mark, right, words)
+        used = 0 if _heads_next(left, right, words) else _unit_of(mark, right, words)
         end += used
         if previous is not None and adjacent and _place(mark, previous, left, bare, right, canonical):
             marks.append(mark)
             continue
         mark.separated = left.rstrip(" \"'[(").endswith((":", "=")) or bare in ("is", "was", "are")
+        if listed and bare.endswith(","):
+            left, mark.separated = left.rstrip(" ,"), True
         key = "" if bare in ("is", "was", "are") else key_of(left)
         if not key and mark.separated and pending:
             key, pending = pending, ""
@@ -148,6 +156,16 @@ def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = N
             pending = phrase.group(1) if phrase else ""
         marks.append(mark)
     return marks
+
+
+def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
+    """Whether the rate behind a loss or a counter names the number after it: `loss 4.21 images/s 1024`."""
+    named = _RATE_BETWEEN.fullmatch(right)
+    if named is None or rate_of(named.group(1)) is None:
+        return False
+    key = key_of(left)
+    own = words.get(key.lower()) or meaning(key)
+    return own is not None and own.what in _UNITLESS
 
 
 def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:

@@ -22,7 +22,7 @@ _RANK_DIGITS = 9
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; pause: training stands still from here to the next point (evaluation, checkpoint).
-LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "pause")
+LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "resume", "pause")
 
 
 @dataclass(frozen=True, slots=True)

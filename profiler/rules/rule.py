@@ -129,8 +129,15 @@ class Rule:
         plan.loss_kind = self.loss_kind or plan.loss_kind
         plan.total = self.total and any(f.what == "loss" for f in plan.fields)
         plan.time_is = self.time_is
-        plan.series = self.series or f"{self.full_name}:{plan.kind}"
+        plan.series = self.series or f"{self.full_name}:{plan.kind}{_described(plan) if plan.bar else ''}"
         return plan
+
+
+def _described(plan: Plan) -> str:
+    """The words before a bar: bars with other words are other bars, and their counters are never mixed."""
+    drawn, bar, _ = plan.canonical.partition("%|")
+    words = re.findall(r"[A-Za-z]{2,}", drawn) if bar else []
+    return f":{' '.join(words[-3:]).lower()}" if words else ""
 
 
 def _field(name: str, text: str, canonical: str, at: int, options: Mapping[str, Any], lists: frozenset[str]) -> Field:

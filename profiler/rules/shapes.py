@@ -79,15 +79,15 @@ def _wanted_in(block: bytes, book: RuleBook) -> Wanted:
     heads = tables.may_be_head(lower.encode("latin-1"))
     if book.always:
         return Wanted(tuple(gates), fails, triggers, heads)
-    literals = {need.encode("latin-1").lower() for gate in gates for need, _ in gate.needs}
-    literals.update(t.encode().lower() for t in (*fails, *triggers))
+    literals = {need.lower().encode("latin-1") for gate in gates for need, _ in gate.needs}
+    literals.update(t.lower().encode("latin-1") for t in (*fails, *triggers))
     literals.update(tables.MEASURES if heads else ())
     return Wanted(tuple(gates), fails, triggers, heads, _lines_with(text, literals))
 
 
 def _lines_with(text: bytes, literals: Iterable[bytes]) -> frozenset[bytes] | None:
     """The lines that hold any of some literals (in any case); None when most do."""
-    lower = text.lower()
+    lower = text.decode("latin-1").lower().encode("latin-1")
     most = text.count(b"\n") // 2
     found: set[bytes] = set()
     for literal in literals:

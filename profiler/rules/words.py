@@ -77,6 +77,23 @@ _NOT_TIME = _set("not_time")
 _DONE = _set("done")
 _TIME = _set("time")
 _ELAPSED = _set("elapsed")
+_FOREIGN = dict(pair.split("=") for pair in _LEXICON["foreign"].split())
+_ABROAD = re.compile(
+    "|".join(
+        rf"(?<![^\W_]){word}(?![^\W_])" if len(word.encode()) < 3 * len(word) else word
+        for word in sorted(_FOREIGN, key=len, reverse=True)
+    ),
+    re.IGNORECASE,
+)
+#: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
+FOREIGN_TRIGGERS = tuple(
+    dict.fromkeys(
+        form.encode().decode("latin-1").lower()
+        for word, english in _FOREIGN.items()
+        if english in ("epoch", "step", "iteration", "loss", "accuracy", "batch")
+        for form in (word, word.capitalize(), word.upper())
+    )
+)
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
 _EPOCH = _set("epoch")
 _ITERATION = _set("iteration")
@@ -103,6 +120,16 @@ def words_of(key: str) -> list[str]:
         else:
             out.append(w)
     return out
+
+
+def english(text: str) -> str:
+    """A line in which the words of other languages that the lexicon knows are English. The numbers stay."""
+    return _ABROAD.sub(_english, text)
+
+
+def _english(m: re.Match[str]) -> str:
+    word = _FOREIGN[m.group().lower()].replace("_", " ")
+    return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
 
 
 def rate_of(unit: str) -> Meaning | None:

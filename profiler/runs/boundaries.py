@@ -72,8 +72,10 @@ class Boundaries:
             if row.rank is None and back <= 1 and (epoch, iteration) in series.recent and not self.starts:
                 return "late"
             return "new" if self._splits(series) else ""
-        if iteration is None or last is None or iteration >= last:
+        if iteration is None or last is None or iteration > last:
             return ""
+        if iteration == last:
+            return "new" if self._resumed() and row.rank is None and self._splits(series) and not plan.bar else ""
         if plan.bar:
             return "pass" if own_epoch is None else ""
         if (
@@ -84,11 +86,15 @@ class Boundaries:
             and series.first_iteration is not None
         ):
             return "pass"
-        if row.rank is None and not self._banner() and not self._broken():
+        if row.rank is None and not self._banner() and not self._broken() and not self._resumed():
             drop = last - iteration
-            if drop <= 2 * series.interval and (iteration > (series.first_iteration or 0) or series.ordinal < 2):
-                return "late"
+            if any(s.kind == "epoch" and s.last_line > series.last_line for s in self.open.series.values()):
+                return "pass"  # an epoch was summed up since
             world = self.open.facts.numbers.get("world", 1)
+            several = world > 1 or series.count > series.ordinal + 1
+            inside = iteration > (series.first_iteration or 0) or series.ordinal < 2
+            if several and inside and drop <= 2 * series.interval:
+                return "late"
             if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
                 return "late"
         return "new" if self._splits(series) else ""
@@ -102,6 +108,9 @@ class Boundaries:
 
     def _banner(self) -> bool:
         return any(s.banner for s in self.starts)
+
+    def _resumed(self) -> bool:
+        return any(s.resumed for s in self.starts)
 
     def _broken(self) -> bool:
         return any(s.failure is not None and s.failure.kind in _FATAL for s in self.starts)

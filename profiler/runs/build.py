@@ -14,6 +14,8 @@ from profiler.runs.series import Series, formats_of
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
+LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
+
 
 def build(run: Open) -> Run:
     """The run as far as it was read. Changes nothing."""
@@ -74,6 +76,7 @@ def build(run: Open) -> Run:
         gpus=_gpus(numbers, ranks),
         batch_size=numbers.get("batch_size"),
         accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
+        timed_by=next((f.name for s in chosen for f in s.plan.fields if f.what == "step_time"), ""),
         failure=_failure(run, main),
         warnings=(),
     )
@@ -131,9 +134,9 @@ def _counter(main: Series | None, training: list[Series]) -> Series | None:
     """The series whose counter is training's: the loss's own, else one that runs beside it."""
     if main is not None and main.last_iteration is not None:
         if main.plan.iteration is None:  # its values stand on other lines than the counter
-            named = [s for s in training if s.plan.iteration is not None and s.kind == "train" and not s.bar]
+            named = [s for s in training if s.plan.iteration is not None and s.kind == "train"]
             own = [s for s in named if s.first_line <= main.last_line and s.last_iteration == main.last_iteration]
-            return max(own, key=lambda s: s.count, default=main)
+            return max(own, key=lambda s: (not s.bar, s.count), default=main)
         return main
     counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
     if main is not None:
@@ -178,7 +181,7 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
     points: list[tuple[int, int, Point]] = []
     for s in chosen:
         scope = s.scope
-        time_is = s.time_is()
+        time_is = s.time_is() or _time_by_clock(s)
         curve = s is main and _one_bar(s)
         interval = _interval(s) if time_is == "window" else 0.0
         for row in s.kept():
@@ -192,6 +195,24 @@ def _points(chosen: list[Series], main: Series | None) -> list[Point]:
             points.append((row.line, row.order, p))
     points.sort(key=lambda t: t[:2])
     return [p for _, _, p in points]
+
+
+def _time_by_clock(s: Series) -> str:
+    """What an ambiguous time means where the lines are stamped: the step's, the window's, or "" where neither fits."""
+    field = next((f for f in s.plan.fields if f.what == "window_time"), None)
+    if field is None:
+        return ""
+    rows = [r for r in s.kept() if r.time_s is not None and r.iteration is not None and r.plan is s.plan]
+    windows, steps = [], []
+    for a, b in pairwise(rows):
+        lasted, count = (b.time_s or 0.0) - (a.time_s or 0.0), (b.iteration or 0.0) - (a.iteration or 0.0)
+        if lasted > 0 and count > 0:
+            windows.append(s.plan.value(field, b.groups) / lasted)
+            steps.append(windows[-1] * count)
+    if len(windows) < 2:
+        return ""
+    fits = [name for name, shares in (("window", windows), ("step", steps)) if abs(median(shares) - 1) < LIKE_THE_CLOCK]
+    return fits[0] if len(fits) == 1 else ""
 
 
 def _interval(s: Series) -> float:

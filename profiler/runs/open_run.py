@@ -36,6 +36,7 @@ class Start:
     line: int
     hard: bool = False  #: the log says that a run begins here
     banner: bool = False  #: a start line was seen; else the stretch only follows the last point
+    resumed: bool = False  #: a checkpoint was read: the counter may stand where it stood then
     facts: Facts = field(default_factory=Facts)
     failure: Failure | None = None
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line

@@ -24,7 +24,7 @@ from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
-VERSION = 1
+VERSION = 2
 _ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
@@ -232,6 +232,7 @@ def _start(s: Start) -> dict[str, Any]:
         "line": s.line,
         "hard": s.hard,
         "banner": s.banner,
+        "resumed": s.resumed,
         "facts": _facts(s.facts),
         "failure": _failure(s.failure),
         "epoch": s.epoch,
@@ -246,6 +247,7 @@ def _load_start(saved: Mapping[str, Any]) -> Start:
         saved["line"],
         saved["hard"],
         saved["banner"],
+        saved["resumed"],
         _load_facts(saved["facts"]),
         _load_failure(saved["failure"]),
         None if epoch is None else (epoch[0], epoch[1], epoch[2]),

@@ -18,7 +18,7 @@ from profiler.rules.plan import Plan
 from profiler.rules.shapes import Shape, Shapes
 from profiler.runs.run_reader import MAX_POINTS, Runs
 from profiler.runs.series import Line
-from profiler.text import failures
+from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
 from profiler.text.tokens import PRIVATE, without_bar
 
@@ -27,18 +27,6 @@ _ROWS = 6  #: shapes of table rows remembered
 _ALIKE = 128  #: lines of one shape taken at once; more make the collector of garbage walk over them
 _LONGEST_NUMBER = 100  #: characters; the search for the end's number begins at each digit of it
 _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
-
-
-#: Full-width punctuation, as East Asian input methods write it, in the signs that the rules know.
-_WIDE = b"\xef\xbc"
-_NARROW = tuple((wide.encode(), sign) for wide, sign in zip("：，（）／＝［］％", b":,()/=[]%", strict=True))
-
-
-def _narrow(raw: bytes) -> bytes:
-    if _WIDE in raw:
-        for wide, sign in _NARROW:
-            raw = raw.replace(wide, bytes((sign,)))
-    return raw
 
 
 class LogReader:
@@ -66,11 +54,11 @@ class LogReader:
         states = self.terminal.feed(data)
         if states:
             block = self.terminal.block
-            if block is not None and _WIDE in block:
+            if block is not None and envelope.wrapped(block):
                 block = None
             self._shapes.block(block)
             if block is None:
-                states = [(number, _narrow(raw), redrawn) for number, raw, redrawn in states]
+                states = [(number, envelope.plain(raw), redrawn) for number, raw, redrawn in states]
             self._read(states)
 
     def runs(self) -> list[Run]:
@@ -80,8 +68,8 @@ class LogReader:
             return self.runs_read.all()
         probe = self._copy()
         number, raw, _ = rest[-1]
-        probe._read([(n, _narrow(r), redrawn) for n, r, redrawn in rest[:-1]])
-        probe._read([(number, probe._trusted(_narrow(raw)), False)])
+        probe._read([(n, envelope.plain(r), redrawn) for n, r, redrawn in rest[:-1]])
+        probe._read([(number, probe._trusted(envelope.plain(raw)), False)])
         return probe.runs_read.all()
 
     def _copy(self) -> LogReader:

@@ -68,6 +68,8 @@ class Runs(Boundaries):
             self.start(plan.canonical, line, hard=plan.rule.endswith("!"))
             if plan.fields:
                 self._setup(plan, groups, line)
+        elif kind == "resume":
+            self._stretch(line).resumed = True
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
@@ -247,6 +249,8 @@ class Runs(Boundaries):
             lasted = (row.time_s - run.header_time) / max(run.facts.numbers.get("epoch_count", 1), 1)
             row.epoch_s = lasted if lasted > 0 else None
         self._advance(run, series, row, groups, plan, epoch, row.iteration)
+        if plan.kind == "loose" and plan.rank is None and run.facts.numbers.get("world", 1) <= 1:
+            series.replace_like()
         self.hot.pop(plan.series, None)
         if (
             plan.short
@@ -351,6 +355,8 @@ class Runs(Boundaries):
         if series is None:
             series = self._new_series(plan, name, "train")
         self._advance(run, series, row, groups, plan, epoch, iteration)
+        if plan.kind == "loose" and plan.rank is None and run.facts.numbers.get("world", 1) <= 1:
+            series.replace_like()
         if run.announced is None:
             run.position_line = line
 

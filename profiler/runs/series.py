@@ -293,6 +293,14 @@ class Series:
             self.rows.pop()
         self._state(last, limit)
 
+    def replace_like(self) -> None:
+        """Of losses without an index of their own, printed one after the other, the newest counts: their mean was
+        never printed."""
+        newest = self.tail[-1]
+        for row in self.tail:
+            if row is not newest and row.plan.canonical == newest.plan.canonical:
+                row.redrawn = True
+
     def kept(self) -> list[Row]:
         """The rows kept, in order, with the first and the newest."""
         self.settle()

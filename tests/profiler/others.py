@@ -1,6 +1,6 @@
-"""How much of `others.yaml` is read right: excerpts of programs beyond the 52 labelled logs.
+"""How much of the excerpts is read right: programs beyond the 52 labelled logs.
 
-    python -m tests.profiler.others [--json FILE] [--verbose]
+    python -m tests.profiler.others [--set NAME] [--json FILE] [--verbose] [--generic]
 
 Counted is every field that a label tells. A run that was not found, or is one too many, has all its fields wrong.
 """
@@ -15,10 +15,14 @@ from typing import Any
 
 import yaml
 
+from profiler.model import RunSummary
 from tests.profiler.score import Tally, matches
 
 OTHERS = Path(__file__).with_name("others.yaml")
 PASTED = Path(__file__).with_name("pasted.yaml")
+UNSEEN = Path(__file__).with_name("unseen.yaml")
+HELD = Path(__file__).with_name("unseen_held.yaml")
+SETS = {"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD}
 
 
 def labelled(path: Path = OTHERS) -> list[dict[str, Any]]:
@@ -48,7 +52,7 @@ def right(want: Any, got: Any) -> bool:
 
 def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
     tally = Tally()
-    tally.judge("runs", len(runs) == len(entry["runs"]), len(entry["runs"]), len(runs))
+    tally.judge("runs", len(runs) == len(entry["runs"]), len(entry["runs"]), len(runs) or None)
     for i, want in enumerate(entry["runs"]):
         for name, wanted, found in leaves(want, runs[i] if i < len(runs) else None, ""):
             if wanted == "*" and found is not None:
@@ -61,7 +65,7 @@ def judge(entry: dict[str, Any], runs: list[dict[str, Any]]) -> Tally:
     return tally
 
 
-def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+def summaries(log: str, *, generic: bool = False) -> list[RunSummary]:
     from profiler.estimates.summary import summarise
     from profiler.rules.book import load
     from profiler.runs.reader import LogReader
@@ -69,7 +73,11 @@ def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
     book = load()
     reader = LogReader(book.without(book.formats) if generic else book)
     reader.feed(log.encode())
-    return [summarise(run).to_json() for run in reader.runs()]
+    return [summarise(run) for run in reader.runs()]
+
+
+def read(log: str, *, generic: bool = False) -> list[dict[str, Any]]:
+    return [run.to_json() for run in summaries(log, generic=generic)]
 
 
 def tallies(entries: list[dict[str, Any]], reading: Callable[[str], list[dict[str, Any]]]) -> dict[str, Tally]:
@@ -82,24 +90,23 @@ def main() -> int:
     parser.add_argument("--generic", action="store_true", help="no rules at all")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--pasted", action="store_true", help="those of pasted.yaml")
+    parser.add_argument("--set", choices=SETS, default="others")
     options = parser.parse_args()
-    total, whole, wrong = Tally(), 0, {}
-    entries = [e for e in labelled(PASTED if options.pasted else OTHERS) if options.only in e["name"]]
+    total, whole = Tally(), 0
+    entries = [e for e in labelled(SETS[options.set]) if options.only in e["name"]]
     found = tallies(entries, lambda log: read(log, generic=options.generic))
-    for entry in entries:
-        tally = found[entry["name"]]
+    for name, tally in found.items():
         total.add(tally)
-        whole += not tally.wrong
-        if tally.wrong:
-            wrong[entry["name"]] = tally.wrong
-            if options.verbose:
-                print(entry["name"], *tally.wrong, sep="\n    ")
+        whole += not tally.off
+        if tally.off and options.verbose:
+            print(name, *tally.off, sep="\n    ")
     share = total.right / max(total.told, 1)
     print(f"{whole} of {len(entries)} excerpts wholly right; {total.right} of {total.told} fields = {share:.3f}")
+    print(f"{len(total.wrong)} wrong, {len(total.missing)} missing")
     if options.json:
-        body = {"excerpts": len(entries), "whole": whole, "right": total.right, "told": total.told, "wrong": wrong}
-        options.json.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        counts = {"excerpts": len(entries), "whole": whole, "right": total.right, "told": total.told}
+        off = {"wrong": {n: t.wrong for n, t in found.items()}, "missing": {n: t.missing for n, t in found.items()}}
+        options.json.write_text(json.dumps(counts | off, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0
 
 

@@ -97,7 +97,7 @@ def test_an_empty_run_is_all_null_but_its_failure() -> None:
     failed = run([], failure=Failure(FailureKind.OUT_OF_MEMORY, 9, "OOM"))
     body = summarise(failed).to_json()
     told = {key for key, value in body.items() if value not in (None, [])}
-    assert told == {"format", "lines", "failure"}
+    assert told == {"format", "lines", "failure", "evidence"}
 
 
 def test_the_summary_of_an_ordinary_run() -> None:

@@ -1,0 +1,218 @@
+"""Where the time of an iteration can be read in a log: each source gives samples, none is judged here.
+
+A sample is so many seconds an iteration over so many iterations. Ranks that print the same position are averaged; a
+clock is read from one rank only. `iteration` chooses among the sources and holds them against each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+import numpy as np
+
+from profiler.estimates.curves import Positions
+from profiler.model import EpochTime, Kind, Pause, Point, Run
+
+TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
+FEWEST_TICKS = 8  #: the same in a log that is shorter than that
+TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
+GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`steps` iterations that end at position `at` took `seconds` each."""
+
+    at: float
+    seconds: float
+    steps: float
+    line: int
+
+
+def _train(run: Run) -> list[Point]:
+    return [p for p in run.points if p.kind is Kind.TRAIN]
+
+
+def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
+    """Mean over the points of one position, in order of the text; `steps` from the position before."""
+    positions = Positions.of(run)
+    cells: dict[float, list[tuple[float, int]]] = {}
+    for order, (p, seconds) in enumerate(rows):
+        at = positions(p)
+        if seconds > 0 and np.isfinite(seconds):
+            cells.setdefault(float(order) if at is None else at, []).append((seconds, p.line))
+    ordered = [(at, fmean(s for s, _ in cell), cell[-1][1]) for at, cell in cells.items()]
+    if not ordered:
+        return []
+    steps = [1.0] + [b - a for (a, _, _), (b, _, _) in pairwise(ordered)]
+    typical = median([s for s in steps[1:] if s > 0] or [1.0])
+    return [
+        Sample(at, seconds, step if 0 < step <= typical else typical, line)
+        for (at, seconds, line), step in zip(ordered, steps, strict=True)
+    ]
+
+
+def printed(run: Run) -> list[Sample]:
+    """Printed step times; else differences of a printed elapsed time; else running averages; else epochs' means."""
+    train = [p for p in _train(run) if not p.from_bar]
+    steps = [(p, p.step_s) for p in train if p.step_s is not None]
+    if steps:
+        return _by_position(run, steps)
+    clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
+    averages = [(p, p.step_s_average) for p in train if p.step_s_average is not None]
+    if len(clocked) >= 3 or (clocked and not averages):
+        return clocked
+    # An average over everything so far forgets its start slowly: its later half tells the level.
+    averaged = _by_position(run, averages)
+    if averaged:
+        return averaged[len(averaged) // 2 :]
+    means = [p for p in run.points if p.kind is Kind.EPOCH and p.step_s is not None and not p.from_bar]
+    return _by_position(run, [(p, p.step_s) for p in means if p.step_s is not None])
+
+
+def from_throughput(run: Run) -> list[Sample]:
+    """Printed rates turned into times: iterations/s directly, samples/s by the batch over all ranks."""
+    rows: list[tuple[Point, float]] = []
+    averaged: list[tuple[Point, float]] = []
+    ranks = run.ranks or 1
+    for p in run.points:
+        rate = p.throughput
+        if rate is None or rate.value <= 0 or p.kind is Kind.VALIDATION:
+            continue
+        batch = 1.0 if rate.unit == "iterations/s" else (p.batch_size or run.batch_size)
+        if rate.unit not in ("iterations/s", "samples/s") or batch is None:
+            continue
+        whole = rate.value * (ranks if rate.of_rank and rate.unit != "iterations/s" else 1)
+        (averaged if rate.averaged or p.kind is Kind.EPOCH else rows).append((p, batch / whole))
+    return _by_position(run, rows or averaged)
+
+
+def from_elapsed(run: Run, bar: bool) -> list[Sample]:
+    """Differences of the elapsed time that bars, or other lines, print: a clock for what the same lines say."""
+    told = [p for p in _train(run) if p.elapsed_s is not None and p.iteration is not None and p.from_bar is bar]
+    if not told:
+        return []
+    rank = told[0].rank
+    return _differences(run, [(p, p.elapsed_s) for p in told if p.rank == rank and p.elapsed_s is not None])
+
+
+def from_clock(run: Run) -> list[Sample]:
+    """Differences of the timestamps of one rank's lines."""
+    stamped = [p for p in _train(run) if p.time_s is not None and p.iteration is not None]
+    counts: dict[int | None, int] = defaultdict(int)
+    for p in stamped:
+        counts[p.rank] += 1
+    if not counts:
+        return []
+    rank = max(counts, key=lambda r: counts[r])
+    return _differences(run, [(p, p.time_s) for p in stamped if p.rank == rank and p.time_s is not None])
+
+
+def from_epochs(run: Run, epoch: EpochTime | None) -> list[Sample]:
+    length = run.iterations_per_epoch or _length_of_epoch(run)
+    if epoch is None or not length or (run.unit == "sample" and not run.batch_size):
+        return []
+    steps = length / run.batch_size if run.unit == "sample" and run.batch_size else length
+    return [Sample(float(i), seconds / steps, steps, line) for i, (seconds, line) in enumerate(epoch_durations(run))]
+
+
+def _length_of_epoch(run: Run) -> float | None:
+    """Iterations an epoch as far as they were seen: the last index before the counter starts again.
+
+    What is not printed behind it is less than one logging interval: half of one is the best guess. Where that is
+    more than `GUESSED` of the epoch, nothing is guessed.
+    """
+    if run.scope != "epoch" or run.unit == "sample":
+        return None
+    seen: dict[float, list[float]] = defaultdict(list)
+    for p in run.points:
+        if p.kind is Kind.TRAIN and p.iteration is not None and p.epoch is not None:
+            seen[float(int(p.epoch))].append(p.iteration)
+    full = [max(seen[e]) for e in sorted(seen)[:-1]]
+    steps = [b - a for own in seen.values() for a, b in pairwise(own) if b > a]
+    if not full:
+        return None
+    unseen = median(steps) / 2 if steps and median(steps) > 1 else 0.0
+    return median(full) + unseen if unseen <= GUESSED * median(full) else None
+
+
+def from_bars(run: Run) -> list[Sample]:
+    """A bar's own rate; by its elapsed time where it has one (differences are steps, the rate is smoothed)."""
+    bars = [p for p in _train(run) if p.from_bar]
+    final = [p for p in bars if not p.redrawn]
+    if len(final) < 5:
+        final = bars
+    return _by_position(run, [(p, p.step_s) for p in final if p.step_s is not None])
+
+
+def _differences(run: Run, rows: Sequence[tuple[Point, float]]) -> list[Sample]:
+    """(point, clock) -> seconds an iteration between points, joined until the clock's tick does not matter."""
+    positions = Positions.of(run)
+    # a counter of samples times a step only where the batch is known
+    batch = run.batch_size if run.unit == "sample" else 1.0
+    if not batch:
+        return []
+    known = [(at / batch, t, p) for p, t in rows if (at := positions(p)) is not None]
+    tick = tick_of([t for _, t, _ in known])
+    return _joined(run, known, TICKS * tick) or _joined(run, known, FEWEST_TICKS * tick)
+
+
+def _joined(run: Run, known: Sequence[tuple[float, float, Point]], least: float) -> list[Sample]:
+    """Intervals of at least so many seconds."""
+    samples: list[Sample] = []
+    start: tuple[float, float, Point] | None = None
+    for now in known:
+        if start is None or _broken(run, start[2], now[2], start, now):
+            start = now
+            continue
+        steps, seconds = now[0] - start[0], now[1] - start[1]
+        if steps > 0 and seconds > 0 and seconds >= least:
+            samples.append(Sample(now[0], seconds / steps, steps, now[2].line))
+            start = now
+    return samples
+
+
+def _broken(run: Run, a: Point, b: Point, start: tuple[float, float, Point], now: tuple[float, float, Point]) -> bool:
+    """True where the interval between two points is not all training of one stretch."""
+    if now[0] < start[0] or not 0 <= now[1] - start[1] < TWO_CLOCKS_S:  # resumed behind, or the clock stepped
+        return True
+    if run.scope == "epoch" and a.epoch is not None and b.epoch is not None and int(a.epoch) != int(b.epoch):
+        return True
+    return any(_overlaps(pause, a.line, b.line) for pause in run.pauses)
+
+
+def _overlaps(pause: Pause, first: int, last: int) -> bool:
+    return pause.first_line <= last and pause.last_line >= first
+
+
+def tick_of(times: Sequence[float]) -> float:
+    """The resolution of a printed clock, in s: the largest power of ten that all its readings are multiples of."""
+    for tick in (1.0, 0.1, 0.01, 0.001):
+        if all(abs(t / tick - round(t / tick)) < 1e-4 for t in times):
+            return tick
+    return 0.0
+
+
+def epoch_durations(run: Run) -> list[tuple[float, int]]:
+    """(seconds, line) of every whole epoch of training whose time is printed."""
+    ranked: dict[float, list[tuple[float, int]]] = {}
+    for order, p in enumerate(run.points):
+        if p.kind is Kind.VALIDATION or p.redrawn:
+            continue
+        seconds = p.epoch_s
+        if seconds is None and p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations:
+            seconds = p.elapsed_s  # a bar that reached its end
+        if seconds is not None and seconds > 0:
+            key = float(order) if p.epoch is None else float(int(p.epoch))
+            ranked.setdefault(key, []).append((seconds, p.line))
+    return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
+
+
+def epoch_time(run: Run) -> EpochTime | None:
+    """Median printed duration of an epoch."""
+    durations = [seconds for seconds, _ in epoch_durations(run)]
+    return EpochTime(median=median(durations), n=len(durations)) if durations else None

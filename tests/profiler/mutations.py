@@ -1,0 +1,65 @@
+"""What tools on the way do to a log: each of these leaves what it says as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.profiler.others import read
+
+#: No lines of its own: states of bars and tables are not touched line by line.
+_UNTOUCHED = re.compile(r"[\r\x1b\b]|^\s*[|+]", re.MULTILINE)
+
+FIELDS = (
+    *(("iterations", "first"), ("iterations", "last"), ("iterations", "total"), ("epochs", "last"), ("loss", "n")),
+    *(("loss", "first"), ("loss", "last"), ("accuracy", "last"), ("iteration_time", "median")),
+)
+
+
+def _each(change: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda log: "".join(change(line) + "\n" for line in log.splitlines())
+
+
+def _boxed(line: str) -> str:
+    inner = json.dumps(line + "\n", ensure_ascii=False)
+    return f'{{"log":{inner},"stream":"stderr","time":"2024-05-01T10:00:00.123456789Z"}}'
+
+
+MUTATIONS: dict[str, Callable[[str], str]] = {
+    "tabs of a shipper": _each(lambda line: f"train-7d9f-xk2lp\tstdout\t{line}"),
+    "container runtime": _each(lambda line: f"2024-05-01T10:00:00.123456789Z stdout F {line}"),
+    "container as JSON": _each(_boxed),
+    "compose": _each(lambda line: f"trainer-1  | {line}"),
+    "colour": _each(lambda line: f"\x1b[32m{line}\x1b[0m"),
+    "blanks at the end": _each(lambda line: f"{line}   "),
+    "windows": lambda log: log.replace("\n", "\r\n"),
+    "other lines between": _each(lambda line: f"{line}\nWARNING: the cache is nearly full, see the manual"),
+    "another program's lines": _each(lambda line: f"{line}\n[nfs] wrote 412 blocks of 4096 in 0.12 s"),
+}
+
+
+def usable(log: str) -> bool:
+    return not _UNTOUCHED.search(log) and "{\n" not in log
+
+
+def fields(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What must stay as it was, run by run; positions and values without their places in the file."""
+    return [{f"{a}.{b}": None if run[a] is None else run[a][b] for a, b in FIELDS} for run in runs]
+
+
+def harm(log: str, name: str) -> tuple[list[str], list[str]]:
+    """(fields that changed, fields that were lost) by a mutation."""
+    before, after = fields(read(log)), fields(read(MUTATIONS[name](log)))
+    if len(before) != len(after):
+        return ([f"runs: {len(after)}, were {len(before)}"], []) if after else ([], ["runs"])
+    changed, lost = [], []
+    for old, new in zip(before, after, strict=True):
+        for field, was in old.items():
+            now = new[field]
+            if now is None and was is not None:
+                lost.append(field)
+            elif was is not None and now != was:
+                changed.append(f"{field}: {now}, was {was}")
+    return changed, lost
