@@ -17,11 +17,12 @@ from pathlib import Path
 import psutil
 from _record import record
 
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.fake import FakePort, Program, World
 from horae.spec import JobSpec
+from horae.views import watch
 from policy.model import GpuRange, Node
 
 
@@ -56,15 +57,15 @@ def main() -> None:
         arbiter = Arbiter(config, FakePort(world))
         arbiter.start()
         spec = JobSpec("job", ("train",), GpuRange(1, 1, 1), checkpoint="ckpt", iterations=1e7)
-        arbiter.submit_many([spec] * asked.jobs, Caller("root"))
-        while arbiter.status().running < asked.jobs:
+        arbiter.submit_many([spec] * asked.jobs, Requester("root"))
+        while watch.status(arbiter).running < asked.jobs:
             time.sleep(0.5)
         time.sleep(15.0)  # the last starts settle
-        rounds, decisions = arbiter.status().rounds, arbiter.status().pools[0].decisions
+        rounds, decisions = watch.status(arbiter).rounds, watch.status(arbiter).pools[0].decisions
         memory, cpu, began = memory_mib(), cpu_s(), time.perf_counter()
         time.sleep(asked.seconds)
         wall, cpu = time.perf_counter() - began, cpu_s() - cpu
-        status = arbiter.status()
+        status = watch.status(arbiter)
         size = sum(part.stat().st_size for part in Path(folder).glob("journal.db*"))
         found = {
             "seconds": round(wall, 1),

@@ -34,7 +34,7 @@ from _record import record
 from horae.arbiter import round
 from horae.arbiter.admit.models import standard
 from horae.arbiter.decide.policy_runner import Question, Worker
-from horae.arbiter.decide.snapshot import Album, View
+from horae.arbiter.decide.snapshot import Album, SnapshotSources
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
@@ -116,7 +116,7 @@ class Bench:
         now_s = self.journal.clock.now_s()
         drafts = notice(self.journal.ledger, observation, self.last, config=self.config, pools=self.pools, now_s=now_s)
         self.journal.append(drafts)
-        self.view = View(observation, self.pools, Limits(), self.config, now_s)
+        self.view = SnapshotSources(observation, self.pools, Limits(), self.config, now_s)
 
     def question(self) -> Question:
         return round.question(self.journal.ledger, self.config.pools[0], self.view, album=self.album)

@@ -20,6 +20,7 @@ from typing import Any
 
 from horae import extras
 from horae.config import Config
+from horae.extras import displaced
 from horae.port import PortError
 from policy.model import BadInput
 
@@ -88,6 +89,8 @@ def installation() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield ok("python", f"{version} at {sys.executable}")
     yield ok("sqlite", sqlite3.sqlite_version)
+    if why := displaced():
+        yield fail("packages", why, "a virtual environment of its own is the safe place")
     from policy.catalogue import entries
 
     yield ok("policies", ", ".join(entries()))

@@ -1,4 +1,6 @@
-"""What a plain installation does not carry: which extra brings a missing package, and the command that installs it.
+"""What an installation lacks, or has in the wrong place.
+
+What a plain one does not carry: which extra brings a missing package, and the command that installs it.
 
 The base is what the command line, the SDK and the local cluster need. A cluster's adapter, the lab, the live picture
 and some file forms need more: such packages are imported where they are used, and an import that fails is told here.
@@ -7,9 +9,13 @@ and some file forms need more: such packages are imported where they are used, a
 from __future__ import annotations
 
 import re
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from policy.model import BadInput
+if TYPE_CHECKING:  # and not otherwise: `displaced` is asked where there is no such module
+    from policy.model import BadInput
 
 #: import name -> distribution, where they differ otherwise than by case, "-" and "_"
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML"}
@@ -24,6 +30,8 @@ def missing(error: ModuleNotFoundError, *, field: str = "", prefer: str = "", or
 
     `prefer`: the extra to name where several bring it. `or_else`: what helps as well.
     """
+    from policy.model import BadInput
+
     module = (error.name or "").partition(".")[0]
     return BadInput(
         f"this needs the Python package {module}, which is not installed",
@@ -67,3 +75,32 @@ def _declared() -> list[str]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+#: packages of ours whose names are bare ones among all that is installed
+BARE = ("policy", "profiler")
+
+
+def displaced() -> str:
+    """What stands where Horae's own `policy` and `profiler` are to be, and what to do; "" where nothing does."""
+    home = Path(__file__).resolve().parents[1]
+    for name in BARE:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            return f"Horae's package {name} is not beside it in {home}: install horae again"
+        found = Path(spec.origin).resolve()
+        if found.parents[1] != home:
+            return (
+                f"{found.parent} stands before Horae's own package {name} in {home}: start Horae where no folder of "
+                "that name is on the path (python -I leaves the working directory and PYTHONPATH out), or in a virtual "
+                "environment of its own"
+            )
+    installed = packages_distributions()
+    for name in BARE:
+        others = sorted(set(installed.get(name, ())) - {"horae"})
+        if others:
+            return (
+                f"the package {name} is brought by {', '.join(others)} too, and one has overwritten the other: install "
+                "horae in a virtual environment of its own"
+            )
+    return ""

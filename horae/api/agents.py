@@ -67,7 +67,7 @@ class LooseBid(AgentForm):
     bids: list[dict[str, Any]] = Field(max_length=10 * MOST_ROWS)
 
 
-def add_routes(app: FastAPI, backend: Backend, site: access.Site) -> None:
+def add_routes(app: FastAPI, backend: Backend, site: access.AccessRules) -> None:
     def known(name: str, caller: Caller) -> str:
         """The app that the caller means; one with jobs that are hidden is answered like one that never was."""
         if caller.operator or not hidden.jobs(site.hides()):

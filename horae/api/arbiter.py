@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae import __version__
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.core import Core
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -16,8 +17,7 @@ from horae.journal.codec import plain
 from horae.port import JobId, LogChunk
 from horae.spec import JobSpec
 from horae.views import apps as app_views
-from horae.views import jobs
-from horae.views.jobs import Measured
+from horae.views import jobs, watch
 from horae.views.sentences import sentence
 from policy.model import BadInput, Seconds
 from policy.text import instance
@@ -35,7 +35,7 @@ class ArbiterBackend:
         return self._arbiter.hides()
 
     def about(self) -> dict[str, Any]:
-        status = self._arbiter.status()
+        status = watch.status(self._arbiter)
         return {
             "version": __version__,
             "cluster": status.cluster,
@@ -50,11 +50,12 @@ class ArbiterBackend:
         }
 
     def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
-        status, config, wall_s = self._arbiter.status(), self._arbiter.config, time.time()
+        status, config, wall_s = watch.status(self._arbiter), self._arbiter.config, time.time()
 
-        def look(ledger: Ledger, now_s: Seconds, measured: Measured) -> dict[str, Any]:
+        def look(core: Core) -> dict[str, Any]:
+            ledger, now_s = core.ledger, core.now_s()
             return {
-                "jobs": jobs.jobs(ledger, now_s, wall_s, measured, ended=ended, losses=losses),
+                "jobs": jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses),
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
                 "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
             }
@@ -89,14 +90,14 @@ class ArbiterBackend:
         }
 
     def job(self, job: JobId) -> dict[str, Any]:
-        self._arbiter.job(job)  # raises NoSuchJob
+        watch.job(self._arbiter, job)  # raises NoSuchJob
         wall_s = time.time()
         return self._arbiter.view(
-            lambda ledger, now_s, measured: jobs.job(ledger.jobs[job], ledger, now_s, wall_s, measured)
+            lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
     def explain(self, job: JobId) -> dict[str, Any]:
-        found = self._arbiter.explain(job)
+        found = watch.explain(self._arbiter, job)
         return {
             **self.job(job),
             "headline": found.headline,
@@ -110,11 +111,11 @@ class ArbiterBackend:
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
     ) -> list[dict[str, Any]]:
         if job is not None:
-            self._arbiter.job(job)  # raises NoSuchJob
+            watch.job(self._arbiter, job)  # raises NoSuchJob
         events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
         found = [e for e in reversed(events) if e.wall_s >= begin_s]
-        people = self._arbiter.view(lambda ledger, _now_s, _measured: _people(ledger, found))
+        people = self._arbiter.view(lambda core: _people(core.ledger, found))
         return [
             {
                 "seq": event.seq,
@@ -130,7 +131,7 @@ class ArbiterBackend:
         ]
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
-        return self._arbiter.read_log(job, offset, Caller(by))
+        return self._arbiter.read_log(job, offset, Requester(by))
 
     def snapshot(self, pool: str | None) -> str:
         names = [p.name for p in self._arbiter.config.pools]
@@ -145,43 +146,43 @@ class ArbiterBackend:
 
     def apps(self) -> list[dict[str, Any]]:
         config = self._arbiter.config
-        return self._arbiter.view(lambda ledger, _now_s, measured: app_views.rows(ledger, config, measured))
+        return self._arbiter.view(lambda core: app_views.rows(core.ledger, config, core.fresh))
 
     def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.register(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))
 
     def leave_agent(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.leave(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.leave(app, Requester(by)))
 
     def offer(self, app: str, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.offer(app, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.offer(app, Requester(by)))
 
     def agent_instance(self, app: str, *, by: str) -> str:
-        _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Caller(by)))
+        _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Requester(by)))
         return instance.to_text(snapshot)
 
     def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Requester(by)))
 
     def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.win(app, offer, Caller(by)))
+        return self._arbiter.agents(lambda agents: agents.win(app, offer, Requester(by)))
 
     # --- requests -----------------------------------------------------------------------------------------
 
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
-        return list(self._arbiter.submit_many(specs, Caller(by)))
+        return list(self._arbiter.submit_many(specs, Requester(by)))
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.cancel(job, Caller(by), why)
-        row = self._arbiter.job(job)
+        self._arbiter.cancel(job, Requester(by), why)
+        row = watch.job(self._arbiter, job)
         return f"is {row.state} already" if row.ended_s is not None else "is being ended"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.hold(job, Caller(by), why)
+        self._arbiter.hold(job, Requester(by), why)
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
-        self._arbiter.unhold(job, Caller(by))
+        self._arbiter.unhold(job, Requester(by))
         return "is not held"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
@@ -190,11 +191,11 @@ class ArbiterBackend:
         except ValueError:
             modes = ", ".join(m.value for m in Mode)
             raise BadInput("is no mode", field="mode", value=mode, remedy=f"one of {modes}") from None
-        self._arbiter.set_mode(pool, wanted, Caller(by))
+        self._arbiter.set_mode(pool, wanted, Requester(by))
         return f"mode is {wanted.value}"
 
     def release_all(self, *, by: str, why: str) -> str:
-        jobs = self._arbiter.release_all(Caller(by))
+        jobs = self._arbiter.release_all(Requester(by))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
 
 

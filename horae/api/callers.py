@@ -12,7 +12,7 @@ from horae.api.privacy import access
 
 
 def _who(request: Request) -> Caller:
-    site: access.Site = request.app.state.site
+    site: access.AccessRules = request.app.state.site
     if request.client is None:
         raise ApiError(403, Code.NOT_ALLOWED, "the kernel does not say who calls")
     return caller_of(request.client.host, site.operators)

@@ -49,7 +49,7 @@ class ModeForm(Form):
     mode: job_form.Title
 
 
-def create_app(backend: Backend, site: access.Site) -> FastAPI:
+def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     """The application over `backend`, for the people that `site` knows."""
     app = FastAPI(title="Horae", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     answers.install(app)
@@ -184,7 +184,7 @@ def openapi() -> dict[str, Any]:
     """The OpenAPI document, without an arbiter."""
     from typing import cast
 
-    return create_app(cast(Backend, None), access.Site()).openapi()
+    return create_app(cast(Backend, None), access.AccessRules()).openapi()
 
 
 class SocketInUse(Exception):

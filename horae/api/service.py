@@ -8,14 +8,14 @@ from pathlib import Path
 from horae import extras
 from horae.api.arbiter import ArbiterBackend
 from horae.api.peers import user_name
-from horae.api.privacy.access import Site
+from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, create_app
-from horae.apps.hook import apps
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config
 from horae.configured import adapter, check_policies
 from horae.port import ClusterPort
+from horae.sweeps.hook import apps
 from policy.model import BadInput
 
 
@@ -63,7 +63,7 @@ class Service:
         config = with_operators(config)
         self.socket = socket_path(config)
         self.arbiter = Arbiter(config, connect(config.cluster), profiles=profiles, apps=apps)
-        site = Site(frozenset(config.operators), config.api.show_others)
+        site = AccessRules(frozenset(config.operators), config.api.show_others)
         try:
             self.socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._server = Server(create_app(ArbiterBackend(self.arbiter), site), self.socket)

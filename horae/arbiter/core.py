@@ -24,12 +24,12 @@ from horae.arbiter import round
 from horae.arbiter.decide import aside, evidence, offers
 from horae.arbiter.decide.modes import acts_anywhere, mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
-from horae.arbiter.decide.snapshot import Album, Apps, View, strays
+from horae.arbiter.decide.snapshot import Album, Apps, SnapshotSources, strays
 from horae.arbiter.execute import outcomes
 from horae.arbiter.execute.actions import Actions
 from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
 from horae.arbiter.execute.outcomes import Retries
-from horae.arbiter.execute.plan import Step
+from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe import feedback, recovery
 from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.reconcile import LastSeen, notice
@@ -91,11 +91,11 @@ class Core:
         self.stage = Stage.IDLE
         self.stalled: str | None = None  #: why the journal takes nothing; nothing is done meanwhile
         self.token: str | None = None
-        self.view: View | None = None  #: of the newest look
+        self.view: SnapshotSources | None = None  #: of the newest look
         self.capabilities = Capabilities(cluster="not looked at yet")
         self.fresh: dict[JobId, Measurement] = {}
         self.decisions: dict[str, Decision] = {}  #: newest of each pool, whole
-        self.plans: dict[str, tuple[Step, ...]] = {}
+        self.plans: dict[str, tuple[PlanStep, ...]] = {}
         self.rounds = 0
         self.actions = Actions(config)
         self._eyes, self._retries = LastSeen(), Retries()
@@ -214,7 +214,7 @@ class Core:
         self.capabilities = look.capabilities or self.capabilities
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         can = self.capabilities
-        view = View(
+        view = SnapshotSources(
             observation,
             pools,
             can.limits,
@@ -287,7 +287,7 @@ class Core:
         """Whether its policy is thinking."""
         return pool in self._questions
 
-    def _due(self, pool: Pool, view: View) -> Question | None:
+    def _due(self, pool: Pool, view: SnapshotSources) -> Question | None:
         """What to ask the pool's policy now; where apps' own agents bid, they are offered what is free first."""
         asks, offer = self._asks(pool, view), self.ledger.pool(pool.name).offer
         if not mode_of(self.ledger, pool).decides or (offer is None and not asks):
@@ -300,7 +300,7 @@ class Core:
             return None
         return question
 
-    def _asks(self, pool: Pool, view: View) -> bool:
+    def _asks(self, pool: Pool, view: SnapshotSources) -> bool:
         """Whether the pool's policy is to be asked: something changed, a lease ran out, or it was long ago."""
         if not mode_of(self.ledger, pool).decides:
             return False
@@ -316,7 +316,7 @@ class Core:
             or last_s < self._vetoes_end_s.get(pool.name, 0.0) <= view.now_s
         )
 
-    def _question(self, pool: Pool, view: View) -> Question:
+    def _question(self, pool: Pool, view: SnapshotSources) -> Question:
         self._dirty.discard(pool.name)
         self._decided_s[pool.name] = view.now_s
         album = self._albums.setdefault(pool.name, Album())

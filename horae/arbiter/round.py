@@ -15,16 +15,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from horae.arbiter.admit import decision_record, guards, probes
-from horae.arbiter.admit.guards import Change, Speed, Veto
+from horae.arbiter.admit.guards import Reallocation, Speed, Veto
 from horae.arbiter.admit.repair import Place, no_place, repair
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
-from horae.arbiter.decide.snapshot import Album, Apps, View, backoff_until, decidable, options_of, picture_of_the_fit
-from horae.arbiter.execute.plan import Phase, Step, plan
+from horae.arbiter.decide.snapshot import (
+    Album,
+    Apps,
+    SnapshotSources,
+    backoff_until,
+    decidable,
+    options_of,
+    picture_of_the_fit,
+)
+from horae.arbiter.execute.plan import PlanPhase, PlanStep, plan
 from horae.arbiter.execute.positions import Board, board, phase_of
-from horae.arbiter.quiet import quiet
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
+from horae.journal.quiet import quiet
 from horae.port import JobState
 from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
 
@@ -45,7 +53,9 @@ class Models:
 
 
 @quiet()
-def question(ledger: Ledger, pool: Pool, view: View, apps: Apps = no_apps, album: Album | None = None) -> Question:
+def question(
+    ledger: Ledger, pool: Pool, view: SnapshotSources, apps: Apps = no_apps, album: Album | None = None
+) -> Question:
     """`album`: what of the pool's last question still holds."""
     snapshot, unfit = picture_of_the_fit(ledger, pool, view, apps=apps(ledger, pool.name), album=album)
     return Question(
@@ -84,7 +94,9 @@ class Admission:
 
 
 @quiet()
-def admission(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: Answer, models: Models) -> Admission:
+def admission(
+    ledger: Ledger, pool: Pool, view: SnapshotSources, asked: Question, answer: Answer, models: Models
+) -> Admission:
     """Turn an answer into targets. Without a decision the previous targets stand."""
     words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
     if answer.decision is None:
@@ -158,7 +170,7 @@ def admission(ledger: Ledger, pool: Pool, view: View, asked: Question, answer: A
 
 
 def _in_transit(
-    ledger: Ledger, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
+    ledger: Ledger, view: SnapshotSources, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
 ) -> dict[JobName, Allocation]:
     """Jobs on their way to a target that is as good as the one they would get now: they go on to it.
 
@@ -172,7 +184,7 @@ def _in_transit(
         target, other = record.target, wanted.get(job.name)
         if not target or not other or target == other or sum(target.values()) != sum(other.values()):
             continue
-        if phase_of(record, view.now_s, view.config.rounds.settle_s) is Phase.RUNS:
+        if phase_of(record, view.now_s, view.config.rounds.settle_s) is PlanPhase.RUNS:
             continue
         if any(health.get(node) is not Health.UP for node in target):
             continue
@@ -187,7 +199,12 @@ def _why(reason: object) -> str:
 
 
 def _vetoes(
-    ledger: Ledger, pool: Pool, view: View, jobs: list[Job], wanted: Mapping[JobName, Allocation], speed: Speed
+    ledger: Ledger,
+    pool: Pool,
+    view: SnapshotSources,
+    jobs: list[Job],
+    wanted: Mapping[JobName, Allocation],
+    speed: Speed,
 ) -> tuple[dict[JobName, Veto], dict[JobName, Veto]]:
     books = ledger.pool(pool.name)
     health = {n.name: n.health for n in view.observation.nodes}
@@ -196,9 +213,9 @@ def _vetoes(
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
         if target is None or target == job.allocation or not job.allocation:
             continue
-        if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not Phase.RUNS:
+        if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not PlanPhase.RUNS:
             continue  # it is leaving already, or not there yet: there is nothing to protect
-        change = Change(
+        change = Reallocation(
             rec,
             job,
             job.allocation,
@@ -222,8 +239,8 @@ def _capacity(snapshot: Snapshot) -> dict[str, int]:
 
 @quiet()
 def steps(
-    ledger: Ledger, pool: str, view: View, *, restart_gap_s: float, reshape_in_place: bool
-) -> tuple[Board, tuple[Step, ...]]:
+    ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: float, reshape_in_place: bool
+) -> tuple[Board, tuple[PlanStep, ...]]:
     """The way from what is to the targets on record."""
     where = board(ledger, pool, view, restart_gap_s=restart_gap_s)
     return where, plan(

@@ -15,7 +15,7 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -35,20 +35,16 @@ from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.arbiter.observe.measurements import Measurement, Profiles
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.agents import Agents
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands, NoSuchJob
 from horae.arbiter.round import Models, no_apps
 from horae.arbiter.round import question as ask
-from horae.arbiter.status import Status, status_of
 from horae.arbiter.teller import Teller
 from horae.config import Config, Mode
-from horae.journal import Clock, Event, JobRecord, Journal, Kind, Ledger
+from horae.journal import Clock, Event, JobRecord, Journal, Kind
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
-from horae.views import explain as explaining
-from horae.views import rows
-from horae.views.explain import Explanation
 from policy.model import BadInput, Decision, Seconds, Snapshot
 
 T = TypeVar("T")
@@ -73,7 +69,7 @@ class Bug(Exception):
 @dataclass(frozen=True, slots=True)
 class _Submit:
     specs: Sequence[JobSpec]
-    caller: Caller
+    caller: Requester
     answer: Future[tuple[JobId, ...]]
 
 
@@ -331,31 +327,31 @@ class Arbiter:
                 if message is not None and message.answer is not None:
                     message.answer.set_exception(TryLater("the arbiter is stopping"))
 
-    def submit(self, spec: JobSpec, caller: Caller) -> JobId:
+    def submit(self, spec: JobSpec, caller: Requester) -> JobId:
         """Acknowledged means journaled. Raises BadInput, NotAllowed, Never, JournalStopped, TryLater."""
         return self.submit_many([spec], caller)[0]
 
-    def submit_many(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
+    def submit_many(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
         """All or none."""
         answer: Future[tuple[JobId, ...]] = Future()
         return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
 
-    def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.cancel(job, caller, why))
 
-    def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.hold(job, caller, why))
 
-    def unhold(self, job: JobId, caller: Caller) -> None:
+    def unhold(self, job: JobId, caller: Requester) -> None:
         self._ask(lambda: self._commands.unhold(job, caller))
 
-    def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
+    def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
         self._ask(lambda: self._commands.set_mode(pool, mode, caller))
 
-    def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
+    def maintenance(self, pool: str, on: bool, caller: Requester, why: str = "") -> None:
         self._ask(lambda: self._commands.maintenance(pool, on, caller, why))
 
-    def release_all(self, caller: Caller) -> tuple[JobId, ...]:
+    def release_all(self, caller: Requester) -> tuple[JobId, ...]:
         """The jobs that are being handed back."""
         return self._ask(lambda: self._commands.release_all(caller))
 
@@ -367,27 +363,10 @@ class Arbiter:
         """Something happened in the cluster: look soon."""
         self._ask(self._core.wake)
 
-    # --- views, from any thread ---------------------------------------------------------------------------
-
-    def jobs(self, *, ended: bool = True) -> tuple[rows.JobRow, ...]:
-        return self._ask(lambda: rows.job_table(self._core.ledger, self._core.now_s(), ended=ended))
-
-    def job(self, job: JobId) -> rows.JobRow:
-        """Raises NoSuchJob."""
-        return self._ask(lambda: rows.job_row(self._record(job), self._core.now_s()))
+    # --- questions, from any thread ---------------------------------------------------------------------------
 
     def spec(self, job: JobId) -> JobSpec:
         return self._ask(lambda: self._record(job).spec)
-
-    def explain(self, job: JobId) -> Explanation:
-        def look() -> Explanation:
-            record = self._record(job)
-            plan = self._core.plans.get(record.pool, ())
-            return explaining.explain(
-                self._core.ledger, self.config, record, self._core.now_s(), plan, self._core.fresh
-            )
-
-        return self._ask(look)
 
     def history(
         self, job: JobId | None = None, *, after: int = 0, limit: int | None = None, newest_first: bool = False
@@ -395,12 +374,9 @@ class Arbiter:
         """Events as they were journaled: of one job, or all. Read beside the arbiter, not through it."""
         return self._journal.history(job=job, after=after, limit=limit, newest_first=newest_first)
 
-    def view(self, what: Callable[[Ledger, Seconds, Mapping[JobId, Measurement]], T]) -> T:
-        """`what(ledger, now_s, measured)`, where the state does not change meanwhile. It only reads, and is quick.
-
-        `measured` is newer than what the ledger holds of the same jobs.
-        """
-        return self._ask(lambda: what(self._core.ledger, self._core.now_s(), self._core.fresh))
+    def view(self, what: Callable[[Core], T]) -> T:
+        """`what(core)`, where the state does not change meanwhile. It only reads and is quick (`horae/views/`)."""
+        return self._ask(lambda: what(self._core))
 
     def decisions(self, limit: int = 100) -> tuple[Event, ...]:
         """The newest decisions, newest first."""
@@ -424,15 +400,12 @@ class Arbiter:
 
         return self._ask(picture)
 
-    def status(self) -> Status:
-        return self._ask(lambda: status_of(self._core))
-
     def hides(self) -> tuple[str, ...]:
         """What the cluster hides of one user's from the others. Nobody has asked it before the first look: then all."""
         core = self._core
         return core.capabilities.hides if core.view is not None else ("jobs",)
 
-    def read_log(self, job: JobId, offset: int, caller: Caller, limit: int = 1 << 20) -> LogChunk:
+    def read_log(self, job: JobId, offset: int, caller: Requester, limit: int = 1 << 20) -> LogChunk:
         """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
 
         def check() -> None:

@@ -54,7 +54,16 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         arguments = [*arguments[1:], "--help"]
     from horae import visible
-    from horae.cli.app import run
+
+    try:
+        from horae.cli.app import run
+    except ImportError as error:
+        from horae.extras import displaced
+
+        if not (why := displaced()):
+            raise
+        sys.stderr.write(f"horae: {visible.neutral(f'{error}: {why}')}\n")
+        return 3
 
     plain, plain_error = sys.stdout, sys.stderr
     sys.stdout = cast(TextIO, visible.Guarded(plain))

@@ -46,6 +46,9 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, ModuleNotFoundError) and extras.is_extra(error):
         say(str(extras.missing(error)))
         return BAD_FILE
+    if isinstance(error, ImportError) and (why := extras.displaced()):
+        say(str(error), why)
+        return BAD_FILE
     if isinstance(error, TryLater):
         say(error.text, f"try again in {error.retry_after_s:g} s")
         return UNREACHABLE

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from horae import visible
 from horae.cli.options import JobArgument, Json, Socket, connect, example
-from horae.tui import forms, screen
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from horae.tui import screen
+from horae.tui.explained import page
 
 TAB = "\t"
 SETTINGS = {"epilog": example("horae explain 17")}
@@ -42,52 +40,3 @@ def explain(
         console.print("\noutput", style="bold")
         for line in b"".join(client.log(job)).decode(errors="replace").splitlines()[-20:]:
             console.print(f"  {visible.neutral(line, keep=TAB)}", markup=False)
-
-
-def page(answer: dict[str, Any]) -> Text:
-    """The explanation as text, for the terminal and for the page in `horae top`."""
-    from rich.text import Text
-
-    answer = visible.deep(answer)
-    held = sum(answer["allocation"].values())
-    text = Text()
-    text.append(f"job {answer['id']} ", "bold").append(f"{answer['name']}")
-    text.append(f"  {answer['tenant']}  {answer['state']}", screen.STATE_STYLES.get(answer["state"], ""))
-    text.append(f"\n{'holds':<9}{_gpus(held)}")
-    text.append(f" on {forms.allocation(answer['allocation'])}" if held else "")
-    text.append(f"   of {answer['range']} that it can use")
-    if answer["target"] is not None and answer["target"] != answer["allocation"] and not answer["ended"]:
-        wanted = sum(answer["target"].values())
-        where = f" on {forms.allocation(answer['target'])}" if wanted else ""
-        text.append(f"\n{'is to have':<9} {_gpus(wanted)}{where}")
-    text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {answer['starts']} starts")
-    if answer["time_left_s"] is not None:
-        text.append(f", {forms.duration(answer['time_left_s'])} left of its time limit")
-    if answer["step"] and answer["total"]:
-        text.append(f", {answer['step'] / answer['total']:.0%} done")
-    for cause in answer["causes"]:
-        text.append(f"\n\n{cause['what']:<9}", "bold cyan").append(cause["text"])
-        numbers = _numbers(cause.get("numbers", {}))
-        if numbers:
-            text.append(f"\n{'':9}{numbers}", "dim")
-        if cause.get("change"):
-            text.append(f"\n{'':9}to change it: {cause['change']}", "italic")
-    if answer["ahead"]:
-        text.append("\n\nahead    ", "bold cyan").append(f"{len(answer['ahead'])}: {', '.join(answer['ahead'][:12])}")
-    if answer["policy"]:
-        ago = forms.duration(answer["decided_ago_s"])
-        text.append(f"\n\npolicy {answer['policy']}, last decision {ago} ago", "dim")
-    return text
-
-
-def _gpus(number: int) -> str:
-    return f"{number} GPU{'' if number == 1 else 's'}" if number else "no GPUs"
-
-
-def _numbers(numbers: dict[str, Any]) -> str:
-    shown = []
-    for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            continue
-        shown.append(f"{key} {value if isinstance(value, str) else forms.number(float(value), 4)}")
-    return "  ".join(shown)

@@ -159,7 +159,7 @@ def _from_file(path: Path, given: dict[str, Any], folder: str) -> list[dict[str,
 
 def _from_sweep(path: Path, folder: str) -> list[dict[str, Any]]:
     """The jobs of a sweep. Relative folders count from the file."""
-    from horae.apps.sweep import read
+    from horae.sweeps.sweep import read
     from policy.text.textform import load_file
 
     home = Path(folder) if str(path) == "-" else path.absolute().parent

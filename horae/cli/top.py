@@ -40,8 +40,8 @@ def top(
     if once or not sys.stdout.isatty():
         show(fetch(client, ended=all_))
         return
-    from horae.cli.explain import page
     from horae.tui.app import LiveApp
+    from horae.tui.explained import page
 
     LiveApp(lambda: fetch(client, ended=all_), lambda job: page(client.explain(job)), interval_s=interval).run()
 

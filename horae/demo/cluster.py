@@ -31,7 +31,7 @@ LEAVE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunningDemo:
     folder: Path
     service: Service
     client: Client
@@ -93,7 +93,7 @@ def _options(policy: str) -> dict[str, Any]:
 @contextmanager
 def stage(
     scenario: Scenario, policy: str, *, nodes: str | None = None, keep: bool = False, parent: Path | None = None
-) -> Iterator[Stage]:
+) -> Iterator[RunningDemo]:
     """An arbiter that serves. At the end every job is ended, every process is gone, and so is the folder."""
     folder = Path(tempfile.mkdtemp(prefix="horae-demo-", dir=parent))
     try:
@@ -102,7 +102,7 @@ def stage(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     service.start()
-    built = Stage(folder, service, Client(service.socket), keep)
+    built = RunningDemo(folder, service, Client(service.socket), keep)
     try:
         yield built
     finally:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from horae.apps.sweep import read
 from horae.demo import job_history
-from horae.demo.cluster import Stage, wait_ready
-from horae.demo.record import Record
-from horae.demo.scenario import Arrival, Framework, Scenario, Sweep, as_body, sweep_file
+from horae.demo.cluster import RunningDemo, wait_ready
+from horae.demo.record import ShareRecord
+from horae.demo.scenario import Arrival, Framework, HyperbandSweep, Scenario, as_body, sweep_file
 from horae.demo.summary import summary
+from horae.sweeps.sweep import read
 from horae.tui.feed import view
 from horae.tui.view import View
 from policy.model import Seconds
@@ -28,13 +28,13 @@ EVENTS = 200
 class Play:
     """Runs in a thread of its own between `start` and `end`; `picture` may be asked from any other."""
 
-    stage: Stage
+    stage: RunningDemo
     scenario: Scenario
     framework: Framework
     seconds: Seconds
     policy: str
     asked: threading.Event  #: set when somebody wants it to end early
-    record: Record = field(default_factory=Record)
+    record: ShareRecord = field(default_factory=ShareRecord)
     over: threading.Event = field(default_factory=threading.Event)  #: all done, out of time, or asked
     interrupted: bool = False
     failure: Exception | None = None
@@ -59,7 +59,9 @@ class Play:
             self.over.set()
 
     def _act(self) -> None:
-        waiting: list[Arrival | Sweep] = sorted((*self.scenario.arrivals, self.scenario.sweep), key=lambda a: a.at_s)
+        waiting: list[Arrival | HyperbandSweep] = sorted(
+            (*self.scenario.arrivals, self.scenario.sweep), key=lambda a: a.at_s
+        )
         while not self.asked.is_set():
             passed_s = time.monotonic() - self._begun
             while waiting and waiting[0].at_s <= passed_s:
@@ -70,7 +72,7 @@ class Play:
             self.asked.wait(LOOK_S)
         self.interrupted = True
 
-    def _bodies(self, arrival: Arrival | Sweep) -> list[dict[str, Any]]:
+    def _bodies(self, arrival: Arrival | HyperbandSweep) -> list[dict[str, Any]]:
         if isinstance(arrival, Arrival):
             return [as_body(arrival, self.framework, self.stage.checkpoints)]
         path = self.stage.folder / f"{arrival.name}.yaml"  # as `horae submit --sweep FILE` would read it

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from horae.demo.record import Record
+from horae.demo.record import ShareRecord
 from horae.tui.view import palette
 
 
-def draw(summary: Mapping[str, Any], record: Record, path: Path) -> None:
+def draw(summary: Mapping[str, Any], record: ShareRecord, path: Path) -> None:
     """Write a PNG (or what else the name's ending says and matplotlib can)."""
     from matplotlib.figure import Figure
 
@@ -27,7 +27,7 @@ def draw(summary: Mapping[str, Any], record: Record, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _gpus(axes: Any, summary: Mapping[str, Any], record: Record, colours: Mapping[str, str]) -> None:
+def _gpus(axes: Any, summary: Mapping[str, Any], record: ShareRecord, colours: Mapping[str, str]) -> None:
     times = [m.at_s for m in record.moments]
     names = [t["name"] for t in summary["tenants"]]
     layers = [[m.tenants.get(name, 0) for m in record.moments] for name in names]

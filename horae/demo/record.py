@@ -19,7 +19,7 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Record:
+class ShareRecord:
     """Integrates statuses over time. `fair_gpu_s` is the integral of the shares that the arbiter says are fair."""
 
     began_s: Seconds | None = None

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from horae.demo.cluster import Stage, gpus, stage
+from horae.demo.cluster import RunningDemo, gpus, stage
 from horae.demo.playing import Play, wait
-from horae.demo.record import Record
+from horae.demo.record import ShareRecord
 from horae.demo.scenario import Framework, Scenario, fitted, scenario, torch_python
 from policy import catalogue
 from policy.model import BadInput, Seconds
@@ -26,7 +26,7 @@ HANG_UP_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Outcome:
     summary: dict[str, Any]
-    record: Record
+    record: ShareRecord
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _ended_by_signals(asked: threading.Event, built: Stage) -> Iterator[None]:
+def _ended_by_signals(asked: threading.Event, built: RunningDemo) -> Iterator[None]:
     """Ctrl-C, a kill and a closed terminal end the play in order: there are processes to clear away."""
 
     def ask(_number: int, _frame: FrameType | None) -> None:
@@ -89,7 +89,7 @@ def _ended_by_signals(asked: threading.Event, built: Stage) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave_anyway(built: Stage) -> None:
+def _leave_anyway(built: RunningDemo) -> None:
     """The terminal is gone, and with it perhaps the screen's thread: end without it if it does not end by itself."""
     time.sleep(HANG_UP_S)
     built.close()
@@ -97,8 +97,8 @@ def _leave_anyway(built: Stage) -> None:
 
 
 def _watch(play: Play) -> None:
-    from horae.cli.explain import page
     from horae.tui.app import LiveApp
+    from horae.tui.explained import page
 
     LiveApp(
         play.picture,

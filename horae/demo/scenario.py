@@ -46,7 +46,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class HyperbandSweep:
     """A hyperparameter search by Hyperband: four trials of which one goes on, and two that run to the end."""
 
     at_s: Seconds
@@ -64,10 +64,10 @@ class Scenario:
     speeds: Mapping[str, float]
     tenants: Mapping[str, float]  #: name -> weight
     arrivals: tuple[Arrival, ...]
-    sweep: Sweep
+    sweep: HyperbandSweep
 
 
-SWEEP = Sweep(10.0, "tune", "speech", 12.0)
+SWEEP = HyperbandSweep(10.0, "tune", "speech", 12.0)
 ARRIVALS = (
     Arrival(0.0, "mlp-128", "vision", {"min": 1, "max": 8}, 95, hidden=128),
     Arrival(1.0, "softmax", "speech", {"min": 1, "max": 4}, 55, hidden=0, rate=0.03),
@@ -163,7 +163,7 @@ def as_body(arrival: Arrival, framework: Framework, checkpoints: Path) -> dict[s
     }
 
 
-def sweep_file(sweep: Sweep, framework: Framework, checkpoints: Path) -> dict[str, Any]:
+def sweep_file(sweep: HyperbandSweep, framework: Framework, checkpoints: Path) -> dict[str, Any]:
     """What `horae submit --sweep` reads."""
     return {
         "name": sweep.name,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.demo.job_history import Story
-from horae.demo.record import Record
+from horae.demo.record import ShareRecord
 from policy.model import Seconds
 
 SCHEMA = 1
@@ -23,7 +23,7 @@ def summary(
     framework: str,
     status: Mapping[str, Any],
     apps: Sequence[Mapping[str, Any]] = (),
-    record: Record,
+    record: ShareRecord,
     stories: Mapping[str, Story],
     events: Sequence[Mapping[str, Any]],
     interrupted: bool,
@@ -117,7 +117,7 @@ def _lost(job: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _tenants(status: Mapping[str, Any], record: Record, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _tenants(status: Mapping[str, Any], record: ShareRecord, jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     held, fair = sum(record.held_gpu_s.values()), sum(record.fair_gpu_s.values())
     out = []
     for tenant in status["tenants"]:

@@ -43,7 +43,7 @@ def program_of(spec: JobSpec, default: Program) -> Program:
 
 
 @dataclass(slots=True)
-class Run:
+class ProgramRun:
     """One start of a program."""
 
     program: Program

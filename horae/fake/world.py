@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from horae.fake.program import Program, Run, iteration_s, program_of
+from horae.fake.program import Program, ProgramRun, iteration_s, program_of
 from horae.port import Blocked, BlockKind, CheckpointMark, Due, JobId, JobState, Observation, ObservedJob
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Health, Limits, Node, NodeName, Seconds
@@ -37,7 +37,7 @@ class FakeJob:
     checkpoint: CheckpointMark | None = None
     blocked: Blocked | None = None
     waiting: tuple[Allocation, int] | None = None  #: a start that the cluster took and does not let run
-    run: Run | None = None
+    run: ProgramRun | None = None
     log: bytearray = field(default_factory=bytearray)
     failures: int = 0
     due_s: Seconds | None = None
@@ -183,7 +183,7 @@ class World:
         gpus = sum(job.allocation.values())
         types = {self.nodes[node].gpu_type for node in job.allocation}
         first = int(job.checkpoint.step) if job.checkpoint else 0
-        job.run = Run(
+        job.run = ProgramRun(
             job.program,
             job.epoch,
             first,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horae.journal.events import Event
-from horae.journal.ledger import Agent, Ledger, Offer, PoolRecord
+from horae.journal.ledger import Ledger, Offer, PoolRecord, RegisteredAgent
 
 #: Offers in a row without a bid after which an agent is taken for gone, and nobody waits for it any more.
 MOST_MISSED = 3
@@ -14,7 +14,7 @@ def agent(ledger: Ledger, event: Event) -> None:
     if event.data["by"] is None:
         agents.pop(event.data["app"], None)
     else:
-        agents[event.data["app"]] = Agent(event.data["by"], event.at_s)
+        agents[event.data["app"]] = RegisteredAgent(event.data["by"], event.at_s)
 
 
 def offered(ledger: Ledger, event: Event) -> None:

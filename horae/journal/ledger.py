@@ -151,7 +151,7 @@ class Avoid:
 
 
 @dataclass(slots=True)
-class Agent:
+class RegisteredAgent:
     """Somebody's program that bids for an app."""
 
     by: str
@@ -189,7 +189,7 @@ class PoolRecord:
     probes: list[Seconds] = field(default_factory=list)  #: when the newest began
     apps: dict[str, int] = field(default_factory=dict)  #: live jobs by `app_key`
     active_apps: list[tuple[Seconds, int]] = field(default_factory=list)
-    agents: dict[str, Agent] = field(default_factory=dict)  #: by `app_key`
+    agents: dict[str, RegisteredAgent] = field(default_factory=dict)  #: by `app_key`
     offer: Offer | None = None  #: the open one
     offers: int = 0
     settled: dict[str, Any] = field(default_factory=dict)  #: what came of the last one

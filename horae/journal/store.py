@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from horae.arbiter.quiet import quiet
 from horae.journal import events, schema
 from horae.journal.clock import Clock
 from horae.journal.codec import plain, restore, text
@@ -25,6 +24,7 @@ from horae.journal.events import Draft, Event, Kind
 from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
 from horae.journal.lock import StateLock
+from horae.journal.quiet import quiet
 from horae.port import FixConfiguration, JobId
 from policy.model import BadInput, Seconds
 

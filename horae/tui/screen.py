@@ -89,25 +89,31 @@ def _cell(found: str | Cell) -> Cell:
     return Cell(visible.neutral(cell.text), cell.style)
 
 
+#: Terminal cells of a column at most, and what the last one has at least where it holds so much.
+_WIDEST, _LAST = 40, 20
+
+
 def _rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], header: bool, out: IO[str]) -> None:
+    """The last column takes what room is left; the others are whole. Lines that are longer than the terminal all the
+    same are wrapped by it, as squeue's are: half a job's number would be worse."""
+    from rich.cells import cell_len
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, show_header=header, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for index, column in enumerate(columns):
-        last = index == len(columns) - 1
-        grid.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            style=column.style,
-            no_wrap=True,
-            overflow="ellipsis" if last else "fold",
-            ratio=1 if last else None,
-        )
-    for row in rows:
-        grid.add_row(*(Text(cell.text, style=cell.style) for cell in row))
-    Console(file=out, highlight=False).print(grid)
+    lines = [[Cell(column.title, "bold") for column in columns]] if header else []
+    lines += [
+        [Cell(cell.text, cell.style or column.style) for cell, column in zip(row, columns, strict=True)] for row in rows
+    ]
+    widths = [max((cell_len(line[index].text) for line in lines), default=0) for index in range(len(columns))]
+    *firm, last = (min(width, _WIDEST) for width in widths)
+    console = Console(file=out, highlight=False)
+    rest = max(console.width - sum(firm) - len(firm), min(last, _LAST))
+    for line in lines:
+        cells = [Text(cell.text, style=cell.style) for cell in line]
+        for cell, column, width in zip(cells, columns, (*firm, rest), strict=True):
+            cell.truncate(width, overflow="ellipsis")
+            cell.align("right" if column.right else "left", min(width, widths[-1]) if column is columns[-1] else width)
+        console.print(Text(" ").join(cells), soft_wrap=True)
 
 
 def state(name: str, label: str | None = None) -> Cell:

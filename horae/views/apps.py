@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from horae.apps.sweep import VARIABLE, from_text
 from horae.arbiter.decide.snapshot import options_of
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
+from horae.sweeps.sweep import VARIABLE, from_text
 from horae.views.rows import state_word, why
 from policy.model import App, BadInput
 from policy.parts.sweeps import CURVES, HALVING, loss_by, phase_ends
@@ -32,7 +32,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class AppPhase:
     """The phase that an app's scheduler is in."""
 
     number: int  #: from 1
@@ -83,14 +83,14 @@ def _progress(record: JobRecord, measured: Measured) -> tuple[float, Sequence[Se
     return done, curve
 
 
-def phase(app: App, found: Iterable[Trial]) -> Phase | None:
+def phase(app: App, found: Iterable[Trial]) -> AppPhase | None:
     """None: it has no phases, or none of its jobs is left."""
     ends, live = phase_ends(app), [t for t in found if t.record.live]
     if not ends or not live:
         return None
     done = min(t.done for t in live)
     at = next((i for i, end in enumerate(ends) if done < end), len(ends) - 1)
-    return Phase(at + 1, len(ends), ends[at], app.phases[at + 1].jobs if at + 1 < len(ends) else None)
+    return AppPhase(at + 1, len(ends), ends[at], app.phases[at + 1].jobs if at + 1 < len(ends) else None)
 
 
 def weight(ledger: Ledger, config: Config, record: JobRecord) -> tuple[float, int] | None:
@@ -170,7 +170,7 @@ def parameters(record: JobRecord) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AppStanding:
     """How a job stands in its app: a sentence, the numbers behind it, what would change it."""
 
     text: str
@@ -178,7 +178,7 @@ class Standing:
     change: str
 
 
-def standing(ledger: Ledger, config: Config, record: JobRecord, measured: Measured) -> Standing | None:
+def standing(ledger: Ledger, config: Config, record: JobRecord, measured: Measured) -> AppStanding | None:
     """None: its app is this one job, and nobody schedules or bids for it."""
     records = [r for r in ledger.jobs.values() if r.app_key == record.app_key]
     app = scheduler(records)
@@ -208,7 +208,7 @@ def standing(ledger: Ledger, config: Config, record: JobRecord, measured: Measur
             parts.append(
                 f"it weighs {weighs[0]:.3g}: weight {tenant:g} of {record.tenant} over {weighs[1]} active apps"
             )
-    return Standing("; ".join(parts), numbers, change)
+    return AppStanding("; ".join(parts), numbers, change)
 
 
 def _outlook(app: App, mine: Trial, found: list[Trial], numbers: dict[str, Any]) -> tuple[list[str], str]:

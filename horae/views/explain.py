@@ -11,7 +11,7 @@ from typing import Any
 
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
-from horae.arbiter.execute.plan import Step
+from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal.events import Verb
@@ -59,7 +59,7 @@ def explain(
     config: Config,
     record: JobRecord,
     now_s: Seconds,
-    plan: Sequence[Step] = (),
+    plan: Sequence[PlanStep] = (),
     measured: Mapping[JobId, Measurement] = EMPTY,
 ) -> Explanation:
     """`measured`: newer than what the ledger holds."""
@@ -155,7 +155,7 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
     return causes
 
 
-def _planned(record: JobRecord, plan: Sequence[Step], now_s: Seconds) -> list[Cause]:
+def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> list[Cause]:
     """What is under way for it."""
     causes = []
     if record.stop_asked_s is not None:

@@ -22,7 +22,7 @@ Homes = Mapping[str, Mapping[str, int]]
 DRAWS = 100
 
 
-class _Room:
+class _FreeGpus:
     def __init__(self, free: Mapping[str, int]) -> None:
         self._free = dict(free)
 
@@ -41,7 +41,7 @@ def gang_lottery(
     homes: Homes, tickets: Mapping[str, float], free: Mapping[str, int], queue: Sequence[str], random: Random
 ) -> tuple[list[str], list[str]]:
     """(who runs this quantum, the queue of claims after it)."""
-    room = _Room(free)
+    room = _FreeGpus(free)
     running: dict[str, None] = {}
     waiting: list[str] = []
 
@@ -78,10 +78,10 @@ def gang_lottery(
 
 def backfill_lottery(homes: Homes, tickets: Mapping[str, float], free: Mapping[str, int], random: Random) -> list[str]:
     """Who runs this quantum."""
-    return _without_replacement(tickets, homes, _Room(free), random)
+    return _without_replacement(tickets, homes, _FreeGpus(free), random)
 
 
-def _without_replacement(tickets: Mapping[str, float], homes: Homes, room: _Room, random: Random) -> list[str]:
+def _without_replacement(tickets: Mapping[str, float], homes: Homes, room: _FreeGpus, random: Random) -> list[str]:
     """Winners that fit. Drawing without replacement by tickets is drawing a waiting time of rate `tickets` each
     (Efraimidis and Spirakis)."""
     names = sorted(n for n in tickets if n in homes and tickets[n] > 0)

@@ -27,7 +27,7 @@ from policy.contract import Context
 from policy.gandiva_fair.homes import Home, Site, added, gpu_type, rebalance, types_by_worth
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import parts
-from policy.gandiva_fair.stride import Entry, advance, join, split_stride
+from policy.gandiva_fair.stride import Contender, advance, join, split_stride
 from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import Entitlement, Trade, trade, undone
 from policy.model import EMPTY, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
@@ -254,20 +254,22 @@ class _Round:
         return out
 
     def _stride(self, passes: Mapping[JobName, int], part: Mapping[JobName, float]) -> list[JobName]:
-        small: dict[NodeName, list[Entry]] = {}
-        large: list[tuple[Entry, Home]] = []
+        small: dict[NodeName, list[Contender]] = {}
+        large: list[tuple[Contender, Home]] = []
         for job in self.jobs:
             home = self.site.homes.get(job.name)
             if home is None:
                 continue
-            entry = Entry(job.name, self.size[job.name], passes[job.name], job.order)
+            entry = Contender(job.name, self.size[job.name], passes[job.name], job.order)
             if len(home) > 1:
                 large.append((entry, home))
             else:
                 small.setdefault(next(iter(home)), []).append(entry)
         return split_stride(self.site.gpus, small, large, self._aggregates(small, part) if large else {})
 
-    def _aggregates(self, small: Mapping[NodeName, Sequence[Entry]], part: Mapping[JobName, float]) -> dict[str, int]:
+    def _aggregates(
+        self, small: Mapping[NodeName, Sequence[Contender]], part: Mapping[JobName, float]
+    ) -> dict[str, int]:
         """Pass of a node's small jobs together: the mean of theirs, weighted by the GPUs they are entitled to.
 
         Stride service of the aggregate advances that mean by exactly the aggregate's stride, so it needs no account

@@ -18,7 +18,7 @@ TICK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Contender:
     """One thing that competes for a quantum: a job, or the aggregate of a node's small jobs."""
 
     name: str
@@ -32,7 +32,7 @@ class Entry:
         return (self.pass_, -self.size, self.tie[0], self.tie[1] or self.name)
 
 
-def gang_stride(entries: Iterable[Entry], free: int) -> list[str]:
+def gang_stride(entries: Iterable[Contender], free: int) -> list[str]:
     """Algorithm 1: names of the entries that run this quantum on `free` interchangeable GPUs."""
     chosen: list[str] = []
     for entry in sorted(entries, key=lambda e: e.order):
@@ -69,8 +69,8 @@ def join(passes: Iterable[int], part: float) -> int:
 
 def split_stride(
     nodes: Mapping[str, int],
-    small: Mapping[str, Sequence[Entry]],
-    large: Sequence[tuple[Entry, Mapping[str, int]]],
+    small: Mapping[str, Sequence[Contender]],
+    large: Sequence[tuple[Contender, Mapping[str, int]]],
     aggregate: Mapping[str, int],
 ) -> list[str]:
     """The split scheduler (§3.1, Figure 3): one central list of large jobs and one aggregate a node. Who runs now.

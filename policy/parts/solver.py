@@ -207,7 +207,10 @@ class Program:
                 elapsed = time.perf_counter() - started
                 return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
             result = self._run(backend, left, seed, gap, start or {}, heuristics)
-            new = list(separate(result)) if separate is not None and result.optimal else []
+            new = list(separate(result)) if separate is not None and result.has_solution else []
+            if new and not result.optimal:  # the solver's own limit came first, at a point that rows still cut off
+                elapsed = time.perf_counter() - started
+                return Result(Termination.TIME_LIMIT, False, None, None, None, elapsed, backend, (), added)
             if not new:
                 return replace(result, seconds=time.perf_counter() - started, rows=added)
             passes += 1

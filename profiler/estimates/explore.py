@@ -79,7 +79,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProbePlan:
     suggestions: tuple[Suggestion, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)  #: job -> why it is not probed
 
@@ -90,7 +90,7 @@ def plan(
     recent_s: Sequence[float],
     now_s: float,
     budget: Budget | None = None,
-) -> Plan:
+) -> ProbePlan:
     """The probes to make now.
 
     `free`: idle GPUs by type (a probe never takes GPUs from another job). `recent_s`: when probes began.
@@ -131,7 +131,7 @@ def plan(
             chosen.append(offer)
             keys.add(offer.key)
             idle[offer.gpu_type] = idle.get(offer.gpu_type, 0) - _extra(offer, candidates)
-    return Plan(tuple(chosen), left_out)
+    return ProbePlan(tuple(chosen), left_out)
 
 
 def _not_now(c: Candidate, budget: Budget) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from slurm_plugin import versions
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import Client, Operation
 from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.command_reading import settings_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from horae.port import TryLater
 from slurm_plugin.clients.sealed import PLAIN, Seal, named
-from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.records import (
     BadRecord,
     JobRow,

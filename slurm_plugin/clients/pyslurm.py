@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from horae.port import FixConfiguration, PortError
-from slurm_plugin import versions
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import known_uid, task_numbers, whole

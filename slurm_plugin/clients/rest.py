@@ -19,7 +19,7 @@ import httpx
 import structlog
 
 from horae.port import FixConfiguration, PortError, TryLater
-from slurm_plugin import versions
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, Kept, OneByOne, Operation
 from slurm_plugin.clients.pace import Pace
 from slurm_plugin.clients.rest_reading import job_rows, node_rows

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from horae.port import ObservedJob
 from policy.model import Allocation, Health, Node
-from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.record import Grant
 from slurm_plugin.records import Facts, JobRow, NodeRow
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from horae.port import JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
-from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
 from slurm_plugin.records import JobRow, fold

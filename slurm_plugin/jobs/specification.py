@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from horae.spec import JobSpec
 from horae.untrusted import printable
 from policy.model import EMPTY, GpuRange, Gpus, Shape
-from slurm_plugin.jobs.comment import Tag, UserWord, parse_word
+from slurm_plugin.comment import Tag, UserWord, parse_word
 from slurm_plugin.options import Options
 from slurm_plugin.records import JobRow
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
 from policy.model import Allocation, BadInput
-from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import requested, rigid, specification

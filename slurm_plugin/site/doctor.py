@@ -15,8 +15,8 @@ from typing import Any
 
 from horae.doctor import Check, Verdict
 from horae.port import PortError
-from slurm_plugin import versions
 from slurm_plugin.adapter import SlurmCluster, connect
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.command_reading import settings_of
 from slurm_plugin.clients.rest import RestClient
 from slurm_plugin.jobs.state_machine import CHECKPOINTED

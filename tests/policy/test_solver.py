@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +138,22 @@ def test_rows_that_never_end_stop_with_the_clock() -> None:
     result = program.solve(separate=forever, time_limit_s=0.3)
     assert result.termination is Termination.TIME_LIMIT
     assert not result.has_solution
+
+
+def test_the_solvers_own_limit_is_no_answer_while_rows_are_violated(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program()
+    x = program.variable(up=1.0)
+    program.maximise({x: 1.0})
+    solved = Program._run
+
+    def late(self: Program, *arguments: Any) -> Result:
+        return replace(solved(self, *arguments), termination=Termination.FEASIBLE)
+
+    monkeypatch.setattr(Program, "_run", late)
+    cut = program.solve(separate=lambda result: [Row({x: 1.0}, up=0.5)])
+    assert (cut.termination, cut.has_solution) == (Termination.TIME_LIMIT, False)
+    whole = program.solve(separate=lambda result: [])
+    assert (whole.termination, whole.has_solution) == (Termination.FEASIBLE, True)
 
 
 @BOTH

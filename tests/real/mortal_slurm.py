@@ -21,6 +21,7 @@ from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.journal import Clock
 from horae.port import ClusterPort
+from horae.views import watch
 from slurm_plugin import connect
 from tests.horae.arbiter.killing import Boundaries, MortalJournal, MortalPort
 
@@ -49,7 +50,7 @@ def main() -> None:
         journal=MortalJournal(config.state_dir, Clock(), boundaries),
     )
     arbiter.start()
-    while len(arbiter.jobs()) < jobs or any(row.ended_s is None for row in arbiter.jobs()):
+    while len(watch.jobs(arbiter)) < jobs or any(row.ended_s is None for row in watch.jobs(arbiter)):
         time.sleep(0.05)
     arbiter.stop()
     port.close()

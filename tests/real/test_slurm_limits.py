@@ -12,6 +12,7 @@ import pytest
 from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.port import BlockKind, JobState, attend
+from horae.views import watch
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
@@ -297,7 +298,7 @@ def _rounds(cluster: Containers, folder: Path, mode: str, jobs: set[str]) -> Non
     arbiter = Arbiter(config, connect(config.cluster.options))
     arbiter.start()
     try:
-        wait_for("it knows the jobs", lambda: {row.id for row in arbiter.jobs()} >= jobs, 60)
+        wait_for("it knows the jobs", lambda: {row.id for row in watch.jobs(arbiter)} >= jobs, 60)
         if mode == "advise":
             wait_for("it decided", lambda: arbiter.decision("all") is not None, 60)
     finally:

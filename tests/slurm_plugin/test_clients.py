@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from horae.port import FixConfiguration, PortError, TryLater
 from policy.model import BadInput
-from slurm_plugin import versions
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.base import CannotSay, ClientAway, OneByOne, Operation
 from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.command_reading import split_of

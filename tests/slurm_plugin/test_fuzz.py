@@ -22,10 +22,10 @@ from slurm_plugin.clients.command import CommandClient
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, ends_of, job_rows_of, node_rows_of, split_of
 from slurm_plugin.clients.pyslurm import JOB_NAMES, NODE_NAMES, PyslurmClient
 from slurm_plugin.clients.sealed import PLAIN
+from slurm_plugin.comment import parse_tag, parse_word
 from slurm_plugin.files.spool import Spool
 from slurm_plugin.files.transport import Completed, Conversation, LocalFiles
 from slurm_plugin.jobs import holdings, state_machine
-from slurm_plugin.jobs.comment import parse_tag, parse_word
 from slurm_plugin.jobs.record import Grant, Memo, Memories, Stop
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow, NodeRow

@@ -33,7 +33,7 @@ from slurm_plugin.clients.pyslurm import JOB_NAMES
 from slurm_plugin.clients.pyslurm import job_row as pyslurm_row
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN, Seal
-from slurm_plugin.jobs.comment import parse_tag, parse_word
+from slurm_plugin.comment import parse_tag, parse_word
 from slurm_plugin.jobs.shapes import stdout_path
 from slurm_plugin.options import Options
 from slurm_plugin.records import BadRecord, duration, expand, gpus, number, size

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lupa import lua51
 
-from slurm_plugin.jobs.comment import parse_tag
+from slurm_plugin.comment import parse_tag
 
 MODULE = Path(__file__).parents[2] / "slurm_plugin" / "site" / "horae.lua"
 NO_VAL, NO_VAL16, NO_VAL64 = 4294967294, 65534, float(2**64 - 2)

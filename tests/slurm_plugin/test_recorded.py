@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_plugin import versions
+from slurm_plugin.clients import versions
 from slurm_plugin.clients.command_reading import JOB_FIELDS, NODE_FIELDS, job_rows_of, node_rows_of, settings_of
 from slurm_plugin.clients.rest_reading import job_rows, node_rows
 from slurm_plugin.clients.sealed import PLAIN

@@ -14,7 +14,7 @@ import pytest
 from horae.cli import main
 from horae.spec import JobSpec
 from policy.model import BadInput, GpuRange
-from slurm_plugin.jobs.comment import parse_word
+from slurm_plugin.comment import parse_word
 from slurm_plugin.submit import horae_word, script
 
 SBATCH = """#!{python}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput, Gpus
+from slurm_plugin.comment import parse_tag, parse_word
 from slurm_plugin.errors import ControllerAway, port_error
-from slurm_plugin.jobs.comment import parse_tag, parse_word
 from slurm_plugin.records import duration, expand, gpu_count, gpus, size
 
 

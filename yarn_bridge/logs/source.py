@@ -49,7 +49,7 @@ _MOST_USERS = 500  #: folders looked through for an application that the Resourc
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LogPattern:
     """What a name means: an application, and patterns of containers and files; no pattern for files: all sensible."""
 
     app: str
@@ -62,7 +62,7 @@ class Wanted:
         return fnmatchcase(file, self.file) if self.file else not any(fnmatchcase(file, each) for each in _YARNS)
 
 
-def parse(what: str) -> Wanted:
+def parse(what: str) -> LogPattern:
     """Raises BadInput."""
     found = _WHAT.fullmatch(what)
     parts = (found[4] or "").split("/") if found else []
@@ -70,8 +70,8 @@ def parse(what: str) -> Wanted:
         raise BadInput(f"{what!r} names no application of YARN", field="LOG", value=what, remedy=f"write {_FORM}")
     app = f"application_{found[2]}_{found[3]}"
     if found[1]:
-        return Wanted(app, parts[0] or "*", parts[1] if len(parts) > 1 else "")
-    return Wanted(app, what.partition("/")[0], parts[0])
+        return LogPattern(app, parts[0] or "*", parts[1] if len(parts) > 1 else "")
+    return LogPattern(app, what.partition("/")[0], parts[0])
 
 
 def open_logs(options: Mapping[str, Any]) -> YarnLogs:
@@ -115,7 +115,7 @@ class YarnLogs:
     def close(self) -> None:
         self.manager.close()
 
-    def _nothing(self, wanted: Wanted) -> None:
+    def _nothing(self, wanted: LogPattern) -> None:
         """Why there was not one log. Always raises."""
         if len(self._faults) == 1 or (self._faults and all(isinstance(each, BadInput) for each in self._faults)):
             raise self._faults[0]
@@ -127,7 +127,7 @@ class YarnLogs:
             value=wanted.file or wanted.container, remedy=f"it has {there or 'none at all'}; write {_FORM}",
         )  # fmt: skip
 
-    def _takes(self, wanted: Wanted, container: str, file: str) -> bool:
+    def _takes(self, wanted: LogPattern, container: str, file: str) -> bool:
         taken = wanted.takes(container, file)
         if not taken:
             self._passed.append(f"{container}/{file}")
@@ -138,7 +138,7 @@ class YarnLogs:
 
     # --- while it runs ---
 
-    def _running(self, app: App, wanted: Wanted) -> Iterator[Log]:
+    def _running(self, app: App, wanted: LogPattern) -> Iterator[Log]:
         owner = self._owner(app)
         attempts = sorted(self.manager.attempts(app.id), key=lambda each: each.id)
         living = self.manager.containers(app.id, attempts[-1].id, owner) if attempts else []
@@ -178,7 +178,7 @@ class YarnLogs:
 
     # --- after its end ---
 
-    def _ended(self, app: App, wanted: Wanted) -> Iterator[Log]:
+    def _ended(self, app: App, wanted: LogPattern) -> Iterator[Log]:
         settings = settings_of(self.manager.http, "the ResourceManager")
         hdfs = self.hdfs.as_user(self._owner(app))
         folders, unfinished = self._folders(hdfs, settings, app.user, app.id)
@@ -207,7 +207,7 @@ class YarnLogs:
             remedy="they are removed after yarn.log-aggregation.retain-seconds; was aggregation on when it ran?",
         )  # fmt: skip
 
-    def _forgotten(self, wanted: Wanted) -> Iterator[Log]:
+    def _forgotten(self, wanted: LogPattern) -> Iterator[Log]:
         """Of an application that the ResourceManager does not know (any more): its owner is looked for in HDFS."""
         settings = settings_of(self.manager.http, "the ResourceManager")
         me = self.hdfs.owner or self._access.user
@@ -254,7 +254,7 @@ class YarnLogs:
             said = error.text.removesuffix(f" ({error.remedy})")
             raise FixConfiguration(said, _as_owner(user)) from None
 
-    def _read(self, hdfs: Hdfs, files: list[tuple[str, Status]], wanted: Wanted) -> Iterator[Log]:
+    def _read(self, hdfs: Hdfs, files: list[tuple[str, Status]], wanted: LogPattern) -> Iterator[Log]:
         for path, status in files:
             try:
                 for entry in entries(_InHdfs(hdfs, path, status.length)):

@@ -15,7 +15,7 @@ from yarn_bridge.submarine.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ServerRole:
     name: str  #: as the supervisor knows it: ps, scheduler
     count: int
     resources: Resources
@@ -23,7 +23,7 @@ class Role:
     env: Mapping[str, str]
 
 
-def words(roles: Sequence[Role]) -> str:
+def words(roles: Sequence[ServerRole]) -> str:
     """The value of HORAE_SERVERS."""
     listed = [
         {"role": role.name, "count": role.count, "command": ["bash", "-c", role.command], "env": dict(role.env)}
@@ -32,7 +32,7 @@ def words(roles: Sequence[Role]) -> str:
     return json.dumps(listed, sort_keys=True)
 
 
-def beside(roles: Sequence[Role], workers: int) -> Resources:
+def beside(roles: Sequence[ServerRole], workers: int) -> Resources:
     """The most that the servers beside one of `workers` ask for: server k stands beside worker k, counted around."""
     asked = [role.resources for role in roles for _ in range(role.count)]
     shares = [asked[place::workers] for place in range(min(workers, len(asked)))] or [[]]

@@ -18,7 +18,7 @@ from policy.model import BadInput
 from yarn_bridge.submarine import resources, roles, service, values, words, yamlfile
 from yarn_bridge.submarine.given import Given, Wanted
 from yarn_bridge.submarine.resources import Resources
-from yarn_bridge.submarine.roles import Role
+from yarn_bridge.submarine.roles import ServerRole
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
 
 _SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -153,7 +153,7 @@ class _Job:
             )
         return found.gpus, found
 
-    def _role(self, name: str) -> Role | None:
+    def _role(self, name: str) -> ServerRole | None:
         count = self.wanted.whole(f"num_{name}" if name == "ps" else f"num_{name}s", 0)
         asked = [self.wanted.get(f"{name}_{each}") for each in ("resources", "launch_cmd", "docker_image")]
         if count == 0:
@@ -172,7 +172,7 @@ class _Job:
                 f"another image than the workers': a {name} runs beside them, in their containers",
                 "one image that holds both, for --docker_image",
             )
-        return Role(name, count, found, command, self.role_env.get(name, {}))
+        return ServerRole(name, count, found, command, self.role_env.get(name, {}))
 
     def _check_roles(self) -> None:
         by_name = {role.name: role for role in self.roles}

@@ -14,7 +14,7 @@ from horae.api.privacy import hidden, public
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AccessRules:
     """What the configuration says about people."""
 
     operators: frozenset[str] = frozenset({"root"})
@@ -32,44 +32,44 @@ def own(owner: str, caller: Caller) -> bool:
     return caller.operator or (bool(owner) and caller.name == owner)
 
 
-def whole(owner: str, caller: Caller, site: Site) -> bool:
+def whole(owner: str, caller: Caller, site: AccessRules) -> bool:
     """Whether `caller` sees all of what is `owner`'s."""
     return site.open or own(owner, caller)
 
 
-def seen(owner: str, caller: Caller, site: Site) -> bool:
+def seen(owner: str, caller: Caller, site: AccessRules) -> bool:
     """Whether `caller` may know that a job of `owner` is there."""
     return own(owner, caller) or not hidden.jobs(site.hides())
 
 
-def job(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+def job(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """`data` of one job that `caller` may know of, or its explanation, as they may see it."""
     if not whole(data.get("owner", ""), caller, site):
         return public.job(data)
     return hidden.own_job(data) if _apart(caller, site) else dict(data)
 
 
-def app(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+def app(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """An app as `caller` may see it: its trials' losses and settings are their owners'."""
     return dict(data) if all(whole(owner, caller, site) for owner in data["owners"]) else public.app(data)
 
 
-def apps(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
+def apps(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> list[dict[str, Any]]:
     """An app's row counts all its jobs: there is none where one of them is hidden."""
     return [app(row, caller, site) for row in data if all(seen(owner, caller, site) for owner in row["owners"])]
 
 
-def about(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+def about(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     return dict(data) if whole("", caller, site) else public.about(data)
 
 
-def status(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+def status(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     data = counted(data, caller, site)
     shown = dict(data) if whole("", caller, site) else public.status(data)
     return {**shown, "jobs": [job(j, caller, site) for j in data["jobs"]]}
 
 
-def counted(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, Any]:
+def counted(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """The status that numbers for `caller` may be made of: without what is hidden."""
     mine = [j for j in data["jobs"] if own(j["owner"], caller)]
     if caller.operator or not site.hides():
@@ -78,7 +78,7 @@ def counted(data: Mapping[str, Any], caller: Caller, site: Site) -> dict[str, An
     return {**shown, "jobs": mine} if hidden.jobs(site.hides()) else shown
 
 
-def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> list[dict[str, Any]]:
+def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: AccessRules) -> list[dict[str, Any]]:
     """Events; of other people's jobs, and of the cluster, what everybody may know."""
     found = [event for event in data if not event.get("job") or seen(_owner(event), caller, site)]
     if _apart(caller, site):
@@ -86,7 +86,7 @@ def events(data: Iterable[Mapping[str, Any]], caller: Caller, site: Site) -> lis
     return [dict(event) if whole(_owner(event), caller, site) else public.event(event) for event in found]
 
 
-def _apart(caller: Caller, site: Site) -> bool:
+def _apart(caller: Caller, site: AccessRules) -> bool:
     """Whether others' jobs are hidden from `caller`, and so what compares with them."""
     return not caller.operator and hidden.jobs(site.hides())
 

@@ -22,7 +22,7 @@ Speed = Callable[[Job, Allocation], float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Reallocation:
     """One job that holds GPUs and is to hold others, or none."""
 
     record: JobRecord
@@ -51,18 +51,18 @@ class Veto:
     until_s: Seconds | None = None
 
 
-def not_resumable(change: Change) -> No | None:
+def not_resumable(change: Reallocation) -> No | None:
     if movable(change.record):
         return None
     what = "it has no checkpoint folder" if change.record.spec.checkpoint is None else "it is not elastic"
     return No(f"it cannot be stopped and resumed: {what}")
 
 
-def in_maintenance(change: Change) -> No | None:
+def in_maintenance(change: Reallocation) -> No | None:
     return No(f"maintenance: {change.maintenance}") if change.maintenance is not None else None
 
 
-def ran_too_shortly(change: Change) -> No | None:
+def ran_too_shortly(change: Reallocation) -> No | None:
     """A job whose gang does not stand yet has nothing to lose: where others need its GPUs, its start is withdrawn at
     once. For its own good it stands first, or an answer that depends on what is held could go round for ever."""
     record, least_s = change.record, change.config.min_run_s
@@ -78,7 +78,7 @@ def ran_too_shortly(change: Change) -> No | None:
     return No(text, record.started_s + least_s)
 
 
-def restarted_too_often(change: Change) -> No | None:
+def restarted_too_often(change: Reallocation) -> No | None:
     recent = sorted(at_s for at_s in change.record.restarts if at_s > change.now_s - 3600.0)
     limit = change.config.restarts_per_hour
     if len(recent) < limit:
@@ -87,7 +87,7 @@ def restarted_too_often(change: Change) -> No | None:
     return No(text, recent[-limit] + 3600.0)
 
 
-def not_worth_it(change: Change) -> No | None:
+def not_worth_it(change: Reallocation) -> No | None:
     """A resize that is for the job's own good must gain more work than its restart costs, over the horizon.
 
     A job that loses GPUs, or must leave a node that is not healthy, does not move for its own good.
@@ -112,7 +112,7 @@ def not_worth_it(change: Change) -> No | None:
     )
 
 
-Guard = Callable[[Change], No | None]
+Guard = Callable[[Reallocation], No | None]
 
 #: In the order in which they are asked; the first that objects is the reason.
 GUARDS: tuple[tuple[str, Guard], ...] = (
@@ -126,7 +126,7 @@ GUARDS: tuple[tuple[str, Guard], ...] = (
 SOFT_GUARDS: tuple[tuple[str, Guard], ...] = (("not-worth-a-restart", not_worth_it),)
 
 
-def veto(change: Change, guards: tuple[tuple[str, Guard], ...] = GUARDS) -> Veto | None:
+def veto(change: Reallocation, guards: tuple[tuple[str, Guard], ...] = GUARDS) -> Veto | None:
     for name, guard in guards:
         no = guard(change)
         if no is not None:

@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from horae.arbiter.admit import guards
-from horae.arbiter.admit.guards import Change, Speed
+from horae.arbiter.admit.guards import Reallocation, Speed
 from horae.arbiter.decide.modes import mode_of
-from horae.arbiter.decide.snapshot import View, movable, recorded
+from horae.arbiter.decide.snapshot import SnapshotSources, movable, recorded
 from horae.arbiter.observe.measurements import Known, Measurement
 from horae.config import Mode, Pool
 from horae.config import Probes as Rules
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.port import JobState
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Health, Job, JobName, Seconds, Snapshot
-from profiler.estimates.explore import Budget, Candidate, Plan, plan
+from profiler.estimates.explore import Budget, Candidate, ProbePlan, plan
 from profiler.estimates.explore import Known as Belief
 
 TYPE_DOUBT = 2.0
@@ -55,7 +55,7 @@ def active(ledger: Ledger, pool: Pool, rules: Rules) -> bool:
     return allowed and rules.an_hour > 0 and books.maintenance is None and not books.releasing
 
 
-def standing(ledger: Ledger, pool: Pool, view: View) -> Standing:
+def standing(ledger: Ledger, pool: Pool, view: SnapshotSources) -> Standing:
     """What the probes under way ask for now."""
     stay: dict[JobName, Allocation] = {}
     over: list[Draft] = []
@@ -71,7 +71,7 @@ def standing(ledger: Ledger, pool: Pool, view: View) -> Standing:
     return Standing(stay, tuple(over))
 
 
-def _over(record: JobRecord, view: View, rules: Rules) -> str:
+def _over(record: JobRecord, view: SnapshotSources, rules: Rules) -> str:
     probe, now_s = record.probe, view.now_s
     assert probe is not None
     there = record.state is JobState.RUNNING and record.allocation == probe["allocation"]
@@ -99,7 +99,7 @@ def overruled(pool: Pool, jobs: Sequence[JobName]) -> tuple[Draft, ...]:
 def begun(
     ledger: Ledger,
     pool: Pool,
-    view: View,
+    view: SnapshotSources,
     snapshot: Snapshot,
     targets: Mapping[JobName, Allocation],
     *,
@@ -137,17 +137,17 @@ def begun(
 
 
 def _vetoed(
-    ledger: Ledger, pool: Pool, view: View, record: JobRecord, job: Job, allocation: Allocation, speed: Speed
+    ledger: Ledger, pool: Pool, view: SnapshotSources, record: JobRecord, job: Job, allocation: Allocation, speed: Speed
 ) -> bool:
     health = {n.name: n.health for n in view.observation.nodes}
     books = ledger.pool(pool.name)
-    change = Change(
+    change = Reallocation(
         record, job, job.allocation, allocation, view.config.guards, view.now_s, health, books.maintenance, speed
     )
     return guards.veto(change) is not None
 
 
-def suggested(ledger: Ledger, pool: Pool, view: View, snapshot: Snapshot) -> Plan:
+def suggested(ledger: Ledger, pool: Pool, view: SnapshotSources, snapshot: Snapshot) -> ProbePlan:
     """The probes that would pay now, and why the other jobs are not probed."""
     config, rules = view.config, view.config.probes
     ratios = {t: config.gpu_types.get(t, 1.0) for t in snapshot.cluster.gpu_types}
@@ -222,7 +222,7 @@ def idle(snapshot: Snapshot) -> dict[GpuType, Gpus]:
     return free
 
 
-def _known(record: JobRecord, view: View) -> Mapping[GpuType, Mapping[Gpus, Known]]:
+def _known(record: JobRecord, view: SnapshotSources) -> Mapping[GpuType, Mapping[Gpus, Known]]:
     return (view.fresh.get(record.id) or recorded(record)).places
 
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from horae.arbiter.quiet import quiet
+from horae.journal.quiet import quiet
 from policy.model import (
     Certificate,
     Cluster,

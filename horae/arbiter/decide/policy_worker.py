@@ -12,7 +12,7 @@ import sys
 
 from horae.arbiter.decide.apart import die_with_parent
 from horae.arbiter.decide.policy_runner import READY, Decide, asked, packed, unpacked
-from horae.arbiter.quiet import quiet
+from horae.journal.quiet import quiet
 
 
 def main() -> None:

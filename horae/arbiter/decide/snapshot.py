@@ -48,7 +48,7 @@ Apps = Callable[[Ledger, str], tuple[App, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SnapshotSources:
     """What a picture is made of, beside the ledger."""
 
     observation: Observation
@@ -135,14 +135,14 @@ def options_of(pool: Pool) -> Mapping[str, Any]:
 
 
 def picture(
-    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = (), album: Album | None = None
+    ledger: Ledger, pool: Pool, view: SnapshotSources, *, apps: Iterable[App] = (), album: Album | None = None
 ) -> Snapshot:
     """The snapshot of one pool. Deterministic: equal inputs give equal snapshots, with or without an `album`."""
     return picture_of_the_fit(ledger, pool, view, apps=apps, album=album)[0]
 
 
 def picture_of_the_fit(
-    ledger: Ledger, pool: Pool, view: View, *, apps: Iterable[App] = (), album: Album | None = None
+    ledger: Ledger, pool: Pool, view: SnapshotSources, *, apps: Iterable[App] = (), album: Album | None = None
 ) -> tuple[Snapshot, dict[JobId, str]]:
     """The same, and the jobs that are not in it because no policy could take them, with what is wrong."""
     config, now_s, settle_s = view.config, view.now_s, view.config.rounds.settle_s
@@ -184,7 +184,7 @@ def picture_of_the_fit(
     return snapshot, unfit
 
 
-def _fit(records: Iterable[JobRecord], view: View, album: Album) -> tuple[tuple[Job, ...], dict[JobId, str]]:
+def _fit(records: Iterable[JobRecord], view: SnapshotSources, album: Album) -> tuple[tuple[Job, ...], dict[JobId, str]]:
     """The jobs that a policy may be asked about, and why the others cannot be."""
     fit, unfit = [], {}
     for record in records:
@@ -221,7 +221,7 @@ class Album:
         self._tables: dict[object, _Tables] = {}
         self._same: dict[object, Any] = {}
 
-    def open(self, view: View, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
+    def open(self, view: SnapshotSources, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
         """What every job depends on; where it is another than last time, nothing holds any more."""
         about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu)
         if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
@@ -235,7 +235,7 @@ class Album:
         if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
             self._tables, self._same = {}, {}
 
-    def job(self, record: JobRecord, view: View) -> tuple[Job, str | None]:
+    def job(self, record: JobRecord, view: SnapshotSources) -> tuple[Job, str | None]:
         """The job, and what of it no policy could take (None: nothing)."""
         fresh = view.fresh.get(record.id)
         if record.grant is not None or record.holding:  # time alone changes it
@@ -255,7 +255,7 @@ class Album:
             self._jobs[record.id] = (parts, made)
         return made, wrong
 
-    def _made(self, record: JobRecord, view: View, fresh: Measurement | None) -> Job:
+    def _made(self, record: JobRecord, view: SnapshotSources, fresh: Measurement | None) -> Job:
         spec, now_s = record.spec, view.now_s
         measured = _believable(fresh or recorded(record))
         allocation = EMPTY

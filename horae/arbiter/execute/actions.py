@@ -12,10 +12,10 @@ from typing import Any
 
 from horae.arbiter import round
 from horae.arbiter.decide.modes import mode_of, releasing
-from horae.arbiter.decide.snapshot import View
+from horae.arbiter.decide.snapshot import SnapshotSources
 from horae.arbiter.execute.executor import Do, Op, ReleaseRest, SetOrder, SetReason
 from horae.arbiter.execute.outcomes import Retries
-from horae.arbiter.execute.plan import Step
+from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.execute.positions import repeatable
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, JobRecord, Ledger, events
@@ -51,7 +51,7 @@ class Actions:
             and retries.may(r.id, Verb.SUBMIT, now_s)
         ]
 
-    def follow_ups(self, ledger: Ledger, view: View, retries: Retries) -> list[Do]:
+    def follow_ups(self, ledger: Ledger, view: SnapshotSources, retries: Retries) -> list[Do]:
         """What earlier requests still need, for jobs of pools where starts and stops are ours to make."""
         enforcing = {
             pool.name
@@ -67,8 +67,8 @@ class Actions:
         return due
 
     def of_pool(
-        self, ledger: Ledger, pool: Pool, view: View, capabilities: Capabilities, retries: Retries
-    ) -> tuple[tuple[Step, ...], list[Op]]:
+        self, ledger: Ledger, pool: Pool, view: SnapshotSources, capabilities: Capabilities, retries: Retries
+    ) -> tuple[tuple[PlanStep, ...], list[Op]]:
         """(the whole way to the targets, what of it is done now)."""
         self._types = {n.name: n.gpu_type for n in view.observation.nodes}
         mode, now_s = mode_of(ledger, pool), view.now_s
@@ -146,7 +146,7 @@ class Actions:
             out[gpu_type] = out.get(gpu_type, 0) + gpus
         return out
 
-    def advice(self, ledger: Ledger, plans: Mapping[str, Sequence[Step]]) -> list[Draft]:
+    def advice(self, ledger: Ledger, plans: Mapping[str, Sequence[PlanStep]]) -> list[Draft]:
         """What would be done, on record when it changed, in the pools that do not do it."""
         drafts = []
         for pool in self._config.pools:
@@ -157,7 +157,7 @@ class Actions:
         return drafts
 
 
-def advised(step: Step) -> dict[str, Any]:
+def advised(step: PlanStep) -> dict[str, Any]:
     out: dict[str, Any] = {"verb": step.verb.value, "job": step.job, "ready": step.ready}
     if step.allocation:
         out["allocation"] = plain(step.allocation)
@@ -166,7 +166,7 @@ def advised(step: Step) -> dict[str, Any]:
     return out
 
 
-def _do(record: JobRecord, step: Step) -> Do:
+def _do(record: JobRecord, step: PlanStep) -> Do:
     epoch = step.epoch if step.epoch is not None else max(record.epoch, record.epoch_seen) + 1
     return Do(step.verb, step.job, step.allocation, epoch, step.grace_s, record.spec)
 

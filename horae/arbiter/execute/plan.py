@@ -26,7 +26,7 @@ from horae.port import JobId
 from policy.model import EMPTY, Allocation, Gpus, NodeName, Seconds
 
 
-class Phase(StrEnum):
+class PlanPhase(StrEnum):
     IDLE = "idle"
     GRANTED = "granted"
     RUNS = "runs"
@@ -38,7 +38,7 @@ class Position:
     """Where one job stands."""
 
     job: JobId
-    phase: Phase
+    phase: PlanPhase
     held: Allocation = field(default_factory=lambda: EMPTY)  #: GPUs nobody else may have
     grace_s: Seconds = 60.0
     epoch: int = 0  #: GRANTED: of the grant
@@ -50,7 +50,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     verb: Verb
     job: JobId
     allocation: Allocation = field(default_factory=lambda: EMPTY)
@@ -69,7 +69,7 @@ def plan(
     now_s: Seconds = 0.0,
     reshape_in_place: bool = False,
     closed: frozenset[NodeName] = frozenset(),
-) -> tuple[Step, ...]:
+) -> tuple[PlanStep, ...]:
     """Steps in order: what ends and releases, then what is given, in the order of `positions`.
 
     `capacity`: GPUs that are ours to use by node. `closed`: nodes that take nothing new.
@@ -83,18 +83,18 @@ def plan(
         for node in position.held:
             holders.setdefault(node, []).append(position.job)
     leaving = {p.job for p in positions if _lets_go(p, targets.get(p.job, EMPTY))}
-    releases: list[Step] = []
-    gives: list[Step] = []
+    releases: list[PlanStep] = []
+    gives: list[PlanStep] = []
     for position in positions:
         target = targets.get(position.job, EMPTY)
         if position.cancel:
-            if position.phase is not Phase.LEAVES or position.repeat:
-                releases.append(Step(Verb.CANCEL, position.job))
+            if position.phase is not PlanPhase.LEAVES or position.repeat:
+                releases.append(PlanStep(Verb.CANCEL, position.job))
             continue
-        reshapes = reshape_in_place and position.phase is Phase.RUNS and bool(target) and not position.withdraw
+        reshapes = reshape_in_place and position.phase is PlanPhase.RUNS and bool(target) and not position.withdraw
         if _asks_to_leave(position, target) and not reshapes:
-            releases.append(Step(Verb.STOP, position.job, grace_s=position.grace_s))
-        if not target or (target == position.held and position.phase is Phase.RUNS and not position.withdraw):
+            releases.append(PlanStep(Verb.STOP, position.job, grace_s=position.grace_s))
+        if not target or (target == position.held and position.phase is PlanPhase.RUNS and not position.withdraw):
             continue
         step = _give(position, target, free, holders, leaving, now_s, closed, reshapes)
         if step is not None:
@@ -108,13 +108,13 @@ def plan(
 
 
 def _lets_go(position: Position, target: Allocation) -> bool:
-    return position.cancel or position.phase is Phase.LEAVES or _asks_to_leave(position, target)
+    return position.cancel or position.phase is PlanPhase.LEAVES or _asks_to_leave(position, target)
 
 
 def _asks_to_leave(position: Position, target: Allocation) -> bool:
-    if position.phase is Phase.RUNS:
+    if position.phase is PlanPhase.RUNS:
         return position.withdraw or target != position.held
-    return position.phase is Phase.LEAVES and position.repeat
+    return position.phase is PlanPhase.LEAVES and position.repeat
 
 
 def _needs(position: Position, target: Allocation) -> Allocation:
@@ -133,32 +133,34 @@ def _give(
     now_s: Seconds,
     closed: frozenset[NodeName],
     reshapes: bool,
-) -> Step | None:
+) -> PlanStep | None:
     job, phase = position.job, position.phase
-    if phase is Phase.GRANTED and target == position.held:
-        return Step(Verb.START, job, target, epoch=position.epoch) if position.repeat else None
+    if phase is PlanPhase.GRANTED and target == position.held:
+        return PlanStep(Verb.START, job, target, epoch=position.epoch) if position.repeat else None
     verb = Verb.RESHAPE if reshapes else Verb.START
-    if phase is not Phase.IDLE and not reshapes:
-        return Step(verb, job, target, ready=False, waits_for=(job,))
+    if phase is not PlanPhase.IDLE and not reshapes:
+        return PlanStep(verb, job, target, ready=False, waits_for=(job,))
     needs = _needs(position, target)
     if any(node in closed for node in needs):
-        return Step(verb, job, target, ready=False)
+        return PlanStep(verb, job, target, ready=False)
     short = [node for node, gpus in needs.items() if gpus > free.get(node, 0)]
     if short:
         waits = dict.fromkeys(j for node in short for j in holders.get(node, ()) if j in leaving and j != job)
-        return Step(verb, job, target, ready=False, waits_for=tuple(waits))
+        return PlanStep(verb, job, target, ready=False, waits_for=tuple(waits))
     if now_s < position.may_start_s and position.left_nodes & target.keys():
-        return Step(verb, job, target, ready=False, waits_until_s=position.may_start_s)
-    return Step(verb, job, target)
+        return PlanStep(verb, job, target, ready=False, waits_until_s=position.may_start_s)
+    return PlanStep(verb, job, target)
 
 
-def _untie(releases: list[Step], gives: list[Step], positions: Sequence[Position]) -> tuple[list[Step], list[Step]]:
+def _untie(
+    releases: list[PlanStep], gives: list[PlanStep], positions: Sequence[Position]
+) -> tuple[list[PlanStep], list[PlanStep]]:
     """Reshapes in place may wait for each other in a ring: then the last of them stops and starts instead."""
     tied = [s for s in gives if s.verb is Verb.RESHAPE and not s.ready]
-    if not tied or releases or any(s.ready for s in gives) or any(p.phase is Phase.LEAVES for p in positions):
+    if not tied or releases or any(s.ready for s in gives) or any(p.phase is PlanPhase.LEAVES for p in positions):
         return releases, gives
     last = tied[-1]
     grace_s = next(p.grace_s for p in positions if p.job == last.job)
-    released = [Step(Verb.STOP, last.job, grace_s=grace_s)]
-    waits = Step(Verb.START, last.job, last.allocation, ready=False, waits_for=(last.job,))
+    released = [PlanStep(Verb.STOP, last.job, grace_s=grace_s)]
+    waits = PlanStep(Verb.START, last.job, last.allocation, ready=False, waits_for=(last.job,))
     return released, [waits if s is last else s for s in gives]

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from horae.arbiter.decide.snapshot import View, decidable, grant_stands, movable, occupies
-from horae.arbiter.execute.plan import Phase, Position
+from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, movable, occupies
+from horae.arbiter.execute.plan import PlanPhase, Position
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
@@ -22,7 +22,7 @@ class Board:
     closed: frozenset[NodeName]
 
 
-def board(ledger: Ledger, pool: str, view: View, *, restart_gap_s: Seconds) -> Board:
+def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Seconds) -> Board:
     """The jobs of the pool that a plan may have to do with, and their targets; what others hold there is not ours."""
     now_s, config = view.now_s, view.config
     nodes = [n for n in view.observation.nodes if view.pools.get(n.name) == pool]
@@ -59,12 +59,12 @@ def _waits_untouched(record: JobRecord) -> bool:
     )
 
 
-def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Phase:
+def phase_of(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> PlanPhase:
     if record.state is JobState.STOPPING or (record.state.holds and record.stop_asked_s is not None):
-        return Phase.LEAVES
+        return PlanPhase.LEAVES
     if record.state.holds:
-        return Phase.RUNS
-    return Phase.GRANTED if grant_stands(record, now_s, settle_s) else Phase.IDLE
+        return PlanPhase.RUNS
+    return PlanPhase.GRANTED if grant_stands(record, now_s, settle_s) else PlanPhase.IDLE
 
 
 def repeatable(asked_s: Seconds | None, now_s: Seconds, repeat_s: Seconds, opened_s: Seconds) -> bool:
@@ -79,10 +79,10 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
     repeat = False
     if cancel:
         repeat = repeatable(record.cancel_sent_s, now_s, rounds.repeat_s, opened_s)
-        phase = Phase.LEAVES if record.cancel_sent_s is not None else phase
-    elif phase is Phase.LEAVES and record.state is not JobState.STOPPING:
+        phase = PlanPhase.LEAVES if record.cancel_sent_s is not None else phase
+    elif phase is PlanPhase.LEAVES and record.state is not JobState.STOPPING:
         repeat = repeatable(record.stop_repeated_s, now_s, rounds.repeat_s, opened_s)
-    elif phase is Phase.GRANTED and record.grant is not None:
+    elif phase is PlanPhase.GRANTED and record.grant is not None:
         repeat = repeatable(record.grant.at_s, now_s, rounds.repeat_s, opened_s)
     blocked_s = record.blocked["since_s"] if record.blocked is not None else None
     return Position(
@@ -92,7 +92,7 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         grace_s=record.spec.grace_s,
         epoch=record.grant.epoch if record.grant is not None else 0,
         repeat=repeat,
-        withdraw=blocked_s is not None and phase is Phase.RUNS and now_s - blocked_s >= rounds.blocked_s,
+        withdraw=blocked_s is not None and phase is PlanPhase.RUNS and now_s - blocked_s >= rounds.blocked_s,
         cancel=cancel,
         left_nodes=frozenset(record.left_nodes),
         may_start_s=record.left_s + restart_gap_s,

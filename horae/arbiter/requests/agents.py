@@ -10,7 +10,7 @@ from typing import Any
 
 from horae.arbiter.core import Core
 from horae.arbiter.decide import offers
-from horae.arbiter.requests.authority import Caller, NotAllowed
+from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.round import question
 from horae.journal import JobRecord, PoolRecord, events
 from horae.port import TryLater
@@ -21,7 +21,7 @@ class Agents:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def register(self, app: str, caller: Caller) -> dict[str, Any]:
+    def register(self, app: str, caller: Requester) -> dict[str, Any]:
         """Wait for this app's bids from now on. Again is no matter. Raises BadInput, NotAllowed."""
         key, pool, _ = self._mine(app, caller)
         configured = self._core.config.pool(pool)
@@ -37,7 +37,7 @@ class Agents:
             self._core.write([events.agent(pool, key, caller.user)], durable=True)
         return {"app": key, "pool": pool, "bid_s": self._core.config.rounds.bid_s}
 
-    def leave(self, app: str, caller: Caller) -> dict[str, Any]:
+    def leave(self, app: str, caller: Requester) -> dict[str, Any]:
         """Wait for them no more: the built-in agent bids."""
         key, pool, _ = self._mine(app, caller)
         if key in self._books(pool).agents:
@@ -45,7 +45,7 @@ class Agents:
             self._core.wake()
         return {"app": key, "pool": pool}
 
-    def offer(self, app: str, caller: Caller) -> dict[str, Any]:
+    def offer(self, app: str, caller: Requester) -> dict[str, Any]:
         """The open offer to the app (None where there is none), and how the app's jobs stand."""
         key, pool, records = self._mine(app, caller)
         self._registered(key, pool)
@@ -67,7 +67,7 @@ class Agents:
             "jobs": [_job(r, self._core) for r in records],
         }
 
-    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
+    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Requester) -> dict[str, Any]:
         """Take the table for the open offer; a later one of the same app replaces it. Raises BadInput, NotAllowed.
 
         What is refused is on record too, once an offer.
@@ -99,7 +99,7 @@ class Agents:
             raise BadInput(f"came {when}", field="offer", value=number, remedy="bid for the next offer")
         return current.gpus
 
-    def win(self, app: str, number: int, caller: Caller) -> dict[str, Any]:
+    def win(self, app: str, number: int, caller: Requester) -> dict[str, Any]:
         """What the app got when offer `number` was settled; `settled` false: not yet."""
         key, pool, _ = self._mine(app, caller, ended=True)
         books = self._books(pool)
@@ -110,7 +110,7 @@ class Agents:
             return {"app": key, "offer": number, "settled": True, "text": "nothing of it is remembered", "jobs": {}}
         return {"app": key, "offer": number, "settled": True, **last["apps"][key]}
 
-    def picture(self, app: str, caller: Caller) -> tuple[str, Snapshot]:
+    def picture(self, app: str, caller: Requester) -> tuple[str, Snapshot]:
         """(the app's whole name, what its agent may see of the snapshot)."""
         key, pool_name, _ = self._mine(app, caller)
         self._registered(key, pool_name)
@@ -125,7 +125,7 @@ class Agents:
     def _books(self, pool: str) -> PoolRecord:
         return self._core.ledger.pool(pool)
 
-    def _mine(self, app: str, caller: Caller, *, ended: bool = False) -> tuple[str, str, list[JobRecord]]:
+    def _mine(self, app: str, caller: Requester, *, ended: bool = False) -> tuple[str, str, list[JobRecord]]:
         """(whole name, pool, jobs in order) of an app all of whose jobs are the caller's. Raises BadInput, NotAllowed.
 
         An app is named `TENANT/APP`, or `APP` where that is no question.

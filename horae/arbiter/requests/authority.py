@@ -22,27 +22,27 @@ class NotAllowed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Requester:
     user: str
 
     def is_operator(self, config: Config) -> bool:
         return self.user in config.operators
 
 
-def may_act_on(caller: Caller, record: JobRecord, config: Config) -> None:
+def may_act_on(caller: Requester, record: JobRecord, config: Config) -> None:
     """Raises NotAllowed. Cancelling, holding, reading the log."""
     if caller.user != record.owner and not caller.is_operator(config):
         whose = record.owner or "nobody we know"
         raise NotAllowed(f"job {record.id} belongs to {whose}; only they and operators may do this")
 
 
-def may_operate(caller: Caller, config: Config) -> None:
+def may_operate(caller: Requester, config: Config) -> None:
     """Raises NotAllowed. Modes, maintenance, release-all: what concerns everybody."""
     if not caller.is_operator(config):
         raise NotAllowed(f"{caller.user} is no operator; the configuration's `operators` lists who is")
 
 
-def submitter(caller: Caller, owner: str, tenant: str, config: Config) -> tuple[str, str]:
+def submitter(caller: Requester, owner: str, tenant: str, config: Config) -> tuple[str, str]:
     """(owner, tenant) of a new job. Raises NotAllowed where the caller may not run jobs in that name."""
     operator = caller.is_operator(config)
     if owner and owner != caller.user and not operator:

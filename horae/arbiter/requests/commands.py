@@ -14,7 +14,7 @@ from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.snapshot import movable
 from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
-from horae.arbiter.requests.authority import Caller, NotAllowed
+from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never
@@ -38,7 +38,7 @@ class Commands:
 
     # --- jobs ---------------------------------------------------------------------------------------------
 
-    def submit(self, specs: Sequence[JobSpec], caller: Caller) -> tuple[JobId, ...]:
+    def submit(self, specs: Sequence[JobSpec], caller: Requester) -> tuple[JobId, ...]:
         """All or none; the ids in order. Raises BadInput, NotAllowed, Never, JournalStopped."""
         (found,) = self.submit_all([(specs, caller)])
         if isinstance(found, Exception):
@@ -46,7 +46,7 @@ class Commands:
         return found
 
     def submit_all(
-        self, requests: Sequence[tuple[Sequence[JobSpec], Caller]]
+        self, requests: Sequence[tuple[Sequence[JobSpec], Requester]]
     ) -> list[tuple[JobId, ...] | BadInput | NotAllowed | Never]:
         """Many requests, one write: the ids of each, or why it is refused. Raises JournalStopped for all."""
         core, ledger = self._core, self._core.ledger
@@ -82,7 +82,7 @@ class Commands:
             submitted_s=at_s,
         )
 
-    def _checked(self, spec: JobSpec, caller: Caller) -> JobSpec:
+    def _checked(self, spec: JobSpec, caller: Requester) -> JobSpec:
         config = self._core.config
         owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
         if not spec.name or "\n" in spec.name:
@@ -104,7 +104,7 @@ class Commands:
             raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
         return replace(spec, owner=owner, tenant=tenant)
 
-    def cancel(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
         """End it for good. A job that is over stays as it ended."""
         record = self._theirs(job, caller)
         if not record.live or record.cancel_why is not None:
@@ -113,7 +113,7 @@ class Commands:
         self._core.write([events.cancel_asked(job, caller.user, why or f"cancelled by {caller.user}")], durable=True)
         self._core.wake()
 
-    def hold(self, job: JobId, caller: Caller, why: str = "") -> None:
+    def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
         """Keep it from running; a running job checkpoints and leaves. Raises BadInput where it cannot."""
         record = self._theirs(job, caller)
         if not record.live or record.hold_why is not None:
@@ -129,13 +129,13 @@ class Commands:
         self._core.write([events.held(job, caller.user, why)], durable=True)
         self._core.wake()
 
-    def unhold(self, job: JobId, caller: Caller) -> None:
+    def unhold(self, job: JobId, caller: Requester) -> None:
         record = self._theirs(job, caller)
         if record.live and record.hold_why is not None:
             self._core.write([events.unheld(job, caller.user)], durable=True)
             self._core.wake()
 
-    def _theirs(self, job: JobId, caller: Caller) -> JobRecord:
+    def _theirs(self, job: JobId, caller: Requester) -> JobRecord:
         record = self._core.ledger.jobs.get(job)
         if record is None:
             raise NoSuchJob(job)
@@ -152,13 +152,13 @@ class Commands:
 
     # --- operators ----------------------------------------------------------------------------------------
 
-    def set_mode(self, pool: str, mode: Mode, caller: Caller) -> None:
+    def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
         authority.may_operate(caller, self._core.config)
         self._known_pool(pool)
         self._core.write([events.mode(pool, mode.value, caller.user)], durable=True)
         self._core.wake()
 
-    def maintenance(self, pool: str, on: bool, caller: Caller, why: str = "") -> None:
+    def maintenance(self, pool: str, on: bool, caller: Requester, why: str = "") -> None:
         """In maintenance nothing starts or moves in the pool; what runs, runs on."""
         authority.may_operate(caller, self._core.config)
         self._known_pool(pool)
@@ -166,7 +166,7 @@ class Commands:
         self._core.write([events.maintenance(pool, on, caller.user, why)], durable=True)
         self._core.wake()
 
-    def release_all(self, caller: Caller) -> tuple[JobId, ...]:
+    def release_all(self, caller: Requester) -> tuple[JobId, ...]:
         """Step back to watching, and hand every job back to the cluster; running ones run on."""
         core = self._core
         authority.may_operate(caller, core.config)

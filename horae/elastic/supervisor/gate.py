@@ -32,7 +32,7 @@ from ..stores import documents
 from . import tasks
 from .gang import Member
 from .jobfolder import JobFolder
-from .shape import Place, free_ports, rank_environment
+from .shape import RankPlace, free_ports, rank_environment
 
 _POLL_S, _LEAST_POLL_S = 0.5, 0.1
 #: A stop is heard of within this share of the time that the gang has trained.
@@ -68,11 +68,11 @@ class Opening:
 
     def members(self, command: Sequence[str], env: Dict[str, str], cwd: str, name: str) -> List[Member]:
         """This worker's ranks, and the servers beside them. Raises ValueError for servers that cannot be read."""
-        cluster = tasks.Cluster(env, self.rank_hosts, self.hosts, self.port)
+        cluster = tasks.TaskLayout(env, self.rank_hosts, self.hosts, self.port)
         found = []
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(str(i) for i in range(self.gpus))
         for i in range(self.gpus):
-            place = Place(self.first_rank + i, name, i, self.gpus, devices, node_rank=self.position)
+            place = RankPlace(self.first_rank + i, name, i, self.gpus, devices, node_rank=self.position)
             words = dict(env)
             words.update(rank_environment(place, self.allocation, self.world, self.first_host, self.port))
             cluster.fit(words, place.rank)

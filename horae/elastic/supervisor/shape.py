@@ -10,13 +10,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .. import protocol
 from .gang import Member
-from .tasks import Cluster
+from .tasks import TaskLayout
 
 #: Ports for rendezvous: below Linux's ephemeral range, so that no outgoing connection takes one meanwhile.
 _PORTS = (20000, 32000)
 
 
-class Place:
+class RankPlace:
     """One rank's place."""
 
     def __init__(
@@ -42,20 +42,20 @@ def places(
     allocation: Mapping[str, int],
     slots: Optional[Mapping[str, Sequence[int]]] = None,
     speeds: Optional[Mapping[str, float]] = None,
-) -> List[Place]:
+) -> List[RankPlace]:
     """One place a GPU. `slots`: the GPU indices granted on each node (default: the first ones)."""
-    found: List[Place] = []
+    found: List[RankPlace] = []
     for node_rank, (node, gpus) in enumerate(allocation.items()):
         granted = list((slots or {}).get(node, range(gpus)))
         devices = ",".join(str(index) for index in granted)
         speed = (speeds or {}).get(node)
         for local_rank in range(gpus):
-            found.append(Place(len(found), node, local_rank, gpus, devices, speed, node_rank))
+            found.append(RankPlace(len(found), node, local_rank, gpus, devices, speed, node_rank))
     return found
 
 
 def rank_environment(
-    place: Place, allocation: Mapping[str, int], world: int, address: str, port: int
+    place: RankPlace, allocation: Mapping[str, int], world: int, address: str, port: int
 ) -> Dict[str, str]:
     """What a rank is told about the gang. All GPUs granted on its node are visible to it; LOCAL_RANK is its own."""
     env = {
@@ -87,7 +87,7 @@ def local_members(
     ranks = places(allocation, slots, speeds)
     port = free_ports()
     here = "127.0.0.1"
-    cluster = Cluster(base, [here] * len(ranks), [here], port)
+    cluster = TaskLayout(base, [here] * len(ranks), [here], port)
     members = []
     for place in ranks:
         env = dict(base)

@@ -23,7 +23,7 @@ from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .run import Run, checkpoint_url, described
 from .spool import Lines, Spool
-from .verdict import RETRY, End, Verdict, judge
+from .verdict import RETRY, End, Ending, judge
 
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
 _MARK_S = 2.0  #: how often a cheap store is asked for the newest checkpoint
@@ -91,7 +91,7 @@ class Supervisor:
             self._account(State.STARTING)
             if self._wait_to_retry(pause):
                 cancelled = self._cancel_at is not None
-                verdict = Verdict(State.CANCELLED if cancelled else State.STOPPED, verdict.text)
+                verdict = Ending(State.CANCELLED if cancelled else State.STOPPED, verdict.text)
                 break
         return self._finish(verdict)
 
@@ -105,7 +105,7 @@ class Supervisor:
 
     # --- one gang -----------------------------------------------------------------------------------------
 
-    def _one_gang(self) -> Verdict:
+    def _one_gang(self) -> Ending:
         gang = Gang([])
         lines: Dict[int, Lines] = {}
         try:
@@ -387,7 +387,7 @@ class Supervisor:
         self._unwritten = False
         return True
 
-    def _finish(self, verdict: Verdict) -> int:
+    def _finish(self, verdict: Ending) -> int:
         """Write the end down, however long that takes: until then the lock is held and nobody is told otherwise."""
         self._over = True
         self.native = verdict.text

@@ -36,32 +36,32 @@ class Task(NamedTuple):
     host: str
 
 
-class Server(NamedTuple):
+class TaskServer(NamedTuple):
     role: str
     number: int
     command: List[str]
     env: Dict[str, str]
 
 
-def servers(env: Mapping[str, str]) -> List[Server]:
+def servers(env: Mapping[str, str]) -> List[TaskServer]:
     """Those that a job asks for, one by one. Raises ValueError."""
     text = env.get(SERVERS, "")
     if not text:
         return []
-    found: List[Server] = []
+    found: List[TaskServer] = []
     try:
         for each in json.loads(text):
             role, command = str(each["role"]), [str(word) for word in each["command"]]
             words = {str(name): str(value) for name, value in (each.get("env") or {}).items()}
             if not command or role == RANK:
                 raise ValueError("a server has a command and a role of its own")
-            found += [Server(role, number, command, words) for number in range(int(each["count"]))]
+            found += [TaskServer(role, number, command, words) for number in range(int(each["count"]))]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError("%s cannot be read: %r" % (SERVERS, error)) from None
     return found
 
 
-class Cluster:
+class TaskLayout:
     """All tasks of one shape: `ranks` is the host of each rank, `members` the host of each member, in their order."""
 
     def __init__(self, env: Mapping[str, str], ranks: Sequence[str], members: Sequence[str], port: int) -> None:

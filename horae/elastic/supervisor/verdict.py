@@ -24,33 +24,33 @@ class End(NamedTuple):
     retries: int = 0
 
 
-class Verdict(NamedTuple):
+class Ending(NamedTuple):
     state: str
     text: str
     failure: bool = False  #: counts against the job's retries
 
 
-def judge(end: End) -> Verdict:
+def judge(end: End) -> Ending:
     if end.cancel:
-        return Verdict(State.CANCELLED, "cancelled")
+        return Ending(State.CANCELLED, "cancelled")
     if end.code == 0 and end.stop and end.own_checkpoints:
         # Perhaps it finished; perhaps it checkpointed and knows nothing of 86. Started again, a finished one ends
         # at once; taken for finished, an unfinished one would be lost.
-        return Verdict(State.STOPPED, "left when it was asked to")
+        return Ending(State.STOPPED, "left when it was asked to")
     if end.code == 0:
-        return Verdict(State.COMPLETED, "finished")
+        return Ending(State.COMPLETED, "finished")
     if end.out_of_time:
-        return Verdict(State.FAILED, "its time limit is used up")
+        return Ending(State.FAILED, "its time limit is used up")
     if end.code == protocol.EXIT_STOPPED and end.complete:
-        return Verdict(State.STOPPED, "stopped after a checkpoint")
+        return Ending(State.STOPPED, "stopped after a checkpoint")
     if end.stop and end.killed:
-        return Verdict(State.STOPPED, "did not leave in time and was killed")
+        return Ending(State.STOPPED, "did not leave in time and was killed")
     text = _describe(end)
     if not end.resumable or end.failures >= end.retries:
-        return Verdict(State.FAILED, text, failure=True)
+        return Ending(State.FAILED, text, failure=True)
     if end.stop:
-        return Verdict(State.STOPPED, text, failure=True)
-    return Verdict(RETRY, text, failure=True)
+        return Ending(State.STOPPED, text, failure=True)
+    return Ending(RETRY, text, failure=True)
 
 
 def _describe(end: End) -> str:

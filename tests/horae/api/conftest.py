@@ -13,7 +13,7 @@ import pytest
 from horae.api import peers
 from horae.api.client import Client
 from horae.api.limits import Doors
-from horae.api.privacy.access import Site
+from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, create_app
 from horae.api.service import Service
 from horae.config import Config
@@ -58,7 +58,7 @@ def serve(folder: Path) -> Iterator[Serve]:
 
     def start(book: Book, doors: Doors | None = None, **site: Any) -> Client:
         path = folder / f"{len(servers)}.sock"
-        server = Server(create_app(book, Site(**site)), path, doors=doors)
+        server = Server(create_app(book, AccessRules(**site)), path, doors=doors)
         server.start()
         servers.append(server)
         client = Client(path, timeout_s=60)

@@ -16,6 +16,7 @@ from horae.api.client import PLACES, Client
 from horae.api.errors import ApiError, Code
 from horae.api.service import Service, check_policies, connect, socket_path, with_operators
 from horae.config import ClusterForm
+from horae.views import watch
 from policy.model import BadInput
 from policy.text import instance
 from tests.horae.api.conftest import Build, Caller, config
@@ -149,10 +150,10 @@ def test_an_arbiter_that_cannot_write_its_journal_is_shown_as_an_alert(
     service = Service(config(folder))
     service.start()
     try:
-        client, status = Client(service.socket, timeout_s=90), service.arbiter.status
+        client, status = Client(service.socket, timeout_s=90), watch.status
         eventually(lambda: client.status()["nodes"])
         assert client.status()["alerts"] == []
-        monkeypatch.setattr(service.arbiter, "status", lambda: replace(status(), stalled="the journal is full"))
+        monkeypatch.setattr(watch, "status", lambda arbiter: replace(status(arbiter), stalled="the journal is full"))
         [alert] = client.status()["alerts"]
         assert (alert["what"], alert["text"]) == ("stalled", "nothing is done: the journal is full")
         assert "horae_alerts 1.0" in client.metrics()

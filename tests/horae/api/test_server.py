@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from horae import job_form
 from horae.api.client import Client, Unreachable, find_socket
 from horae.api.errors import ApiError, Code
-from horae.api.privacy.access import Site
+from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, SocketInUse, _answers, create_app, listen, openapi
 from horae.port import FixConfiguration, Never, TryLater
 from policy.model import BadInput
@@ -292,7 +292,7 @@ def test_history_and_logs_are_read_in_pieces(serve: Serve) -> None:
 
 def test_a_dead_servers_socket_is_replaced_and_a_living_ones_is_not(folder: Path) -> None:
     path = folder / "a.sock"
-    first = Server(create_app(Book(), Site()), path)
+    first = Server(create_app(Book(), AccessRules()), path)
     first.start()
     Client(path).about()
     with pytest.raises(SocketInUse):
@@ -310,7 +310,7 @@ def test_a_dead_servers_socket_is_replaced_and_a_living_ones_is_not(folder: Path
 def test_a_server_that_stops_leaves_the_next_ones_socket_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one may bind the name as soon as the first does not listen any more."""
     path = folder / "a.sock"
-    first = Server(create_app(Book(), Site()), path)
+    first = Server(create_app(Book(), AccessRules()), path)
     first.start()
     Client(path).about()
     real, second = threading.Thread.join, []
@@ -406,7 +406,7 @@ PATHS = sorted((method.upper(), path) for path, ways in openapi()["paths"].items
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("s") / "a.sock"
-    server = Server(create_app(Book(), Site()), path)
+    server = Server(create_app(Book(), AccessRules()), path)
     server.start()
     yield Client(path)
     server.stop()

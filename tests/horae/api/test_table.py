@@ -80,7 +80,7 @@ ROWS: dict[tuple[str, str], Row] = {
 
 
 def routes() -> set[tuple[str, str]]:
-    found = create_app(Book(), access.Site()).routes
+    found = create_app(Book(), access.AccessRules()).routes
     return {(method, route.path) for route in found if isinstance(route, APIRoute) for method in route.methods}
 
 

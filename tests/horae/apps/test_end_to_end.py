@@ -16,9 +16,9 @@ import pytest
 
 from horae.api.client import Client
 from horae.api.service import Service
-from horae.apps.sweep import read
 from horae.arbiter.observe.measurements import SdkProfiles
 from horae.config import parse
+from horae.sweeps.sweep import read
 from policy.text.textform import load, to_yaml
 from tests.waiting import eventually
 

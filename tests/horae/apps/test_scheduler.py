@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from horae.apps import hook
 from horae.apps.scheduler import AppScheduler, Sweep
-from horae.apps.sweep import VARIABLE, to_text
+from horae.sweeps import hook
+from horae.sweeps.sweep import VARIABLE, to_text
 from policy.model import App, Phase
 from policy.parts.throughput import Throughput
 from tests.policy.themis.worlds import job, nodes, world

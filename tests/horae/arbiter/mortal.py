@@ -18,6 +18,7 @@ from horae.arbiter.decide.policy_runner import Inline
 from horae.arbiter.service import Arbiter
 from horae.journal import Clock
 from horae.port import ClusterPort
+from horae.views import watch
 from tests.horae.arbiter.killing import Boundaries, MortalJournal, MortalPort
 from tests.horae.arbiter.remote import RemotePort
 from tests.horae.arbiter.site import ANN, config, equal_shares, spec
@@ -38,10 +39,10 @@ def main() -> None:
     )
     arbiter.start()
     for name, (gpus, steps) in STORY.items():
-        if all(row.name != name for row in arbiter.jobs()):
+        if all(row.name != name for row in watch.jobs(arbiter)):
             arbiter.submit(spec(name, gpus, steps=steps), ANN)
         time.sleep(0.2)
-    while any(row.ended_s is None for row in arbiter.jobs()):
+    while any(row.ended_s is None for row in watch.jobs(arbiter)):
         time.sleep(0.05)
     arbiter.stop()
     print(boundaries.count)

@@ -12,7 +12,7 @@ from horae.arbiter.decide.policy_runner import Decide, Inline
 from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import Profiles, SdkProfiles
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands
 from horae.arbiter.round import Models
 from horae.arbiter.service import Arbiter
@@ -35,7 +35,7 @@ from policy.model import (
     Worst,
 )
 
-ROOT, ANN, BEN = Caller("root"), Caller("ann"), Caller("ben")
+ROOT, ANN, BEN = Requester("root"), Requester("ann"), Requester("ben")
 NODES = tuple(Node(f"n{i}", "k80" if i < 3 else "v100", 4) for i in range(1, 5))
 
 

@@ -21,7 +21,7 @@ from horae.arbiter.decide.policy_runner import Question
 from horae.arbiter.decide.snapshot import Album, picture, picture_of_the_fit
 from horae.arbiter.execute import positions
 from horae.arbiter.observe.measurements import Measurement
-from horae.arbiter.quiet import quiet
+from horae.journal.quiet import quiet
 from horae.port import JobState
 from policy.decide import decide
 from policy.model import Decision, Shape, Slowdown, Snapshot

@@ -12,7 +12,7 @@ import pytest
 
 from horae.arbiter.decide import aside
 from horae.arbiter.decide.policy_runner import Inline, Question, Worker
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.spec import JobSpec
@@ -55,7 +55,7 @@ def pair(snapshot: Snapshot, *asked: Any) -> Decision:
 
 
 def handed_in(site: Site, what: JobSpec, by: str) -> str:
-    return site.commands.submit([what], Caller(by))[0]
+    return site.commands.submit([what], Requester(by))[0]
 
 
 def snapshot(*gpus: int) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.arbiter.admit.guards import GUARDS, SOFT_GUARDS, Change, veto
+from horae.arbiter.admit.guards import GUARDS, SOFT_GUARDS, Reallocation, veto
 from horae.config import Guards
 from horae.journal import JobRecord
 from horae.port import JobState
@@ -27,7 +27,7 @@ def change(
     record: dict[str, Any] | None = None,
     spec_changes: dict[str, Any] | None = None,
     **changes: Any,
-) -> Change:
+) -> Reallocation:
     now_s = 10_000.0
     made = JobRecord(
         "1", spec("j", (1, 8), **(spec_changes or {})), "main", "ann", "j", "ann", 0.0, shown=True, state=state
@@ -48,10 +48,10 @@ def change(
         "speed": lambda job, gpus: float(sum(gpus.values())),
         **changes,
     }
-    return Change(**values)
+    return Reallocation(**values)
 
 
-def said(asked: Change) -> str | None:
+def said(asked: Reallocation) -> str | None:
     found = veto(asked) or veto(asked, SOFT_GUARDS)
     return found.guard if found else None
 
@@ -76,7 +76,7 @@ def test_a_worthwhile_change_of_a_resumable_job_passes() -> None:
         (change(held={"n1": 2}, target={"n2": 2}), "not-worth-a-restart"),
     ],
 )
-def test_a_guard_objects_with_a_sentence(asked: Change, guard: str) -> None:
+def test_a_guard_objects_with_a_sentence(asked: Reallocation, guard: str) -> None:
     assert said(asked) == guard
     found = veto(asked) or veto(asked, SOFT_GUARDS)
     assert found is not None and len(found.text) > 10
@@ -97,7 +97,7 @@ def test_a_guard_objects_with_a_sentence(asked: Change, guard: str) -> None:
         change(target={"n2": 2}, speed=lambda job, gpus: None),  # nobody can say what it would gain
     ],
 )
-def test_a_guard_stays_out_of_the_way(asked: Change) -> None:
+def test_a_guard_stays_out_of_the_way(asked: Reallocation) -> None:
     assert said(asked) is None
 
 

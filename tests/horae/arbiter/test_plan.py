@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.arbiter.execute.plan import Phase, Position, Step, plan
+from horae.arbiter.execute.plan import PlanPhase, PlanStep, Position, plan
 from horae.journal.events import Verb
 from tests.horae.arbiter.allocations import NODES, allocations
 
@@ -19,7 +19,7 @@ class Job:
     """A job as a cluster would move it: it starts and leaves in its own time."""
 
     name: str
-    phase: Phase
+    phase: PlanPhase
     held: dict[str, int] = field(default_factory=dict)
     epoch: int = 1
     wants: dict[str, int] | None = None  #: of a reshape in place
@@ -40,37 +40,37 @@ def clusters(draw: st.DrawFn) -> dict[str, Job]:
     names = [f"j{i}" for i in range(draw(st.integers(1, 6)))]
     jobs = {}
     for name, held in allocations(draw, names).items():
-        phases = [Phase.GRANTED, Phase.RUNS, Phase.LEAVES] if held else [Phase.IDLE]
+        phases = [PlanPhase.GRANTED, PlanPhase.RUNS, PlanPhase.LEAVES] if held else [PlanPhase.IDLE]
         jobs[name] = Job(name, draw(st.sampled_from(phases)), held)
     return jobs
 
 
-def obey(job: Job, step: Step) -> None:
+def obey(job: Job, step: PlanStep) -> None:
     """The cluster takes a step at its word."""
     assert step.ready
     if step.verb is Verb.STOP:
-        assert job.phase is Phase.RUNS
-        job.phase = Phase.LEAVES
+        assert job.phase is PlanPhase.RUNS
+        job.phase = PlanPhase.LEAVES
     elif step.verb is Verb.START and step.epoch is None:
-        assert job.phase is Phase.IDLE
-        job.phase, job.held = Phase.GRANTED, dict(step.allocation)
+        assert job.phase is PlanPhase.IDLE
+        job.phase, job.held = PlanPhase.GRANTED, dict(step.allocation)
         job.epoch += 1
     elif step.verb is Verb.RESHAPE:
-        assert job.phase is Phase.RUNS
+        assert job.phase is PlanPhase.RUNS
         job.held = {
             n: max(job.held.get(n, 0), step.allocation.get(n, 0)) for n in job.held.keys() | step.allocation.keys()
         }
-        job.phase = Phase.GRANTED
+        job.phase = PlanPhase.GRANTED
         job.wants = dict(step.allocation)
 
 
 def move(job: Job) -> bool:
     """The cluster does the next thing it owes; True if it moved."""
-    if job.phase is Phase.LEAVES:
-        job.phase, job.held = Phase.IDLE, {}
+    if job.phase is PlanPhase.LEAVES:
+        job.phase, job.held = PlanPhase.IDLE, {}
         return True
-    if job.phase is Phase.GRANTED:
-        job.phase = Phase.RUNS
+    if job.phase is PlanPhase.GRANTED:
+        job.phase = PlanPhase.RUNS
         job.held, job.wants = job.held if job.wants is None else job.wants, None
         return True
     return False
@@ -94,7 +94,7 @@ def test_the_plan_never_over_allocates_and_reaches_its_target(
         for step in done:
             obey(jobs[step.job], step)
             assert all(gpus <= NODES[n] for n, gpus in used(jobs).items())
-        movers = [j for j in jobs.values() if j.phase in (Phase.LEAVES, Phase.GRANTED)]
+        movers = [j for j in jobs.values() if j.phase in (PlanPhase.LEAVES, PlanPhase.GRANTED)]
         if movers and data.draw(st.booleans(), label="the cluster moves"):
             move(data.draw(st.sampled_from(movers), label="who"))
         if changes and data.draw(st.integers(0, 9), label="a new decision") == 0:
@@ -122,7 +122,9 @@ def settle(jobs: dict[str, Job], targets: dict[str, dict[str, int]], in_place: b
 
 def test_a_start_waits_for_those_who_must_leave() -> None:
     steps = plan(
-        [Position("old", Phase.RUNS, {"a": 4}), Position("new", Phase.IDLE)], {"old": {"b": 4}, "new": {"a": 4}}, NODES
+        [Position("old", PlanPhase.RUNS, {"a": 4}), Position("new", PlanPhase.IDLE)],
+        {"old": {"b": 4}, "new": {"a": 4}},
+        NODES,
     )
     assert [(s.verb, s.job, s.ready, s.waits_for) for s in steps] == [
         (Verb.STOP, "old", True, ()),
@@ -132,25 +134,25 @@ def test_a_start_waits_for_those_who_must_leave() -> None:
 
 
 def test_a_superseded_start_is_withdrawn_before_its_gang_stands() -> None:
-    steps = plan([Position("j", Phase.RUNS, {"a": 4})], {"j": {}}, NODES)
+    steps = plan([Position("j", PlanPhase.RUNS, {"a": 4})], {"j": {}}, NODES)
     assert [(s.verb, s.ready) for s in steps] == [(Verb.STOP, True)]
 
 
 def test_what_was_asked_to_leave_is_not_asked_again_until_it_is_time() -> None:
-    leaving = Position("j", Phase.LEAVES, {"a": 4})
+    leaving = Position("j", PlanPhase.LEAVES, {"a": 4})
     assert plan([leaving], {"j": {}}, NODES) == ()
-    again = Position("j", Phase.LEAVES, {"a": 4}, repeat=True)
+    again = Position("j", PlanPhase.LEAVES, {"a": 4}, repeat=True)
     assert [s.verb for s in plan([again], {"j": {}}, NODES)] == [Verb.STOP]
 
 
 def test_a_blocked_start_lets_go_even_where_its_target_stands() -> None:
-    stuck = Position("j", Phase.RUNS, {"a": 4}, withdraw=True)
+    stuck = Position("j", PlanPhase.RUNS, {"a": 4}, withdraw=True)
     steps = plan([stuck], {"j": {"a": 4}}, NODES)
     assert [(s.verb, s.ready) for s in steps] == [(Verb.STOP, True), (Verb.START, False)]
 
 
 def test_the_mandatory_pause_holds_only_for_nodes_just_left() -> None:
-    left = Position("j", Phase.IDLE, left_nodes=frozenset({"a"}), may_start_s=10.0)
+    left = Position("j", PlanPhase.IDLE, left_nodes=frozenset({"a"}), may_start_s=10.0)
     (back,) = plan([left], {"j": {"a": 1}}, NODES, now_s=9.5)
     assert (back.ready, back.waits_until_s) == (False, 10.0)
     (elsewhere,) = plan([left], {"j": {"b": 1}}, NODES, now_s=9.5)
@@ -160,16 +162,16 @@ def test_the_mandatory_pause_holds_only_for_nodes_just_left() -> None:
 
 
 def test_nothing_new_starts_on_a_closed_node() -> None:
-    (step,) = plan([Position("j", Phase.IDLE)], {"j": {"a": 1}}, NODES, closed=frozenset({"a"}))
+    (step,) = plan([Position("j", PlanPhase.IDLE)], {"j": {"a": 1}}, NODES, closed=frozenset({"a"}))
     assert not step.ready
 
 
 def test_a_cancelled_job_is_ended_whatever_its_target() -> None:
-    steps = plan([Position("j", Phase.RUNS, {"a": 4}, cancel=True)], {"j": {"b": 4}}, NODES)
+    steps = plan([Position("j", PlanPhase.RUNS, {"a": 4}, cancel=True)], {"j": {"b": 4}}, NODES)
     assert [(s.verb, s.ready) for s in steps] == [(Verb.CANCEL, True)]
 
 
 def test_reshapes_that_wait_for_each_other_are_untied_by_a_restart() -> None:
-    ring = [Position("x", Phase.RUNS, {"a": 4}), Position("y", Phase.RUNS, {"b": 4})]
+    ring = [Position("x", PlanPhase.RUNS, {"a": 4}), Position("y", PlanPhase.RUNS, {"b": 4})]
     steps = plan(ring, {"x": {"b": 4}, "y": {"a": 4}}, NODES, reshape_in_place=True)
     assert [s.verb for s in steps if s.ready] == [Verb.STOP]

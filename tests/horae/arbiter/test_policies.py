@@ -10,6 +10,7 @@ from horae.arbiter.decide.policy_runner import Worker
 from horae.arbiter.service import Arbiter
 from horae.fake import FakePort, Program, World
 from horae.port import JobState
+from horae.views import watch
 from policy import catalogue
 from policy.decide import decide
 from policy.model import Health
@@ -49,9 +50,9 @@ def test_the_daemon_asks_its_policy_in_another_process(tmp_path: Path) -> None:
     arbiter.start()
     try:
         job = arbiter.submit(spec("train", 2, steps=30), ANN)
-        eventually(lambda: arbiter.job(job).state == "completed", patience_s=200.0)
+        eventually(lambda: watch.job(arbiter, job).state == "completed", patience_s=200.0)
         decision = arbiter.decision("main")
         assert decision is not None and decision.policy == "fifo"
-        assert arbiter.status().alerts == {}
+        assert watch.status(arbiter).alerts == {}
     finally:
         arbiter.stop()

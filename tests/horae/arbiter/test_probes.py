@@ -16,7 +16,7 @@ from horae.journal.store import rebuilt
 from horae.port import JobState
 from horae.views.explain import explain
 from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Snapshot, Work
-from profiler.estimates.explore import Plan, plan
+from profiler.estimates.explore import ProbePlan, plan
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, answer, fill, room, spec
 
 NODES = (
@@ -55,7 +55,7 @@ def sure(rate: float) -> Known:
     return Known(rate, rate, rate, "measured")
 
 
-def planned(one: Job, known: Measurement, **ratios: float) -> Plan:
+def planned(one: Job, known: Measurement, **ratios: float) -> ProbePlan:
     free = idle(snapshot(one))
     made = candidate(
         one, "v100", known, free, ratios or {"v100": 1.0}, movable=True, moved_s=0.0, now_s=10_000.0, restart_cost_s=30

@@ -19,6 +19,7 @@ from horae.arbiter.service import Arbiter
 from horae.fake import FakePort, Program, World
 from horae.journal import AlreadyRunning
 from horae.port import Observation, TryLater
+from horae.views import watch
 from policy.model import BadInput
 from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, config, first_come, serve, spec
 from tests.waiting import eventually
@@ -34,12 +35,12 @@ def arbiter(tmp_path: Path) -> Iterator[Arbiter]:
 
 def test_a_job_runs_to_its_end(arbiter: Arbiter) -> None:
     job = arbiter.submit(spec("train", 2, steps=20), ANN)
-    eventually(lambda: arbiter.job(job).state == "completed")
-    row = arbiter.job(job)
+    eventually(lambda: watch.job(arbiter, job).state == "completed")
+    row = watch.job(arbiter, job)
     assert (row.exit_code, row.done, row.owner, row.epoch) == (0, 20, "ann", 1)
-    assert arbiter.explain(job).causes[0].what == "end"
+    assert watch.explain(arbiter, job).causes[0].what == "end"
     assert [e.data.get("verb") for e in arbiter.history(job) if e.kind == "intent"] == ["submit", "start"]
-    assert arbiter.status().pools[0].decided["policy"] == "max-min"
+    assert watch.status(arbiter).pools[0].decided["policy"] == "max-min"
 
 
 def test_only_owners_and_operators_act_on_a_job(arbiter: Arbiter) -> None:
@@ -55,11 +56,11 @@ def test_only_owners_and_operators_act_on_a_job(arbiter: Arbiter) -> None:
     ):
         with pytest.raises(NotAllowed):
             forbidden()
-    assert arbiter.job(job).state not in ("cancelled", "held")
+    assert watch.job(arbiter, job).state not in ("cancelled", "held")
     with pytest.raises(NoSuchJob):
         arbiter.cancel("4711", ROOT)
     arbiter.cancel(job, ROOT)
-    eventually(lambda: arbiter.job(job).state == "cancelled")
+    eventually(lambda: watch.job(arbiter, job).state == "cancelled")
 
 
 def test_a_bad_specification_is_refused_in_words(arbiter: Arbiter) -> None:
@@ -67,12 +68,12 @@ def test_a_bad_specification_is_refused_in_words(arbiter: Arbiter) -> None:
         arbiter.submit(spec("lost", extra={"pool": "nowhere"}), ANN)
     with pytest.raises(BadInput, match="GPUs"):
         arbiter.submit(spec("none", (4, 2)), ANN)
-    assert arbiter.jobs() == ()
+    assert watch.jobs(arbiter) == ()
 
 
 def test_the_log_can_be_read_by_its_owner(arbiter: Arbiter) -> None:
     job = arbiter.submit(spec("talks", steps=20), ANN)
-    eventually(lambda: arbiter.job(job).state == "completed")
+    eventually(lambda: watch.job(arbiter, job).state == "completed")
     assert b"[horae] step=20/20" in arbiter.read_log(job, 0, ANN).data
 
 
@@ -86,16 +87,25 @@ def test_after_a_restart_everything_is_where_it_was(tmp_path: Path) -> None:
     first = serve(tmp_path, world)
     first.start()
     job = first.submit(spec("long", 2, steps=100_000), ANN)
-    eventually(lambda: first.job(job).state == "running")
+    eventually(lambda: watch.job(first, job).state == "running")
     first.stop()
     with pytest.raises(TryLater):
-        first.jobs()
+        watch.jobs(
+            first,
+        )
     second = serve(tmp_path, world)
     second.start()
     try:
-        assert second.job(job).state == "running"
-        eventually(lambda: second.status().rounds > 3)
-        assert second.job(job).epoch == 1
+        assert watch.job(second, job).state == "running"
+        eventually(
+            lambda: (
+                watch.status(
+                    second,
+                ).rounds
+                > 3
+            )
+        )
+        assert watch.job(second, job).epoch == 1
         assert len(world.jobs) == 1
     finally:
         second.stop()
@@ -183,7 +193,7 @@ def test_a_question_that_comes_too_late_is_refused_at_once(tmp_path: Path, monke
     running.stop()
     monkeypatch.setattr(running._stopping, "is_set", lambda: False)
     with pytest.raises(TryLater, match="is stopping"):
-        running.jobs()
+        watch.jobs(running)
 
 
 def test_a_round_that_was_given_up_is_no_longer_complained_of_when_one_goes_well(
@@ -211,4 +221,4 @@ def test_a_round_that_was_given_up_is_no_longer_complained_of_when_one_goes_well
 
 
 def alerts(arbiter: Arbiter) -> set[str]:
-    return arbiter.view(lambda ledger, _now, _measured: set(ledger.alerts))
+    return arbiter.view(lambda core: set(core.ledger.alerts))

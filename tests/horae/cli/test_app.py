@@ -157,3 +157,17 @@ def test_tables_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen.table([screen.Column("JOBID"), screen.Column("REASON")], [["7", "x" * 300]], file=out)
     assert "\x1b[" in out.getvalue()
     assert all(len(re.sub(r"\x1b\[[\d;]*m", "", line)) <= 40 for line in out.getvalue().splitlines())
+
+
+def test_columns_that_do_not_fit_a_terminal_are_whole_but_for_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    stamp, number, name = "2026-11-23T02:59:31", "123456_4294967294", "ab" * 9
+    titles = [screen.Column(title) for title in ("TIME", "JOBID", "NAME", "WHAT")]
+    screen.table(titles, [[stamp, number, name, "words " * 50], [stamp, "7", "n" * 300, ""]], file=out)
+    first, second = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in out.getvalue().splitlines()[1:]]
+    assert first.split()[:3] == [stamp, number, name]
+    assert first.endswith("words words words w…")
+    assert second.split()[2] == "n" * 39 + "…"

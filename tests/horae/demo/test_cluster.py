@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from horae.demo.cluster import Stage
+from horae.demo.cluster import RunningDemo
 
 
 class Cluster:
@@ -30,7 +30,7 @@ def test_who_closes_second_waits_for_the_first(tmp_path: Path) -> None:
     """A terminal that goes away has the process end itself after the close: in the middle of it, jobs would stay."""
     cluster, folder = Cluster(), tmp_path / "demo"
     folder.mkdir()
-    stage = Stage(folder, cast(Any, cluster), cast(Any, cluster), keep=False)
+    stage = RunningDemo(folder, cast(Any, cluster), cast(Any, cluster), keep=False)
     first, second = (threading.Thread(target=stage.close) for _ in range(2))
     first.start()
     assert cluster.asked.wait(90)
@@ -48,5 +48,5 @@ def test_an_arbiter_that_does_not_answer_is_stopped_all_the_same(tmp_path: Path)
     folder.mkdir()
     cluster.status = None  # type: ignore[assignment]
     with pytest.raises(TypeError):
-        Stage(folder, cast(Any, cluster), cast(Any, cluster), keep=False).close()
+        RunningDemo(folder, cast(Any, cluster), cast(Any, cluster), keep=False).close()
     assert (cluster.stopped, folder.exists()) == (1, False)

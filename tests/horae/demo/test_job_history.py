@@ -67,9 +67,9 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def account(story: Story, apps: Any = (), **changes: Any) -> dict[str, Any]:
-    from horae.demo.record import Record
+    from horae.demo.record import ShareRecord
 
-    record = Record()
+    record = ShareRecord()
     tenant = {"name": "t", "weight": 1.0, "held": 2, "fair": 4.0}
     nodes = [{"gpus": 4, "health": "up"}]
     status = {"now_s": 10.0, "cluster": "c", "tenants": [tenant], "nodes": nodes}

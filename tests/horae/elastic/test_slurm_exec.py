@@ -41,9 +41,14 @@ for rank in range(tasks):
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         os.execvpe(command[0], command, env)
     pids[pid] = rank
-def forward(number, frame):
-    for pid in pids:
+def send(pid, number):
+    try:
         os.killpg(pid, number)
+    except ProcessLookupError:
+        pass  # it ended at this very moment
+def forward(number, frame):
+    for pid in list(pids):
+        send(pid, number)
 signal.signal(signal.SIGUSR1, forward)
 signal.signal(signal.SIGTERM, forward)
 worst = 0
@@ -54,7 +59,7 @@ while pids:
     worst = max(worst, code)
     if code:
         for other in pids:
-            os.killpg(other, signal.SIGKILL)
+            send(other, signal.SIGKILL)
 sys.exit(worst)
 """
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.elastic.supervisor.gate import Opening
-from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS, Cluster, Task
+from horae.elastic.supervisor.tasks import FRAMEWORK, SERVERS, Task, TaskLayout
 
 WORKERS = ["ha", "ha", "hb"]
 MEMBERS = ["ha", "hb"]
@@ -22,7 +22,7 @@ def asks(*roles: tuple[str, int]) -> str:
 
 def told(framework: str, position: int, ranks: list[str], servers: str = "", **env: str) -> dict[str, str]:
     words = {FRAMEWORK: framework, **env}
-    Cluster({SERVERS: servers}, ranks, MEMBERS, 20000).fit(words, position)
+    TaskLayout({SERVERS: servers}, ranks, MEMBERS, 20000).fit(words, position)
     return words
 
 
@@ -31,7 +31,7 @@ def config(words: dict[str, str]) -> Any:
 
 
 def test_servers_are_numbered_within_their_role_and_stand_beside_the_members_in_turn() -> None:
-    cluster = Cluster({SERVERS: asks(("ps", 2), ("scheduler", 1))}, ["ha", "hb"], MEMBERS, 20000)
+    cluster = TaskLayout({SERVERS: asks(("ps", 2), ("scheduler", 1))}, ["ha", "hb"], MEMBERS, 20000)
     assert cluster.tasks == [
         Task("worker", 0, "ha"), Task("worker", 1, "hb"), Task("ps", 0, "ha"), Task("ps", 1, "hb"),
         Task("scheduler", 0, "ha"),
@@ -50,7 +50,7 @@ def test_servers_are_numbered_within_their_role_and_stand_beside_the_members_in_
 )  # fmt: skip
 def test_servers_that_cannot_be_read_are_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="HORAE_SERVERS cannot be read"):
-        Cluster({SERVERS: text}, ["ha"], ["ha"], 1)
+        TaskLayout({SERVERS: text}, ["ha"], ["ha"], 1)
 
 
 def test_tensorflow_workers_form_a_cluster_with_a_chief() -> None:

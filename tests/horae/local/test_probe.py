@@ -11,15 +11,16 @@ import pytest
 
 from horae.arbiter.decide.policy_runner import Inline
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.arbiter.service import Arbiter
 from horae.journal import Kind
+from horae.views import watch
 from policy.model import Decision, GpuRange, Snapshot
 from tests.horae.arbiter.site import answer, config, fill, room
 from tests.horae.elastic.exec_job import counter, until
 from tests.horae.local.cluster import Cluster
 
-ME = Caller(getpass.getuser())
+ME = Requester(getpass.getuser())
 #: Ten times as fast on two GPUs as on one; the SDK prints it.
 STEP = "time.sleep(0.2 if training.world == 1 else 0.02)"
 PATIENCE_S = 150.0
@@ -59,7 +60,7 @@ def test_a_probe_on_the_local_cluster(arbiter: Arbiter, cluster: Cluster) -> Non
     job = arbiter.submit(made, ME)
 
     def over() -> Mapping[str, Any] | None:
-        assert arbiter.job(job).state != "failed", arbiter.explain(job).headline
+        assert watch.job(arbiter, job).state != "failed", watch.explain(arbiter, job).headline
         told = [e.data for e in arbiter.history(job) if e.kind is Kind.PROBED]
         return next((d for d in told if "over" in d), None)
 
@@ -68,8 +69,8 @@ def test_a_probe_on_the_local_cluster(arbiter: Arbiter, cluster: Cluster) -> Non
     assert ended["over"].endswith("2 v100")
 
     def settled() -> bool:
-        row = arbiter.job(job)
+        row = watch.job(arbiter, job)
         return row.state == "running" and sum(row.allocation.values()) == 2
 
     until("it runs on two GPUs for good", settled, PATIENCE_S)
-    assert any(c.what == "profile" and "probe is over" in c.text for c in arbiter.explain(job).causes)
+    assert any(c.what == "profile" and "probe is over" in c.text for c in watch.explain(arbiter, job).causes)

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from horae.arbiter.requests.authority import Caller
+from horae.arbiter.requests.authority import Requester
 from horae.fake import Delay, Drop, LoseReply, Raise
 from horae.port import FixConfiguration, JobState, TryLater
 from policy.model import Health
@@ -41,7 +41,7 @@ class Story:
         pick, at_s = self.random, self._time()
         least = pick.choice([1, 1, 2, 4])
         most = pick.choice([m for m in (1, 2, 4, 8, 12) if m >= least])
-        who: Caller = pick.choice([ANN, BEN])
+        who: Requester = pick.choice([ANN, BEN])
         changes: dict[str, Any] = {}
         if pick.random() < 0.15:
             changes["checkpoint"] = None

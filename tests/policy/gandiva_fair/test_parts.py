@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy.gandiva_fair.homes import Site
 from policy.gandiva_fair.lottery import backfill_lottery, gang_lottery
 from policy.gandiva_fair.parts import _Nodes, parts
-from policy.gandiva_fair.stride import Entry, advance, gang_stride, join, split_stride, stride
+from policy.gandiva_fair.stride import Contender, advance, gang_stride, join, split_stride, stride
 from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import price_of, trade, undone
 from tests.policy import worlds
@@ -32,7 +32,7 @@ def run_quanta(
     passes = {job: join([], part[job]) for job in sizes}
     ran = Counter[str]()
     for _ in range(quanta):
-        entries = [Entry(job, size, passes[job], (0.0, job)) for job, (_, size) in sizes.items()]
+        entries = [Contender(job, size, passes[job], (0.0, job)) for job, (_, size) in sizes.items()]
         for job in gang_stride(entries, gpus):
             ran[job] += 1
             passes[job] = advance(passes[job], part[job], 1)
@@ -68,7 +68,7 @@ def test_a_skipped_gang_runs_at_the_latest_once_all_of_smaller_pass_ran(
 
 @given(passes=st.dictionaries(st.text("xyz", min_size=1, max_size=3), st.integers(0, 9), min_size=1, max_size=6))
 def test_the_smallest_pass_that_fits_always_runs(passes: dict[str, int]) -> None:
-    entries = [Entry(n, 1 + len(n) % 3, p, (0.0, n)) for n, p in passes.items()]
+    entries = [Contender(n, 1 + len(n) % 3, p, (0.0, n)) for n, p in passes.items()]
     chosen = gang_stride(entries, 4)
     first = min(entries, key=lambda e: e.order)
     assert first.name in chosen
@@ -83,8 +83,8 @@ def test_figure_2_split_stride_gives_the_large_job_one_quantum_in_three() -> Non
     passes = {"s1-full": stride(2 / 3), "s2-full": stride(2 / 3), "big": stride(1 / 3)}
     ran = Counter[str]()
     for _ in range(30):
-        small = {n: [Entry(f"{n}-full", 4, passes[f"{n}-full"], (0.0, n))] for n in nodes}
-        big = Entry("big", 8, passes["big"], (0.0, "big"))
+        small = {n: [Contender(f"{n}-full", 4, passes[f"{n}-full"], (0.0, n))] for n in nodes}
+        big = Contender("big", 8, passes["big"], (0.0, "big"))
         got = split_stride(nodes, small, [(big, {"s1": 4, "s2": 4})], {n: passes[f"{n}-full"] for n in nodes})
         assert sorted(got) in (["big"], ["s1-full", "s2-full"])
         for job in got:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from horae.apps.schedules import hyperband, successive_halving
-from horae.apps.sweep import VARIABLE, from_text, read
+from horae.sweeps.schedules import hyperband, successive_halving
+from horae.sweeps.sweep import VARIABLE, from_text, read
 from policy.model import App, BadInput, Phase
 from policy.text.textform import load
 

@@ -6,8 +6,8 @@ From the journal's ledger alone, so that a restart, a replay and a second reader
 
 from __future__ import annotations
 
-from horae.apps.sweep import VARIABLE, from_text
 from horae.journal import Ledger
+from horae.sweeps.sweep import VARIABLE, from_text
 from policy.model import App, BadInput
 
 

@@ -30,8 +30,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from horae.apps.schedules import hyperband, successive_halving
 from horae.job_form import MOST_JOBS, Iterations, Name, Positive, Text, Variable, Word
+from horae.sweeps.schedules import hyperband, successive_halving
 from policy import bounds
 from policy.model import App, BadInput, Phase
 from policy.text.forms import AtLeastOne, GpusForm, Loss
