@@ -170,6 +170,11 @@ class TryLater(PortError):
         super().__init__(text)
 
 
+def backoff_s(times: int, first_s: Seconds, longest_s: Seconds) -> Seconds:
+    """Seconds until the next try: `first_s` after 0 `times`, then twice as long each time, up to `longest_s`."""
+    return min(first_s * 2.0 ** min(times, 60), longest_s)
+
+
 class Never(PortError):
     """This request can never succeed; the user must change it."""
 

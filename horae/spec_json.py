@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from horae.spec import JobSpec
-from policy.model import Shape
+from policy.text.plain import plain as plain_value
 
 
 def encode(spec: JobSpec) -> bytes:
@@ -22,7 +21,9 @@ def plain(spec: JobSpec) -> dict[str, Any]:
     """What JSON can hold."""
     value = {each.name: getattr(spec, each.name) for each in fields(spec)}
     value["gpus"] = asdict(spec.gpus)
-    return {name: _plain(each) for name, each in value.items()}
+    if spec.shape is not None:
+        value["shape"] = {each.name: getattr(spec.shape, each.name) for each in fields(spec.shape)}
+    return {name: plain_value(each) for name, each in value.items()}
 
 
 def decode(data: bytes) -> JobSpec:
@@ -49,14 +50,3 @@ def made(value: Any) -> JobSpec:
         raise ValueError(f"not a job specification: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a job specification: {error!r}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Mappings of any kind become plain ones with text keys."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Shape):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    return value

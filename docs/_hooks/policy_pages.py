@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+DOCS = Path(__file__).parents[1]
 
 
 def on_config(config: Any) -> Any:
@@ -36,9 +39,11 @@ def on_files(files: Any, config: Any) -> Any:
 def page(entry: Any) -> str:
     module = import_module(entry.call.partition(":")[0])
     out = [f"# {entry.name}", "", entry.summary, "", f"*{entry.paper}*, {entry.section}", ""]
-    out += [f"![{entry.name}: who holds which GPU over twelve rounds](../images/policies/{entry.name}.svg)", ""]
-    out += ["The picture is made of real decisions on `docs/policies/example.yaml`.", "", "## How it decides", ""]
-    out += [prose(inspect.getdoc(module) or ""), "", "## Needs and promises", ""]
+    picture = f"images/policies/{entry.name}.svg"  # `docs/policies/pictures.py` draws it
+    if (DOCS / picture).exists():
+        out += [f"![{entry.name}: who holds which GPU over twelve rounds](../{picture})", ""]
+        out += ["The picture is made of real decisions on `docs/policies/example.yaml`.", ""]
+    out += ["## How it decides", "", prose(inspect.getdoc(module) or ""), "", "## Needs and promises", ""]
     out += [f"- needs: {need}" for need in entry.needs] or ["- needs nothing but jobs and nodes"]
     out += [f"- holds: {promise}" for promise in entry.guarantees]
     out += [f"- differs from the paper: {note}" for note in entry.notes]

@@ -37,7 +37,7 @@ from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
-from horae.port import Capabilities, JobId, JobState, TryLater
+from horae.port import Capabilities, JobId, JobState, TryLater, backoff_s
 from policy.model import Decision, Seconds
 
 
@@ -272,7 +272,7 @@ class Core:
             self.write([events.alert("cluster", look.error.text, getattr(look.error, "remedy", ""))])
         self.stage = Stage.IDLE
         wait_s = look.error.retry_after_s if isinstance(look.error, TryLater) else self.config.rounds.tick_s
-        self._next_s = self.now_s() + max(wait_s, min(0.5 * 2.0 ** min(self._look_failed, 12), 60.0))
+        self._next_s = self.now_s() + max(wait_s, backoff_s(self._look_failed, 0.5, 60.0))
         return []
 
     def _claim(self, shown: str | None) -> list[Instruction] | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from horae.elastic.files import write_atomic
 from horae.port import FixConfiguration
 from policy.model import Gpus
 
@@ -217,12 +218,7 @@ class Memories:
 
     def _compact(self) -> None:
         """Only the last line of each job."""
-        temporary = self._path.with_suffix(".part")
-        with temporary.open("wb") as file:
-            file.write(b"".join(_line(memo) for memo in self._written.values()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        write_atomic(str(self._path), b"".join(_line(memo) for memo in self._written.values()))
         self._size = self._whole_size = self._path.stat().st_size
         self._unclean = False
 

@@ -1,6 +1,6 @@
 """What an adapter brings so that the contract suite can run over it.
 
-An adapter's test module is ten lines: a `harness` fixture and `from tests.contract.suite import *`. The suite
+An adapter's test module is a `harness` fixture and `from tests.contract.suite import *`. The suite
 speaks to the cluster through `ClusterPort` alone; everything a port has no verb for (making a job that misbehaves,
 losing a node, being another arbiter) is asked of the harness. What a cluster cannot do is a property here, and the
 tests that need it are skipped with its name.

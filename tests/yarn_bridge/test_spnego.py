@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import requests
 
 from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
+from tests.yarn_bridge.fake_hdfs import World
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import KERBEROS, Access, HttpClient
 from yarn_bridge.clients.spnego import Spnego
@@ -140,9 +142,27 @@ def test_a_server_without_a_principal_is_a_matter_of_configuration(libraries: Li
     sys.modules["requests_gssapi"].HTTPSPNEGOAuth = libraries.signer  # type: ignore[attr-defined]
     with pytest.raises(FixConfiguration, match=r"no token for 127\.0\.0\.1:1 .*principal HTTP/127\.0\.0\.1,"):
         client("http://127.0.0.1:1").ask("GET", "/x")
-    hdfs = Hdfs(Access(("http://127.0.0.1:1",), "horae", auth=KERBEROS))
-    with pytest.raises(FixConfiguration, match=r"no token for 127\.0\.0\.1:1"):
-        hdfs.entries("/user")
+    for signer in (libraries.signer, lambda creds, **settings: lambda request: request):  # raised, or left out
+        sys.modules["requests_gssapi"].HTTPSPNEGOAuth = signer  # type: ignore[attr-defined]
+        hdfs = Hdfs(Access(("http://127.0.0.1:1",), "horae", auth=KERBEROS))
+        with pytest.raises(FixConfiguration, match=r"no token for 127\.0\.0\.1:1"):
+            hdfs.entries("/user")
+
+
+def test_the_namenode_is_shown_a_fresh_token_and_the_datanode_none(libraries: Libraries) -> None:
+    with ExitStack() as stack:
+        world = World(stack)
+        access = Access((world.namenode.url,), "horae", auth=KERBEROS, principal="horae@LAB", keytab="/k")
+        hdfs = Hdfs(access, {"datanode.invalid": "127.0.0.1"})
+        stale = [Reply(401, {"message": "Authentication required"})]
+        world.fault = lambda operation: stale.pop() if stale else None
+        hdfs.as_user("alice").write("/user/alice/x", b"data")
+        assert world.files == {"/user/alice/x": b"data"}
+        shown = [asked.headers.get("Authorization") for asked in world.namenode.asked]
+        assert shown == [f"Negotiate token-{number}" for number in range(1, len(shown) + 1)]
+        assert len(libraries.tickets) == 2, "one more after the refusal"
+        assert {asked.query["doas"] for asked in world.namenode.asked} == {"alice"}
+        assert "Authorization" not in world.datanode.asked[0].headers
 
 
 def test_no_ticket_and_an_expired_one_are_told(libraries: Libraries) -> None:

@@ -35,11 +35,14 @@ class Spnego(AuthBase):
 
     def word(self, url: str) -> str:
         """What a request for this address says in its header `Authorization`."""
+        host = urlsplit(url).netloc
         try:
-            return str(self(requests.Request("GET", url).prepare()).headers["Authorization"])
+            said = self(requests.Request("GET", url).prepare()).headers.get("Authorization")
         except requests.exceptions.RequestException as error:
-            host = urlsplit(url).netloc
             raise no_token(error, host) or TryLater(f"{host}: {type(error).__name__}") from None
+        if said is None:  # newer releases of the library send such a request without a token first
+            raise _none_for(host)
+        return str(said)
 
     def renew(self) -> None:
         """Forget the ticket: the next request gets a new one."""
@@ -87,6 +90,10 @@ def no_token(error: requests.exceptions.RequestException, host: str) -> FixConfi
     """The error when Kerberos gave no token for a server; None for any other fault."""
     if type(error).__name__ != "SPNEGOExchangeError":
         return None
+    return _none_for(host)
+
+
+def _none_for(host: str) -> FixConfiguration:
     return FixConfiguration(
         f"Kerberos gives no token for {host}",
         f"is there a principal HTTP/{host.partition(':')[0]}, and is the address in the configuration that very name?",

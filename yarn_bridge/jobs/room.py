@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from horae.port import backoff_s
 from horae.spec import JobSpec
 from policy.model import Gpus, Health, Node
 from yarn_bridge.clients.queues import Queues
@@ -141,4 +142,4 @@ class Lessons:
 
 
 def _pause(times: int) -> float:
-    return float(min(PAUSE_S * 2.0 ** min(times - 1, 16), LONGEST_S))
+    return backoff_s(times - 1, PAUSE_S, LONGEST_S)

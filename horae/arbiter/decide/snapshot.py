@@ -17,7 +17,7 @@ from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
 from horae.journal.codec import restore
-from horae.port import JobId, JobState, Observation
+from horae.port import JobId, JobState, Observation, backoff_s
 from policy import bounds, catalogue
 from policy.model import (
     EMPTY,
@@ -98,8 +98,7 @@ def backoff_until(record: JobRecord, config: Config) -> Seconds:
     """A job that is lost again and again waits before each next start, longer each time."""
     if record.state is not JobState.LOST or record.losses < 2:
         return 0.0
-    wait_s: Seconds = config.guards.loss_backoff_s * 2.0 ** min(record.losses - 2, 16)
-    return record.down_s + min(wait_s, 3600.0)
+    return record.down_s + backoff_s(record.losses - 2, config.guards.loss_backoff_s, 3600.0)
 
 
 def is_aside(record: JobRecord, now_s: Seconds) -> bool:

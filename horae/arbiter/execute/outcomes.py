@@ -13,7 +13,7 @@ from horae.arbiter.execute.executor import Beat, Claim, Do, Done, ReleaseRest, S
 from horae.config import Rounds
 from horae.journal import Draft, Ledger, events
 from horae.journal.events import Verb
-from horae.port import FixConfiguration, JobId, JobState, Never, PortError, TryLater
+from horae.port import FixConfiguration, JobId, JobState, Never, PortError, TryLater, backoff_s
 from policy.model import Seconds
 
 LONGEST_RETRY_S = 300.0
@@ -39,7 +39,7 @@ class Retries:
     def later(self, job: JobId, verb: Verb, now_s: Seconds, at_least_s: Seconds) -> Seconds:
         times = self.failed[job, verb] = self.failed.get((job, verb), 0) + 1
         longest_s = LONGEST_FOLLOW_UP_S if verb is Verb.FOLLOW_UP else LONGEST_RETRY_S
-        wait_s = min(max(at_least_s, 0.5 * 2.0 ** min(times, 12)), max(longest_s, at_least_s))
+        wait_s = max(at_least_s, backoff_s(times, 0.5, longest_s))
         self.not_before[job, verb] = now_s + wait_s
         return wait_s
 
