@@ -42,6 +42,16 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+class _Sized(h11.Connection):
+    """Takes bodies whose length stands in their head. In chunks of a byte, a body costs thousands of times its size."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body needs its Content-Length", error_status_hint=411)
+        return event
+
+
 class PeerProtocol(H11Protocol):
     """HTTP on a unix socket, whose `client` is the caller's user id instead of an address, within `limits.py`."""
 
@@ -57,6 +67,7 @@ class PeerProtocol(H11Protocol):
             transport.close()
             return
         self._uid = uid
+        self.conn = _Sized(h11.SERVER, 1 << 16)
         super().connection_made(transport)
         self.client = (str(uid), 0)
         self._wait(limits.REQUEST_S)

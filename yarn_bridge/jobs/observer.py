@@ -15,13 +15,13 @@ from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
-from yarn_bridge.clients.queue_limits import QueueLimits
 from yarn_bridge.clients.records import App, NodeReport
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.clients.token_life import TokenLife
 from yarn_bridge.jobs.executor import JobExecutor
 from yarn_bridge.jobs.grants import check_grant
+from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed
 from yarn_bridge.jobs.record import SLICES, Phase, Record
 from yarn_bridge.jobs.room import Lessons, below, held_by, only_queue

@@ -78,6 +78,15 @@ def test_a_request_that_comes_byte_by_byte_is_closed(serve: Serve, monkeypatch: 
         assert closed
 
 
+def test_a_body_in_chunks_is_refused_at_its_head(serve: Serve) -> None:
+    """A byte a chunk, a few megabytes kept everybody else waiting for half a minute."""
+    client = serve(Book())
+    with connected(client) as peer:
+        peer.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 5)
+        assert rest(peer).startswith(b"HTTP/1.1 400 ")
+    assert client.about()
+
+
 def test_an_answer_that_is_never_over_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = serve(Book())
     monkeypatch.setattr(limits, "ANSWER_S", 0.3)

@@ -212,7 +212,7 @@ def test_bodies_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> No
         connection.request(
             "POST", "/v1/jobs", iter([big]), encode_chunked=True, headers={"Transfer-Encoding": "chunked"}
         )
-    assert connection.getresponse().status == 413
+    assert connection.getresponse().status == 400, "no length, no body"
     connection.close()
     assert not book.specs
 

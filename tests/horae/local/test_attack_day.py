@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.horae.local.attack_day import ANN, BOB, MIB, Day, serving
+from tests.horae.local.attack_day import ANN, BOB, MIB, PYTHON, Day, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -56,6 +56,7 @@ def rounds_are_watched(day: Day, request: pytest.FixtureRequest) -> Iterator[Non
 
 
 ABSURD = [
+    '{"comm' + "[" * 217,
     '{"command":["x"],"gpus":1' + "0" * 400 + "}",
     '{"command":["x"],"gpus":1,"throughput":{"v100":{"1' + "0" * 400 + '":1.0,"1":1.0}}}',
     '{"command":["x"],"gpus":1,"memory_per_gpu":1' + "0" * 400 + "}",
@@ -90,6 +91,23 @@ def test_refused_bodies_cost_what_their_size_says_and_others_are_answered(day: D
     assert set(codes) <= {422, 503}, codes
     assert 422 in codes
     assert day.memory("VmHWM:") - before < 200 * MIB
+
+
+def test_no_line_of_a_log_stops_the_rounds(day: Day) -> None:
+    """Ranks, steps and stamps of thousands of digits, which Python reads as no number."""
+    digits = "9" * 5000
+    script = (
+        "import time\nd = '9' * 5000\n"
+        "for n in range(9): print(f'rank {d}: step {n} loss 2.0\\n[rank{d}]: step {n} loss 2.0\\n{d} 1.0')\n"
+        "time.sleep(600)"
+    )
+    job = day.submits(ANN, command=[PYTHON, "-u", "-c", script])
+    eventually(lambda: digits in day.calls(ANN, "GET", f"/v1/jobs/{job}/log")[1])
+    eventually(lambda: day.operator.job(job)["loss"] == 2.0)
+    other = day.submits(BOB, command=["/bin/true"])
+    eventually(lambda: day.operator.job(other)["state"] == "completed")
+    assert not [a for a in day.operator.status()["alerts"] if a["what"].startswith("bug")]
+    day.ends(job)
 
 
 def test_what_is_planted_in_a_job_never_shows_to_others(day: Day) -> None:
