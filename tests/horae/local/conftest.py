@@ -41,6 +41,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     ]
     if rows:
         terminalreporter.section("rounds under attack")
-        terminalreporter.write_line(f"{'looks':>6} {'late':>5} {'worst_s':>8}  attack")
-    for name, looks, late, worst_s in rows:
-        terminalreporter.write_line(f"{looks:>6} {late:>5} {worst_s:>8.1f}  {name}")
+        terminalreporter.write_line(f"{'signs':>6} {'late':>5} {'worst_s':>8}  attack")
+    for name, signs, late, worst_s in rows:
+        terminalreporter.write_line(f"{signs:>6} {late:>5} {worst_s:>8.1f}  {name}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.horae.local.attack_day import ANN, BOB, MIB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ANN, BOB, CHANGES, MIB, PYTHON, Day, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -186,3 +186,43 @@ def on_a_terminal(day: Day, uid: int, commands: Sequence[str]) -> bytes:
             os.close(ours)
         assert process.wait(60) == 0, shown[-2000:]
     return shown
+
+
+# --- rounds meanwhile -----------------------------------------------------------------------------------------
+
+#: More connections than one user may have, all silent, and made anew as they are closed.
+CONNECTIONS = """
+import socket, sys, time
+held = []
+while True:
+    peer = socket.socket(socket.AF_UNIX)
+    try:
+        peer.connect(sys.argv[1])
+        held.append(peer)
+    except OSError:
+        pass
+    held = held[-900:]
+    time.sleep(0.005)
+"""
+#: Lines of the shape that takes the profiler longest.
+LINES = "import time\nfor _ in range(4000): print('step 1 ' * 300)\ntime.sleep(600)"
+
+
+@pytest.mark.parametrize("attack", ["connections", "lines", "files"])
+def test_rounds_go_on_and_others_jobs_run(day: Day, attack: str) -> None:
+    command = [PYTHON, "-c", LINES] if attack == "lines" else ["/bin/sleep", "600"]
+    hers = day.submits(ANN, command=command)
+    eventually(lambda: day.operator.job(hers)["state"] == "running")
+    program, at = (CONNECTIONS, day.socket) if attack == "connections" else (CHANGES, day.folder / "local/jobs" / hers)
+    attackers = [] if attack == "lines" else [day.runs(ANN, program, at)]
+    try:
+        for _ in range(3):
+            job = day.submits(BOB, command=["/bin/true"])
+            eventually(lambda job=job: day.operator.job(job)["state"] == "completed")
+        assert [each.poll() for each in attackers] == [None] * len(attackers), "the attack goes on"
+    finally:
+        for each in attackers:
+            each.kill()
+            each.wait()
+    assert not [a for a in day.operator.status()["alerts"] if a["what"] in ("bug", "cluster", "journal", "stalled")]
+    day.ends(hers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,42 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.horae.local import trace
-from tests.horae.local.attack_day import ANN, BOB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ANN, BOB, CHANGES, Day, serving
 from tests.horae.local.trace import Call
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
-
-#: In turn and for ever, every name that means something in a job's folder as everything that it could be.
-CHANGES = """
-import os, shutil, socket, sys, time
-os.chdir(sys.argv[1])
-names = "spec.json epoch stop cancel state.json lock output.log output.log.1 reason released".split()
-targets = ("/etc/shadow", "../../books", "..", "state.json")
-def folder(name):
-    os.mkdir(name)
-    os.symlink("/etc", name + "/inner")
-def listens(name):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(name)
-hows = [os.mkfifo, folder, listens, lambda name: open(name, "w").close()]
-hows += [lambda name, to=to: os.symlink(to, name) for to in targets]
-while True:
-    for how in hows:
-        for name in names:
-            time.sleep(0.001)
-            how("x")
-            try:
-                os.rename(name, "y")
-            except FileNotFoundError:
-                pass
-            os.rename("x", name)
-            if os.path.islink("y") or not os.path.isdir("y"):
-                if os.path.lexists("y"):
-                    os.unlink("y")
-            else:
-                shutil.rmtree("y")
-"""
 
 
 @pytest.fixture
@@ -70,18 +38,7 @@ def test_no_job_folder_is_touched_by_a_path_or_through_a_link(folder: Path) -> N
         waits = day.submits(ANN, command=["/bin/sleep", "600"], gpus=2)
         eventually((jobs / waits).exists)
         with trace.traced(day.process.pid, into):
-            attack = [
-                "setpriv",
-                f"--reuid={ANN}",
-                f"--regid={ANN}",
-                "--clear-groups",
-                "--",
-                PYTHON,
-                "-I",
-                "-c",
-                CHANGES,
-            ]
-            changing = [subprocess.Popen([*attack, str(jobs / job)], cwd="/", env={}) for job in (hers, waits)]
+            changing = [day.runs(ANN, CHANGES, jobs / job) for job in (hers, waits)]
             try:
                 his = day.submits(BOB, command=["/bin/sh", "-c", "echo works; sleep 600"])
                 eventually(lambda: day.operator.job(his)["state"] == "running")
