@@ -30,6 +30,10 @@ RESERVE = 256
 MOST_CONNECTIONS = 4096
 #: Connections of one user.
 MOST_OF_A_USER = 128
+#: New connections that are taken before what others asked goes on: they cost who comes, not who is in.
+TAKEN_AT_ONCE = 16
+#: Those that wait to be taken, in their order; the kernel may allow fewer (`net.core.somaxconn`).
+QUEUE = 4096
 #: Kept for root and the arbiter's own user, who may have to mend what others did.
 FOR_ROOT = 16
 #: Bytes of bodies that are read and worked on at once.

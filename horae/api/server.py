@@ -191,6 +191,13 @@ class SocketInUse(Exception):
     """Another server answers on this socket."""
 
 
+class _Listener(socket.socket):
+    """Its queue is as long as the kernel has it: asyncio sets it to what it takes out of it in one go, which is less."""
+
+    def listen(self, _: int = 0, /) -> None:
+        super().listen(limits.QUEUE)
+
+
 class Server:
     """Serves `app` on a unix socket from a thread of its own, until `stop`."""
 
@@ -209,6 +216,7 @@ class Server:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
+            backlog=limits.TAKEN_AT_ONCE,
             h11_max_incomplete_event_size=1 << 16,
         )
         self._server = uvicorn.Server(config)
@@ -243,11 +251,11 @@ def listen(path: Path) -> socket.socket:
         raise SocketInUse(str(path))
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _Listener(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(os.fspath(fresh))
         fresh.chmod(0o666)
-        listener.listen(128)
+        listener.listen()
         fresh.rename(path)
     except OSError:
         listener.close()
