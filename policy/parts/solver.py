@@ -326,9 +326,7 @@ class Program:
         prices = tuple((sign * np.array(solution.row_dual)).tolist()) if dual else ()
         reduced = tuple((sign * np.array(solution.col_dual)).tolist()) if dual else ()
         relative = relative_gap(objective, bound)
-        return Result(
-            termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, reduced
-        )
+        return Result(termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, reduced)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()

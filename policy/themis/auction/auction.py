@@ -52,6 +52,8 @@ from policy.themis.offer import NodeClass, Offer
 SETTLED = 400
 #: With more bidders than this an answer whose sum of log(1/rho) is within `CLOSE` of a bound is taken, and said to be.
 MANY, CLOSE = 100, 0.05
+#: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
+MISSES = 20
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
@@ -133,6 +135,7 @@ class _Market:
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
+    misses: int = 0  #: choices that the simple order did not place
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
@@ -258,10 +261,13 @@ class _Market:
             rows = settled(choice, self.classes)
             most = sum(option.gain for option in choice.values())
             close = short <= 0 or len(self.bids) > MANY
+            if self.misses >= MISSES:
+                break
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
                 return rows, *_proven(most, short), EMPTY
+            self.misses += 1
         for choice in choices[:1] if short <= 0 or len(self.bids) > MANY else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)

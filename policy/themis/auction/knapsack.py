@@ -167,7 +167,9 @@ class Knapsack:
 class _Tables:
     """`loss[k]`: the least loss of the first k bidders by GPUs used, from `low[k]` on. `beyond`: see above."""
 
-    def __init__(self, options: Sequence[Sequence[Option]], at: Sequence[Sequence[float]], room: Uses, side: Uses) -> None:
+    def __init__(
+        self, options: Sequence[Sequence[Option]], at: Sequence[Sequence[float]], room: Uses, side: Uses
+    ) -> None:
         used = np.vstack([np.zeros(2), np.cumsum(np.array(at).reshape(-1, 2), axis=0)])
         top = np.array(room) + 1 - np.array(side)
         low = np.clip(np.rint(used - np.array(side) / 2), 0, top).astype(int)
