@@ -271,9 +271,11 @@ class _Market:
         for choice in choices[:1] if short <= 0 or len(self.bids) > MANY else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)
-            short += max(most - self._value(answer[0]), 0.0)
-            if answer[2] is Termination.OPTIMAL and short <= (CLOSE if len(self.bids) > MANY else 1e-9):
-                return answer[0], *_proven(most, short if short > 1e-9 else 0.0), answer[3]
+            gap = short + max(most - self._value(answer[0]), 0.0)
+            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
+                return answer[0], *_proven(most, gap if gap > 1e-9 else 0.0), answer[3]
+        if not choices or short > 0:  # the tables are windows, and prove nothing here
+            return self._solve(without, known)
         below = self.below
         found: Answer | None = None
         while True:
