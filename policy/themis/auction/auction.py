@@ -54,6 +54,8 @@ SETTLED = 400
 MANY, CLOSE = 100, 0.05
 #: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
 MISSES = 20
+#: After so many that it cannot place it is not asked any more: nodes are too fragmented.
+UNPLACED = 3
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
@@ -136,6 +138,7 @@ class _Market:
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
     misses: int = 0  #: choices that the simple order did not place
+    unplaced: int = 0  #: and that the program did not place either
     spent: Seconds = 0.0
     solves: int = 0
     notes: list[str] = field(default_factory=list)
@@ -268,12 +271,14 @@ class _Market:
                 self.solves += 1
                 return rows, *_proven(most, short), EMPTY
             self.misses += 1
-        for choice in choices[:1] if short <= 0 or len(self.bids) > MANY else ():
+        worth_it = len(self.bids) > MANY or (short <= 0 and self.unplaced < UNPLACED)
+        for choice in choices[:1] if worth_it else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)
             gap = short + max(most - self._value(answer[0]), 0.0)
             if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
                 return answer[0], *_proven(most, gap if gap > 1e-9 else 0.0), answer[3]
+            self.unplaced += 1
         if not choices or short > 0:  # the tables are windows, and prove nothing here
             return self._solve(without, known)
         below = self.below
