@@ -218,7 +218,8 @@ def cooperative(
 
     With demand caps: which part of i's share l could use depends on how much i holds. The program starts from the
     smallest part (i holds everything) and is solved again with the parts of the last answer until none grows: then
-    nobody envies what it could use. Without caps one solve ends it.
+    nobody envies what it could use. An answer that nobody envies by the grown parts either is an optimum of them too:
+    they only forbid more. Without caps one solve ends it.
     """
     small, of = merged(users)
     if not len(small.speed):
@@ -235,6 +236,9 @@ def cooperative(
         if not result.has_solution or bool((fits <= part * (1 + 1e-4)).all()):
             break
         part = np.maximum(part, fits)
+        envy, bound = _envy(small, part, x)
+        if bool((envy <= bound[:, None]).all()):
+            break
         if passes == PASSES:
             notes = (f"envy of capped tenants did not settle in {PASSES} passes: the certificate says what is left",)
     return Shares(split(x, of, users.weight), _timed(result, seconds, late), notes)
@@ -255,24 +259,30 @@ def _envy_free(
 
     index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
     few = min(WORST, n)
+    make = _Rows(users, part, x)
 
     def separate(result: Result) -> list[Row]:
-        share = np.array(result.values)[index] / users.weight[:, None]
-        worth = users.speed @ share.T * part  # (l, i): what i's share is worth to l
-        envy = worth - np.einsum("lj,lj->l", users.speed, share)[:, None]
-        bound = TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
+        envy, bound = _envy(users, part, np.array(result.values)[index])
         worst = np.argpartition(-envy, few - 1, axis=1)[:, :few]
         worst.sort(axis=1)
         return [
-            _no_envy(users, part, x, who, int(other))
+            make.no_envy(who, int(other))
             for who in np.flatnonzero(envy.max(axis=1) > bound).tolist()
             for other in worst[who]
             if envy[who, other] > bound[who]
         ]
 
-    neighbours = [_no_envy(users, part, x, a, b) for a, b in _neighbours(users.speed)]
-    result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=neighbours)
+    first = [make.no_envy(a, b) for a, b in _neighbours(users.speed)]
+    result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=first)
     return result, _values(result, x) if result.has_solution else np.zeros((n, k))
+
+
+def _envy(users: Users, part: Matrix, x: Matrix) -> tuple[Matrix, Matrix]:
+    """How much l would rather have its part of i's share (l, i), and the most of it that counts as none (l,)."""
+    share = x / users.weight[:, None]
+    worth = users.speed @ share.T * part
+    own = np.einsum("lj,lj->l", users.speed, share)
+    return worth - own[:, None], TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
 
 
 def _neighbours(speed: Matrix) -> list[tuple[int, int]]:
@@ -292,12 +302,22 @@ def _neighbours(speed: Matrix) -> list[tuple[int, int]]:
     return list(pairs)
 
 
-def _no_envy(users: Users, part: Matrix, x: list[list[Variable]], who: int, other: int) -> Row:
-    k = users.speed.shape[1]
-    mine, factor = 1.0 / float(users.weight[who]), float(part[who, other] / users.weight[other])
-    speed = users.speed[who] / (users.speed[who].max() * max(mine, factor))  # the largest coefficient is 1
-    row = {x[who][j]: mine * float(speed[j]) for j in range(k)}
-    return Row({**row, **{x[other][j]: -factor * float(speed[j]) for j in range(k)}}, low=0.0)
+class _Rows:
+    """Makes the rows that forbid envy."""
+
+    def __init__(self, users: Users, part: Matrix, x: list[list[Variable]]) -> None:
+        self._x, self._part = x, part
+        self._speed: list[list[float]] = (users.speed / users.speed.max(axis=1, keepdims=True)).tolist()
+        self._each: list[float] = (1.0 / users.weight).tolist()
+
+    def no_envy(self, who: int, other: int) -> Row:
+        """`who` does not prefer its part of the share of `other`; the largest coefficient is 1."""
+        mine, factor = self._each[who], float(self._part[who, other]) * self._each[other]
+        scale = max(mine, factor)
+        mine, factor = mine / scale, factor / scale
+        row = {v: mine * s for v, s in zip(self._x[who], self._speed[who], strict=True)}
+        row.update((v, -factor * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
+        return Row(row, low=0.0)
 
 
 def _block(program: Program, users: Users) -> list[list[Variable]]:

@@ -75,8 +75,7 @@ class Result:
     """How a solve ended. `objective`, `bound` in the program's own sense; `gap` relative, None for an LP's end
     without a bound; `values` by variable index, empty without a solution; `rows` lazily
     added; `prices` by row (an LP's duals: what one more unit of the row's bound is worth, in the objective's own
-    sense) and `reduced` by variable (what one more unit of it would change the objective by; HiGHS only), empty for a
-    MILP."""
+    sense), empty for a MILP."""
 
     termination: Termination
     has_solution: bool
@@ -88,7 +87,6 @@ class Result:
     values: tuple[float, ...] = ()
     rows: int = 0
     prices: tuple[float, ...] = ()
-    reduced: tuple[float, ...] = ()
     clock: bool = False  #: the wall clock ended this solve, or an earlier one of the same program
 
     @property
@@ -324,14 +322,11 @@ class Program:
         bound = sign * float(info.mip_dual_bound) if self._integer and has else proven
         solution = model.getSolution()
         values = tuple(map(float, solution.col_value)) if has else ()
-        dual = has and not self._integer
-        prices = tuple((sign * np.array(solution.row_dual)).tolist()) if dual else ()
-        reduced = tuple((sign * np.array(solution.col_dual)).tolist()) if dual else ()
+        dual = solution.row_dual if has and not self._integer else ()
+        prices = tuple((sign * np.array(dual)).tolist())
         relative = relative_gap(objective, bound)
         clock = status is _STATUS.kTimeLimit
-        return Result(
-            termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, reduced, clock
-        )
+        return Result(termination, has, objective, bound, relative, 0.0, Backend.HIGHS, values, 0, prices, clock)
 
     def _cbc(self, limit: float, seed: int, gap: float) -> Result:
         self._build()

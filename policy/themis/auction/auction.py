@@ -52,6 +52,10 @@ from policy.themis.offer import NodeClass, Offer
 SETTLED = 400
 #: With more bidders than this an answer whose sum of log(1/rho) is within `CLOSE` of a bound is taken, and said to be.
 MANY, CLOSE = 100, 0.05
+#: After so many choices that do not go onto nodes in the simple order the program is asked to place them at once.
+MISSES = 20
+#: After so many that it cannot place it is not asked any more: nodes are too fragmented.
+UNPLACED = 3
 #: How far below the knapsack's an optimum is looked for first, in log(1/rho).
 BELOW = 0.006
 
@@ -135,6 +139,8 @@ class _Market:
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
+    misses: int = 0  #: choices that the simple order did not place
+    unplaced: int = 0  #: and that the program did not place either
     spent: Seconds = 0.0
     solves: int = 0
     late: bool = False
@@ -262,16 +268,23 @@ class _Market:
             rows = settled(choice, self.classes)
             most = sum(option.gain for option in choice.values())
             close = short <= 0 or len(self.bids) > MANY
+            if self.misses >= MISSES:
+                break
             if close and self._within_caps(rows) and goes_simply(self._orders(rows), self.classes, self.offered):
                 self.spent += time.perf_counter() - started
                 self.solves += 1
                 return rows, *_proven(most, short), EMPTY
-        for choice in choices[:1] if short <= 0 or len(self.bids) > MANY else ():
+            self.misses += 1
+        worth_it = len(self.bids) > MANY or (short <= 0 and self.unplaced < UNPLACED)
+        for choice in choices[:1] if worth_it else ():
             bids = [replace(b, rows=choice[b.app].rows) for b in self.bids if b.app in choice]
             answer = self._core(bids)
-            short += max(most - self._value(answer[0]), 0.0)
-            if answer[2] is Termination.OPTIMAL and short <= (CLOSE if len(self.bids) > MANY else 1e-9):
-                return answer[0], *_proven(most, short if short > 1e-9 else 0.0), answer[3]
+            gap = short + max(most - self._value(answer[0]), 0.0)
+            if answer[2] is Termination.OPTIMAL and gap <= (CLOSE if len(self.bids) > MANY else 1e-9):
+                return answer[0], *_proven(most, gap if gap > 1e-9 else 0.0), answer[3]
+            self.unplaced += 1
+        if not choices or short > 0:  # the tables are windows, and prove nothing here
+            return self._solve(without, known)
         below = self.below
         found: Answer | None = None
         while True:

@@ -95,6 +95,8 @@ class Knapsack:
         rest = n - at - 1 if without is not None else 0
         loss, alone = self._joined(self._first, at, self._last, rest, self._room)
         least = float(loss.min())
+        if least == inf:  # the windows hold no whole choice
+            return
         scale = SAME * max(self._bound(without), 1.0)
         for state in np.argwhere(loss <= least + scale)[-TRIES:][::-1]:
             used = (int(state[0]) + self._first.low[at][0], int(state[1]) + self._first.low[at][1])

@@ -121,24 +121,19 @@ def _greedy(
             continue
         used: set[NodeName] = set()
         for _ in range(demand.times):
-            able = [
-                (n, i)
-                for i in demand.domain
-                if allowed is None or allowed.get(i, 0) > 0
-                for n in classes[i].nodes
-                if n not in used and room.fits(n, demand.chunk, order.need)
-            ]
-            if not able:
+            node, i, best = "", -1, None
+            for c in demand.domain:
+                if allowed is not None and allowed.get(c, 0) <= 0:
+                    continue
+                bound_here = spare[classes[c].rack] < demand.chunk and len(demand.domain) > 1
+                for n in classes[c].nodes:
+                    if n in used or room.free[n] < demand.chunk or not room.fits(n, demand.chunk, order.need):
+                        continue
+                    key = (bound_here, -min(runs.get(n, 0), demand.chunk), room.free[n], position[n])
+                    if best is None or key < best:
+                        node, i, best = n, c, key
+            if best is None:
                 return None
-            node, i = min(
-                able,
-                key=lambda p: (
-                    spare[classes[p[1]].rack] < demand.chunk and len(demand.domain) > 1,
-                    -min(runs.get(p[0], 0), demand.chunk),
-                    room.free[p[0]],
-                    position[p[0]],
-                ),
-            )
             room.take(order.app, node, demand.chunk, order.need)
             if allowed is not None:
                 allowed[i] -= 1

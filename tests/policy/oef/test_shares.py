@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from policy.oef.shares import Users, cooperative, merged, non_cooperative
-from policy.parts.solver import Backend
+from policy.parts.solver import Backend, Program, Result
 
 
 def users(speed: object, gpus: object, weight: object = None, cap: object = None) -> Users:
@@ -138,6 +139,33 @@ def test_demand_caps_let_the_others_rise() -> None:
     assert own[1] == pytest.approx(own[2], rel=1e-6)
     together = cooperative(users([[1, 2], [1, 5], [1, 3]], [4, 4], cap=[1, 3, np.inf]))
     assert together.x.sum() == pytest.approx(8.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_capped_tenants_end_after_few_programs_without_envy_of_what_they_could_use(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    n = 12
+    speed = np.column_stack([np.ones(n), np.sort(1 + 4 * random.random((n, 2)), axis=1)])
+    u = users(speed, [6, 6, 8], weight=random.integers(1, 4, n), cap=random.integers(1, 6, n))
+    programs: list[float] = []
+    solve = Program.solve
+
+    def counted(self: Program, **more: Any) -> Result:
+        result = solve(self, **more)
+        programs.append(result.objective or 0.0)
+        return result
+
+    monkeypatch.setattr(Program, "solve", counted)
+    x = cooperative(u).x
+    assert float((x * u.speed).sum()) == pytest.approx(programs[-1], rel=1e-9)
+    held = x.sum(axis=1) / u.weight
+    part = np.minimum(1.0, (u.cap / u.weight)[:, None] / np.maximum(held, 1e-12)[None, :])
+    worth = u.speed @ (x / u.weight[:, None]).T * part
+    own = np.einsum("lj,lj->l", u.speed, x) / u.weight
+    assert (worth <= own[:, None] * (1 + 1e-3) + 1e-5).all()
+    assert len(programs) <= 4
 
 
 def test_understating_pays_in_the_non_cooperative_form() -> None:

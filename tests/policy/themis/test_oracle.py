@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.contract import Context
-from policy.model import Limits, Slowdown, Snapshot, Tenant
+from policy.model import Limits, Slowdown, Snapshot, Tenant, Termination
 from policy.parts.throughput import Throughput
-from policy.themis.auction import auction
+from policy.themis.auction import auction, knapsack
 from policy.themis.round import Round, run
 from tests.policy.themis import oracle
 from tests.policy.themis.worlds import job, node, world, worlds
@@ -128,6 +128,36 @@ def test_the_knapsack_and_the_whole_program_agree_on_crowded_clusters(seed: int,
     for app in quick.rows.keys() & whole.rows.keys():
         if quick.rows[app] == whole.rows[app]:
             assert quick.kept_fraction[app] == pytest.approx(whole.kept_fraction[app], rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cells", [600, 8_000_000])
+def test_two_types_in_whole_tables_and_in_windows(seed: int, cells: int) -> None:
+    """A scarce fast type: windows say what they may have missed, and no more than that is missed."""
+    draw = Random(seed)
+    nodes = [node(f"n{i}", 4, ("k80", "v100")[i % 2], f"r{i // 2 % 2}") for i in range(4)]
+    jobs = []
+    for i in range(8):
+        slow = {n: n ** draw.uniform(0.6, 1) for n in (1, 2, 4)}
+        rate = {"k80": slow, "v100": {n: r * draw.uniform(1.5, 4) for n, r in slow.items()}}
+        least = draw.choice([1, 2])
+        jobs.append(job(f"j{i}", (least, least + 2), rate=rate, submitted=draw.uniform(0, 500)))
+    snapshot = world(nodes, jobs, now=600.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auction, "SETTLED", 0)
+        patch.setattr(auction, "MANY", 4)
+        patch.setattr(knapsack, "CELLS", cells)
+        patch.setattr(knapsack, "LEAST_SIDE", 1)
+        quick = rounds(snapshot).outcome
+        patch.setattr(auction.Knapsack, "fits", lambda bids, room: False)
+        whole = rounds(snapshot).outcome
+    assert quick is not None
+    assert whole is not None
+    assert whole.termination is Termination.OPTIMAL
+    short = whole.objective - quick.objective
+    assert -1e-5 <= short <= (quick.gap or 0.0) * abs(quick.objective) + 1e-5
+    if quick.termination is Termination.OPTIMAL:
+        assert short <= 1e-5
 
 
 @st.composite
