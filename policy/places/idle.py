@@ -51,7 +51,8 @@ def why(
     usual, left = Placer(snapshot, speeds).usual, left_over(snapshot, allocation, speeds)
     first: Idle | None = None
     for name, _ in wishes(snapshot, allocation, speeds):
-        job, reason = jobs[name], last
+        job = jobs[name]
+        reason: Idle | None = last
         if Idle.DEMAND in allowed and job.app in demand:
             reason = Idle.DEMAND
         elif Idle.PACKED in allowed and options.get("network_packing"):

@@ -236,7 +236,7 @@ def test_no_text_of_a_user_drives_anothers_terminal(day: Day) -> None:
         assert status == 422, text
     commands = ["status", "status --long --all", "history", f"explain {taken[0]}", "status --tenants", "apps"]
     shown = on_a_terminal(day, BOB, commands)
-    open("/tmp/shown", "wb").write(shown)
+    open("/tmp/shown","wb").write(shown)
     assert b"PWNED" in shown.partition(b"AS-THE-USER")[0], "root sees it, written out"
     assert taken[0].encode() in shown.partition(b"AS-THE-USER")[2]
     for raw in RAW:
