@@ -180,4 +180,4 @@ class Play:
         assert not (still and book.swings)
         for name, tenant in book.tenants.items():
             most = sum(a.gpus[2] for a in self.day if a.tenant == name)
-            assert abs(tenant.decided - tenant.received - tenant.handover) <= QUANTUM_S * most, (name, tenant)
+            assert abs(tenant.other) <= QUANTUM_S * most, (name, tenant)
