@@ -199,7 +199,7 @@ def tell(policy: str, cluster: str, book: Daybook) -> None:
             name: {key: round(getattr(tenant, key), 1) for key in ("decided", "received", "handover", "other")}
             for name, tenant in sorted(book.tenants.items())
         },
-        "turned_back": book.turned_back,
+        "turned_back": book.turned_back + len(book.swings),
         "swings": [[s.job, round(s.after_s, 1), *map(dict, s.shapes)] for s in book.swings],
         "postponed": dict(book.postponed),
     }
@@ -210,24 +210,21 @@ def tell(policy: str, cluster: str, book: Daybook) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown, a line a policy and cluster, of what `tell` kept; beside fifo there, which resizes nothing."""
-    unmoved = {row["cluster"]: row["completion_s"] for row in rows if row["policy"] == "fifo"}
+    """Markdown, a line a policy and cluster, of what `tell` kept."""
     lines = [
         "| policy | cluster | GPU-s received / decided, by tenant | on the way | left over | mean completion "
-        "| against fifo | resizes | an hour | turned back | work gained |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| resizes | an hour | turned back | work gained |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (r["cluster"], r["policy"])):
         tenants = row["tenants"].values()
         told = ", ".join(f"{t['received']:.0f} / {t['decided']:.0f}" for t in tenants)
         way = sum(t["handover"] for t in tenants)
         over = max(abs(t["decided"] - t["received"] - t["handover"]) for t in tenants)
-        fifo = unmoved.get(row["cluster"])
-        beside = f"{row['completion_s'] / fifo - 1:+.0%}" if fifo else "-"
         hourly = row["resizes"] / row["day_s"] * 3600
         lines.append(
             f"| `{row['policy']}` | {row['cluster']} | {told} | {way:.0f} | {over:.1f} | {row['completion_s']:.0f} s "
-            f"| {beside} | {row['resizes']} | {hourly:.0f} | {row['turned_back']} | {row['gained']:+.0f} |"
+            f"| {row['resizes']} | {hourly:.0f} | {row['turned_back']} | {row['gained']:+.0f} |"
         )
     return "\n".join(lines)
 

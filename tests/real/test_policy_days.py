@@ -179,5 +179,5 @@ class Play:
         assert not book.failed
         assert not (still and book.swings)
         for name, tenant in book.tenants.items():
-            widest = max(a.gpus[2] for a in self.day if a.tenant == name)
-            assert abs(tenant.decided - tenant.received - tenant.handover) <= self.quantum_s * widest, (name, tenant)
+            most = sum(a.gpus[2] for a in self.day if a.tenant == name)
+            assert abs(tenant.other) <= QUANTUM_S * most, (name, tenant)
