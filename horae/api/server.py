@@ -192,7 +192,7 @@ class SocketInUse(Exception):
 
 
 class _Listener(socket.socket):
-    """Its queue is as long as the kernel has it: asyncio sets it to what it takes out of it in one go, which is less."""
+    """Its queue is as long as the kernel has it: asyncio would make it as short as what it takes out in one go."""
 
     def listen(self, _: int = 0, /) -> None:
         super().listen(limits.QUEUE)
