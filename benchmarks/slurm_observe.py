@@ -25,7 +25,8 @@ from _record import record
 
 from horae.lab import LabRequest
 from slurm_plugin.adapter import SlurmCluster, connect
-from slurm_plugin.clients.command_reading import JOB_FIELDS, format_of
+from slurm_plugin.clients.command_reading import JOB_FIELDS
+from slurm_plugin.clients.sealed import Seal
 from slurm_plugin.lab.containers import ContainerSlurm
 from slurm_plugin.lab.pyslurm import with_pyslurm
 
@@ -91,7 +92,7 @@ def measured(cluster: Cluster, call: Callable[[], object], rounds: int) -> dict[
 
 def observation(cluster: Cluster, length: int, rounds: int) -> dict[str, Any]:
     cluster.fill(length)
-    squeue = ["squeue", "-h", "-a", "-r", "-t", "all", "-p", "dl", "-O", format_of(JOB_FIELDS)]
+    squeue = ["squeue", "-h", "-a", "-r", "-t", "all", "-p", "dl", "-O", Seal.fresh().format(JOB_FIELDS)]
     rest = {"rest_url": f"http://{cluster.lab.address('rest')}:6820"}
     ports = {"command": cluster.connect(client="command"), "slurmrestd": cluster.connect(client="slurmrestd", **rest)}
     if cluster.pyslurm:

@@ -14,13 +14,13 @@ import pytest
 
 from horae import config, job_form
 from horae.api import agents, server
-from horae.apps import sweep
 from horae.arbiter.decide import offers
 from horae.journal import Journal, events
 from horae.journal.codec import plain
 from horae.journal.store import FILE, rebuilt
 from horae.local import options as local_options
 from horae.spec import JobSpec
+from horae.sweeps import sweep
 from horae.tui import forms as words
 from horae.views import rows
 from policy.model import BadInput, GpuRange

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from horae.api.client import Client
-from horae.apps import sweep as sweeps
 from horae.journal import JobRecord, Journal
 from horae.journal.store import FILE, rebuilt
 from horae.port import JobState
+from horae.sweeps import sweep as sweeps
 from policy.text.textform import load, to_yaml
 from tests.conftest import soaking
 from tests.contract.harness import starts_in, steps_in
