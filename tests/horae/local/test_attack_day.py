@@ -204,19 +204,37 @@ while True:
     held = held[-900:]
     time.sleep(0.005)
 """
+#: As fast as it can, and gone at once.
+FLOOD = """
+import socket, sys, threading
+def connect():
+    while True:
+        with socket.socket(socket.AF_UNIX) as peer:
+            try:
+                peer.connect(sys.argv[1])
+            except OSError:
+                pass
+for _ in range(4):
+    threading.Thread(target=connect).start()
+"""
 #: Lines of the shape that takes the profiler longest.
 LINES = "import time\nfor _ in range(4000): print('step 1 ' * 300)\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize("attack", ["connections", "lines", "files"])
+@pytest.mark.parametrize("attack", ["connections", "flood", "lines", "files"])
 def test_rounds_go_on_and_others_jobs_run(day: Day, attack: str) -> None:
     command = [PYTHON, "-c", LINES] if attack == "lines" else ["/bin/sleep", "600"]
     hers = day.submits(ANN, command=command)
     eventually(lambda: day.operator.job(hers)["state"] == "running")
-    program, at = (CONNECTIONS, day.socket) if attack == "connections" else (CHANGES, day.folder / "local/jobs" / hers)
-    attackers = [] if attack == "lines" else [day.runs(ANN, program, at)]
+    programs = {
+        "connections": [(CONNECTIONS, day.socket)],
+        "flood": [(FLOOD, day.socket)] * 3,
+        "lines": [],
+        "files": [(CHANGES, day.folder / "local/jobs" / hers)],
+    }
+    attackers = [day.runs(ANN, program, at) for program, at in programs[attack]]
     try:
-        for _ in range(3):
+        for _ in range(1 if attack == "flood" else 3):
             job = day.submits(BOB, command=["/bin/true"])
             eventually(lambda job=job: day.operator.job(job)["state"] == "completed")
         assert [each.poll() for each in attackers] == [None] * len(attackers), "the attack goes on"
