@@ -91,7 +91,9 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     proposal = _asked(snapshot, lost, rest, entry, options, context)
-    if proposal.solver is None and entry.bids is None:  # others' rounds (`parts/turns.py`) and leases make them stand
+    # Programs' rounds (`parts/turns.py`) and leases make them stand. Another package's policy is asked once: what it
+    # remembers may be how often it was asked.
+    if proposal.solver is None and entry.bids is None and catalogue.is_own(entry):
         for _ in range(TRIES):
             then = carrying.applied(snapshot, proposal)
             if then.jobs is snapshot.jobs or not _possible(actual, proposal):
