@@ -45,11 +45,10 @@ def port(options: dict[str, object]) -> Iterator[YarnCluster]:
 
 
 @pytest.fixture
-def mallory(options: dict[str, object]) -> Iterator[Hdfs]:
+def mallory(options: dict[str, object]) -> Hdfs:
     known = parse_options(options)
     whole = Hdfs(known.access(known.webhdfs))
-    yield whole.as_user("mallory")
-    whole.close()
+    return whole.as_user("mallory")
 
 
 def plant(hdfs: Hdfs, folder: str, job: str, owner: str) -> None:
@@ -110,7 +109,6 @@ def test_a_root_of_the_version_before_is_closed_and_only_what_agrees_is_taken_ov
     assert any("forged was not handed in to Horae" in note for note in seen.notes)
     port.cancel("hers")
     port.close()
-    horae.close()
 
 
 def test_what_an_owner_writes_into_his_own_folder_changes_nothing_that_he_holds(
@@ -130,4 +128,3 @@ def test_what_an_owner_writes_into_his_own_folder_changes_nothing_that_he_holds(
         (job,) = each.observe().jobs
         assert (job.state, job.spec, job.allocation) == (JobState.QUEUED, SPEC, {})
     fresh.close()
-    whole.close()
