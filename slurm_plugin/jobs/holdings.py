@@ -36,19 +36,28 @@ def held_gpus(row: JobRow) -> Allocation:
     return {node: count for node, count in split.items() if count}
 
 
-def without_promises(
+def within_nodes(
     jobs: Mapping[str, ObservedJob], rows: Mapping[str, JobRow], nodes: Sequence[Node]
 ) -> dict[str, ObservedJob]:
-    """Grants that Slurm has not turned into an allocation hold GPUs only as far as those are there."""
+    """Grants that Slurm has not turned into an allocation hold GPUs only as far as those are there. So do jobs that
+    complete: squeue names only the nodes that they have not left yet, beside the total of all that they had."""
     free = {node.name: node.gpus - node.foreign for node in nodes}
-    promised = []
+    promised, completing = [], []
     for name, job in jobs.items():
-        if job.allocation and name in rows and rows[name].state not in HOLDING:
+        state = rows[name].state if name in rows else ""
+        if job.allocation and state and state not in HOLDING:
             promised.append(name)
-            continue
-        for node, count in job.allocation.items():
-            free[node] = free.get(node, 0) - count
+        elif job.allocation and state == "COMPLETING":
+            completing.append(name)
+        else:
+            for node, count in job.allocation.items():
+                free[node] = free.get(node, 0) - count
     kept = dict(jobs)
+    for name in completing:
+        left = {node: min(count, max(free.get(node, 0), 0)) for node, count in jobs[name].allocation.items()}
+        for node, count in left.items():
+            free[node] -= count
+        kept[name] = replace(jobs[name], allocation={node: count for node, count in left.items() if count})
     for name in promised:
         allocation = jobs[name].allocation
         if all(free.get(node, 0) >= count for node, count in allocation.items()):

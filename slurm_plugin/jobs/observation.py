@@ -131,7 +131,7 @@ class Observer:
             node_rows += holdings.out_of_bounds(self._client.nodes(()), held)
         look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
-        self.jobs = holdings.without_promises(jobs, self.rows, look.nodes)
+        self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         return look
 
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from horae.port import BlockKind, JobState
-from policy.model import Health, Shape
+from horae.port import BlockKind, JobState, ObservedJob
+from policy.model import Health, Node, Shape
 from slurm_plugin.clients.command import scontrol
-from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of
+from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
 from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
 from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
@@ -220,6 +220,18 @@ def test_a_job_that_began_between_the_two_reads_is_not_stopped_for_its_own_gpus(
     assert not between_two_reads(beside, [node("n1", 2)], granted), "those are of another job of ours"
     assert between_two_reads(beside, [node("n1", 4)], granted)
     assert not between_two_reads(jobs, [node("n1", 4)], {"7.abc": replace(GRANT, per_node=2, nodes=())})
+
+
+def test_a_job_that_completes_holds_no_more_than_the_nodes_that_it_has_not_left() -> None:
+    """squeue names the second of its two nodes alone, beside the six GPUs that it had on both."""
+    leaving = replace(ROW, state="COMPLETING", nodes=("n2",), gpus_per_node=None, gpus_total=6)
+    rows = {"7.abc": leaving, "8.abc": replace(ROW, **{**RUNNING, "nodes": ("n2",), "gpus_per_node": 1})}
+    jobs = {
+        "7.abc": ObservedJob("7.abc", JobState.STOPPING, allocation=held_gpus(leaving)),
+        "8.abc": ObservedJob("8.abc", JobState.RUNNING, allocation={"n2": 1}),
+    }
+    found = within_nodes(jobs, rows, [Node("n1", "v100", 4), Node("n2", "v100", 4, foreign=1)])
+    assert {name: dict(job.allocation) for name, job in found.items()} == {"7.abc": {"n2": 2}, "8.abc": {"n2": 1}}
 
 
 def test_a_start_whose_supervisor_spoke_was_launched() -> None:
