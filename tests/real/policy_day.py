@@ -18,8 +18,10 @@ from policy import catalogue
 from policy.model import Gpus, GpuType, Seconds
 
 POLICIES = tuple(name for name, entry in catalogue.entries().items() if catalogue.is_own(entry))
-#: One of these has its turn on each cluster in every run of the tests: by the date, another one on each.
+#: One of these has its turn on Slurm in every run of the tests, by the date.
 BY_TURNS = ("themis", "oef-cooperative", "gandiva-fair", "afs-p")
+#: And on YARN always this one: half a day there is too short for a lease in which a sweep's losers are found.
+ON_YARN = "oef-cooperative"
 #: A lease, a round, a turn of every policy that has one.
 QUANTUM_S: Seconds = 10.0
 #: Of a day in every run, against one in `make soak`: its work, and its quanta.
@@ -52,10 +54,9 @@ DAY = (
 )
 
 
-def turn(cluster: int, today: date | None = None) -> str:
-    """The policy whose turn it is today on the first (0) or the second (1) kind of cluster."""
-    days = (today or date.fromtimestamp(time.time())).toordinal()
-    return BY_TURNS[(days + 2 * cluster) % len(BY_TURNS)]
+def turn(today: date | None = None) -> str:
+    """The policy whose turn it is today."""
+    return BY_TURNS[(today or date.fromtimestamp(time.time())).toordinal() % len(BY_TURNS)]
 
 
 def speed(gpu_type: GpuType, gpus: Gpus) -> float:

@@ -1,6 +1,7 @@
 """A day of arrivals under each policy by its name, on a real Slurm and a real YARN: what it decides is carried out.
 
-In every run one of Themis, OEF (cooperative), Gandiva-fair and AFS-P on each cluster, by turns; all 26 in `make soak`.
+In every run one of Themis, OEF (cooperative), Gandiva-fair and AFS-P on Slurm, by turns, and OEF on YARN; all 26 on
+both in `make soak`.
 Judged by the arbiter's journal and the trainers' own logs (`tests/real/daybook.py`), never by how long a thing took.
 """
 
@@ -34,9 +35,9 @@ from yarn_bridge.lab.private import PrivateHadoop
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
-def by_turns(cluster: int) -> list[object]:
-    """Every policy; those whose turn it is not today wait for `make soak`."""
-    return [p if p == turn(cluster) else pytest.param(p, marks=pytest.mark.soak) for p in POLICIES]
+def all_but(now: str) -> list[object]:
+    """Every policy; all but `now` wait for `make soak`."""
+    return [p if p == now else pytest.param(p, marks=pytest.mark.soak) for p in POLICIES]
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def length(pytestconfig: pytest.Config) -> float:
     return 1.0 if soaking(pytestconfig) else policy_day.SHORT
 
 
-@pytest.mark.parametrize("policy", by_turns(0))
+@pytest.mark.parametrize("policy", all_but(turn()))
 def test_a_day_on_slurm(private_slurm: Private, tmp_path: Path, policy: str, length: float) -> None:  # noqa: F811
     partition = fresh_partition(private_slurm)
     options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
@@ -77,7 +78,7 @@ def test_a_day_on_slurm(private_slurm: Private, tmp_path: Path, policy: str, len
 
 
 @pytest.mark.xdist_group("yarn")
-@pytest.mark.parametrize("policy", by_turns(1))
+@pytest.mark.parametrize("policy", all_but(policy_day.ON_YARN))
 def test_a_day_on_yarn(hadoop_342: PrivateHadoop, tmp_path: Path, policy: str, length: float) -> None:  # noqa: F811
     harness = YarnHarness(hadoop_342, tmp_path)
     play = Play(policy, "yarn", tmp_path, length, {"n2": ("v100", 4), "n3": ("k80", 4)})
