@@ -39,6 +39,8 @@ CLOCK = "the clock ended a program before its own limits did: another machine ma
 #: How often a policy is asked what it says of its own answer, which must stand: who moves to grow leaves a place to
 #: somebody earlier in order, who sees it only then. Nearly always the second answer is the first.
 TRIES = 4
+#: Up to so many jobs: an answer costs a large cluster more than what still moves in the next round.
+ASKED_AGAIN = 1000
 
 
 class PolicyFailed(Exception):
@@ -93,7 +95,8 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     proposal = _asked(snapshot, lost, rest, entry, options, context)
     # Programs' rounds (`parts/turns.py`) and leases make them stand. Another package's policy is asked once: what it
     # remembers may be how often it was asked.
-    if proposal.solver is None and entry.bids is None and catalogue.is_own(entry):
+    once = proposal.solver is not None or entry.bids is not None or not catalogue.is_own(entry)
+    if not once and len(snapshot.jobs) <= ASKED_AGAIN:
         for _ in range(TRIES):
             then = carrying.applied(snapshot, proposal)
             if then.jobs is snapshot.jobs or not _possible(actual, proposal):
