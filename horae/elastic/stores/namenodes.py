@@ -8,6 +8,7 @@ carries a token of its own, so no DataNode is told who we are, and it never lead
 and never hold an address as it was asked for: that may hold a token.
 """
 
+import abc
 import functools
 import http.client
 import json
@@ -67,7 +68,7 @@ class Endless(Odd):
     """An answer that is longer, or takes longer, than any that is meant."""
 
 
-class NameNodes:
+class NameNodes(abc.ABC):
     """Raises HdfsError for a refusal, Away and Odd. Threads may share it. `bases`: http://host:port of each."""
 
     connect_s = 60.0
@@ -79,9 +80,9 @@ class NameNodes:
 
     # --- who asks, and how: a site's own ---
 
+    @abc.abstractmethod
     def identity(self) -> Dict[str, str]:
         """What a query tells of who asks."""
-        raise NotImplementedError
 
     def headers(self, address: str, namenode: bool) -> Dict[str, str]:
         """Of a request that is about to be sent."""
