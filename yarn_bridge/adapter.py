@@ -33,14 +33,14 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.executor import JobExecutor
-from yarn_bridge.jobs.observer import Observer
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import given
 from yarn_bridge.jobs.state_machine import Action, Verb
-from yarn_bridge.jobs.steps import Steps
 from yarn_bridge.jobs.store import JobFiles, Seen
 from yarn_bridge.options import Options
+from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.observer import Observer
+from yarn_bridge.verbs.steps import Steps
 
 _LEAST = "yarn.scheduler.minimum-allocation-mb"
 

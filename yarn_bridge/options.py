@@ -10,8 +10,9 @@ from typing import Any
 from horae.options import typed_options
 from policy.model import BadInput
 from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access
-from yarn_bridge.jobs.record import SERVICES, SLICES
 
+#: How a job gets its containers (`runtimes/`).
+SERVICES, SLICES = "services", "slices"
 AUTHS = (SIMPLE, KERBEROS)
 AUTO = "auto"
 RUNTIMES = (SERVICES, SLICES, AUTO)

@@ -21,7 +21,8 @@ from horae.port import BlockKind, JobState
 from policy.model import EMPTY
 from yarn_bridge.clients.records import App, Instance, Service
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import SERVICES, Phase, Record, Worker
+from yarn_bridge.jobs.record import Phase, Record, Worker
+from yarn_bridge.options import SERVICES
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
 MARGIN_S = 15.0

@@ -25,8 +25,7 @@ from yarn_bridge.clients.records import NodeReport, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
-from yarn_bridge.jobs.record import SERVICES, SLICES
-from yarn_bridge.options import Options, parse_options
+from yarn_bridge.options import SERVICES, SLICES, Options, parse_options
 from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.site import security, storage
 from yarn_bridge.site.holes import holes

@@ -18,17 +18,17 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.records import App, NodeReport
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
-from yarn_bridge.clients.token_life import TokenLife
-from yarn_bridge.jobs.executor import JobExecutor
 from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed
-from yarn_bridge.jobs.record import SLICES, Phase, Record
+from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Lessons, below, held_by, only_queue
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
-from yarn_bridge.options import Options
+from yarn_bridge.jobs.token_life import TokenLife
+from yarn_bridge.options import SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice, named_nodes
+from yarn_bridge.verbs.executor import JobExecutor
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often

@@ -15,11 +15,11 @@ from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.executor import JobExecutor
-from yarn_bridge.jobs.observer import Next, Observer
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
+from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.observer import Next, Observer
 
 
 class Steps:

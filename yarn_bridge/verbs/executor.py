@@ -14,10 +14,10 @@ from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.records import App, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import SERVICES, SLICES, Phase, Record
+from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.state_machine import Action, Verb
 from yarn_bridge.jobs.store import JobFiles
-from yarn_bridge.options import Options
+from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Chooser, Runtime
 from yarn_bridge.runtimes.service_runtime import KIND, ServiceRuntime
 from yarn_bridge.runtimes.slice_runtime import SliceRuntime
