@@ -47,6 +47,7 @@ check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, str
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.7- horae/elastic
 	$(BIN)/python -m supply.locks check
 	$(BIN)/python -m supply.imports
+	$(BIN)/python -m supply.house --check
 	@# Not by --quiet: with it mkdocs counts no warnings, and --strict means nothing.
 	@echo "$(BIN)/mkdocs build --strict"; mkdir -p .cache; \
 	  $(BIN)/mkdocs build --strict --site-dir .cache/site > .cache/docs.log 2>&1 || { cat .cache/docs.log; exit 1; }
