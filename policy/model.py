@@ -18,6 +18,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from policy.errors import BadInput as BadInput  # noqa: PLC0414 - a word of the model to everybody
+
 SCHEMA = 1
 
 Seconds = float
@@ -382,23 +384,3 @@ class Decision:
     cancel: tuple[JobName, ...] = ()
     solver: SolverSummary | None = None
     state: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-
-
-class BadInput(ValueError):
-    """Input that a person can mend: says where, which field, what value, and what to do about it."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        where: str = "",
-        line: int | None = None,
-        field: str = "",
-        value: object = None,
-        remedy: str = "",
-    ) -> None:
-        self.message, self.where, self.line, self.field = message, where, line, field
-        self.value, self.remedy = value, remedy
-        place = where + (f":{line}" if line is not None else "")
-        parts = [place and f"{place}:", field and f"{field}:", message, remedy and f"({remedy})"]
-        super().__init__(" ".join(p for p in parts if p))

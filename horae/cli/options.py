@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from policy.model import BadInput
+from policy.errors import BadInput
 
 if TYPE_CHECKING:
     from horae.api.client import Client
