@@ -34,7 +34,7 @@ class Lines:
         self.malformed: list[BadRow] = []
         #: Names of the columns and what separates them, once a header was read: for words about raw bytes.
         self.names: Sequence[str] = ()
-        self.separator = ","
+        self.separator: str | None = ","
 
     def refuse(self, bad: Malformed) -> None:
         """Raise `bad`, or note it where the caller asked to go on."""
@@ -87,7 +87,7 @@ class Lines:
 
     def _column_of(self, raw: bytes) -> str:
         """Which field holds the first NUL."""
-        position = raw[: raw.index(b"\0")].count(self.separator.encode())
+        position = len(raw[: raw.index(b"\0")].decode(errors="replace").split(self.separator)) - 1
         return self.names[position] if position < len(self.names) else f"field {position + 1}"
 
 

@@ -18,6 +18,12 @@ __all__ = ["FORMS", "Malformed", "read", "rows"]
 #: Name of a form -> the module that reads it, and what it is.
 FORMS = {
     "ours": ("horae.sim.traces.forms.ours", "CSV with a header: submitted, duration, gpus and more"),
+    "philly": ("horae.sim.traces.forms.philly", "Microsoft's Philly: the job log, or tables made of it"),
+    "helios": ("horae.sim.traces.forms.helios", "SenseTime's Helios: cluster_log.csv"),
+    "alibaba": ("horae.sim.traces.forms.alibaba", "Alibaba's PAI: tasks of 2020, pods of 2023"),
+    "gavel": ("horae.sim.traces.forms.gavel", "Gavel's and Shockwave's traces"),
+    "pollux": ("horae.sim.traces.forms.pollux", "Pollux' and Sia's workloads"),
+    "swf": ("horae.sim.traces.forms.swf", "the Standard Workload Format; processors stand for GPUs"),
 }
 
 
@@ -38,7 +44,7 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
     lines = Lines(path, skip_bad=skip_bad)
     found = rows(lines, form)
     jobs, seen = [], dict[str, int]()
-    for line, _, job in found:
+    for line, _, job, _ in found:
         if job.job in seen:
             lines.refuse(Malformed(path, line, "job", f"line {seen[job.job]} has the same name", job.job))
             continue
@@ -46,7 +52,7 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
         jobs.append(job)
     if form != "ours":
         jobs = _from_zero(jobs)
-    return Trace(tuple(jobs), tuple(lines.malformed))
+    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside))
 
 
 def _from_zero(jobs: list[TraceJob]) -> list[TraceJob]:

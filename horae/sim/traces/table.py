@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
 
 from horae.sim.traces.lines import Line, Lines
 from horae.sim.traces.malformed import Malformed
@@ -12,6 +14,23 @@ from policy.bounds import MOST_GPUS, MOST_S
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+_EPOCH = datetime(1970, 1, 1)
+_NO_TIME = frozenset({"", "unknown", "none", "null", "nan", "nat"})
+
+
+def moment(text: str) -> float | None:
+    """`2017-10-09 07:01:55` (no zone: taken as it stands), `...T07:01:55`, or seconds since 1970. Raises ValueError."""
+    if text.lower() in _NO_TIME:
+        return None
+    if text.isdigit() and text.isascii():
+        value = float(text)
+        if value > MOST_S:
+            raise ValueError(text)
+        return value
+    at = datetime.fromisoformat(text)
+    return (at - _EPOCH).total_seconds() if at.tzinfo is None else at.timestamp()
 
 
 class Cells:
@@ -53,6 +72,14 @@ class Cells:
             raise self.wrong(name, "is no whole number", self.word(name))
         return int(value)
 
+    def moment(self, name: str) -> float | None:
+        """Seconds since 1970 of a time as clusters print it; None where there is none yet."""
+        text = self.word(name, "")
+        try:
+            return moment(text)
+        except ValueError:
+            raise self.wrong(name, "is no time", text) from None
+
     def wrong(self, name: str, what: str, value: object) -> Malformed:
         return Malformed(self.path, self.line, name, what, value)
 
@@ -64,26 +91,43 @@ class Table:
         self,
         lines: Lines,
         *,
-        separator: str = ",",
-        names: Sequence[str] | None = None,
+        separator: str | None = ",",
+        names: Callable[[int], Sequence[str]] | None = None,
         needed: Sequence[str] = (),
         fold_case: bool = False,
+        comment: str = "",
     ) -> None:
+        """`separator` None: white space. `names`: from the number of fields of the first row. `comment`: what begins
+        a line that is none, which counts as header. Raises Malformed for a header that lacks what is `needed`.
+        """
         self.lines, self.separator = lines, separator
-        self._fold = fold_case
+        self._fold, self._comment = fold_case, comment
         self._iterator = iter(lines)
+        lines.separator = separator
         #: The header as it stands in the file, None where it has none.
         self.header: str | None = None
-        if names is None:
+        comments = []
+        first = self._header()
+        while comment and first.text.startswith(comment):
+            comments.append(first.text)
             first = self._header()
+        if names is None:
             self.header = first.text
-            names = self._names(first)
-        self.names = lines.names = tuple(names)
-        lines.separator = separator
+            found: Sequence[str] = self._names(first)
+        else:
+            self.header = "\n".join(comments) if comments else None
+            found = names(len(self._split(first)))
+            self._iterator = chain((first,), self._iterator)
+        self.names = lines.names = tuple(found)
         self.index = {name: position for position, name in enumerate(self.names)}
         for name in needed:
-            if name not in self.index:
-                raise Malformed(lines.path, 1, name, "the header lacks this column, it has", ", ".join(self.names))
+            self.need(name)
+
+    def need(self, name: str) -> None:
+        """Raises Malformed where the header lacks the column."""
+        if name not in self.index:
+            what = "the header lacks this column, it has"
+            raise Malformed(self.lines.path, 1, name, what, ", ".join(self.names))
 
     def _header(self) -> Line:
         """Raises what is wrong with the first line even where rows may be bad: nothing can be read without it."""
@@ -100,7 +144,7 @@ class Table:
         names = [n.strip() for n in self._split(first)]
         if self._fold:
             names = [n.lower() for n in names]
-        if len(names) == 1:
+        if len(names) == 1 and self.separator is not None:
             other = max(_SEPARATORS, key=first.text.count)
             if other != self.separator and other in first.text:
                 raise Malformed(
@@ -115,7 +159,7 @@ class Table:
         """Empty lines are passed over; a row with another number of fields is malformed."""
         width = len(self.names)
         for line in self._iterator:
-            if not line.text.strip():
+            if not line.text.strip() or (self._comment and line.text.startswith(self._comment)):
                 continue
             try:
                 values = self._split(line)
@@ -128,7 +172,7 @@ class Table:
 
     def _split(self, line: Line) -> list[str]:
         text = line.text.removesuffix("\r")
-        if '"' not in text or self.separator == "|":
+        if '"' not in text or self.separator is None or self.separator == "|":
             return text.split(self.separator)
         try:
             return next(csv.reader([text], delimiter=self.separator, strict=True))
@@ -140,7 +184,7 @@ class Table:
         column = self.names[fields] if fields < width else f"field {width + 1}"
         what = f"{fields} field{'s' if fields != 1 else ''}, the header has {width}"
         for other, name in _SEPARATORS.items():
-            if other != self.separator and fields < width <= line.text.count(other) + fields:
+            if self.separator and other != self.separator and fields < width <= line.text.count(other) + fields:
                 what += f" (separated by {name}?)"
                 break
         else:

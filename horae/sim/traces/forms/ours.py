@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from horae.sim.traces.lines import Lines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
-from horae.sim.traces.rows import Row, Rows
+from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
 from policy.bounds import MOST_WORK
 
@@ -23,23 +21,18 @@ def rows(lines: Lines) -> Rows:
             lines.path, 1, "duration", "the header lacks this column, or iterations and model; it has",
             ", ".join(table.names),
         )  # fmt: skip
-    return Rows(table.header, _jobs(table, lines))
-
-
-def _jobs(table: Table, lines: Lines) -> Iterator[Row]:
     newest = 0.0
-    for number, cells in enumerate(table, 1):
-        try:
-            job = _job(cells, number)
-            if job.submitted < newest:
-                raise cells.wrong(
-                    "submitted", f"out of order, {newest:g} stands before it; sort the rows", cells.word("submitted")
-                )
-        except Malformed as bad:
-            lines.refuse(bad)
-            continue
+
+    def ordered(cells: Cells, number: int) -> TraceJob:
+        nonlocal newest
+        job = _job(cells, number)
+        if job.submitted < newest:
+            what = f"out of order, {newest:g} stands before it; sort the rows"
+            raise cells.wrong("submitted", what, cells.word("submitted"))
         newest = job.submitted
-        yield Row(cells.line, cells.text, job)
+        return job
+
+    return by_row(table, ordered)
 
 
 def _job(cells: Cells, number: int) -> TraceJob:
