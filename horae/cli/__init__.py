@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
     "profile": ("horae.cli.profile", "Read training logs of any form: progress, iteration time, loss, failures."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
+    "trace": ("horae.cli.trace", "Look at a trace of jobs, or make another one: describe, sample, scale, fit."),
     "config": ("horae.cli.config", "Check, explain or write a configuration file."),
     "lab": ("horae.cli.lab", "Bring up, use and take down a mini-cluster of real daemons on this machine."),
     "install": ("horae.cli.install", "Put Horae's pieces onto a cluster's hosts; shows every change first."),
@@ -42,6 +43,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
+    ("Simulate", ("trace",)),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )
 
