@@ -67,8 +67,12 @@ def _scaled(header: list[str], kept: list[list[str]], times: Numbers, count: int
     at = _arrivals(times, np.array([chance.random() for _ in range(count)]))
     named = [name.strip() for name in header]
     place = {name: named.index(name) for name in ("submitted", "job", "app") if name in named}
-    for number, submitted in enumerate(at.tolist(), 1):
-        cells = list(kept[chance.randrange(len(kept))])
+    whole, rest = divmod(count, len(kept)) if kept else (0, 0)
+    # Every job as often as every other, and the rest drawn: the load grows by the factor, not only on average.
+    order = [*range(len(kept))] * whole + chance.sample(range(len(kept)), rest)
+    chance.shuffle(order)
+    for number, (submitted, chosen) in enumerate(zip(at.tolist(), order, strict=True), 1):
+        cells = list(kept[chosen])
         cells[place["submitted"]] = plain(submitted)
         for name in ("job", "app"):
             if name in place:
