@@ -66,9 +66,7 @@ class Fast:
         return next(iter(self._jobs.values())).submitted_s
 
     def _seconds_left(self, name: JobName) -> Seconds:
-        run = self._active[name]
-        rate = run.rate or self._speeds.at(run.plain, self._speeds.types(run.plain)[0], run.plain.gpus.requested) or 1.0
-        return (run.total - run.done) / rate
+        return self._active[name].seconds_left(self._speeds)
 
     # --- the picture --------------------------------------------------------------------------------------
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from horae.sim.engine.arbiter import Arbiter
 from horae.sim.engine.asking import Asked, Settings
 from horae.sim.engine.fast import Fast
-from horae.sim.engine.moments import play
+from horae.sim.engine.moments import Engine, play
 from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import Run, World
@@ -44,7 +45,7 @@ def simulate(
     if not settings.ideal and settings.restart_s is not None:
         cost = constant(settings.restart_s)
     world, asked = World(speeds, cost), Asked(settings, speeds)
-    made = Fast(asked, world)
+    made: Engine = Fast(asked, world) if engine == "fast" else Arbiter(asked, world)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made, told)
     skipped = {"malformed": len(trace.malformed), "too large": len(large)} if skip_bad else {}
     return Outcome(settings, jobs, rounds, asked.seconds, skipped)

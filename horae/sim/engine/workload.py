@@ -62,9 +62,9 @@ class Workload:
         curves = self._linear if job.model is None else self._of_model(job, job.model)
         stated = self._stated if len(curves) == len(self._types) else dict.fromkeys(curves, Provenance.STATED)
         plain = Job(
-            job.job, job.tenant, f"{job.tenant}/{job.app}", gpus, job.submitted, Work(), curves, stated, job.model
+            job.job, job.tenant, f"{job.tenant}/{job.app}", gpus, float(job.submitted), Work(), curves, stated, job.model
         )
-        total = job.iterations if job.iterations is not None else self._work(job, plain)
+        total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
         if not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:
             raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
         object.__setattr__(plain, "work", Work(total if job.known else None))
@@ -77,7 +77,7 @@ class Workload:
     def _work(self, job: TraceJob, plain: Job) -> float:
         assert job.duration is not None
         if job.model is None:
-            return job.duration * job.gpus
+            return float(job.duration * job.gpus)
         return job.duration * min(self._speeds.at(plain, t, job.gpus) or 0.0 for t in plain.throughput)
 
     def _of_model(self, job: TraceJob, model: str) -> Mapping[GpuType, Mapping[int, float]]:

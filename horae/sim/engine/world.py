@@ -44,6 +44,11 @@ class Run:
         passed_s = now_s - self.since_s
         return self.done + self.rate * passed_s if passed_s > 0 and self.rate else self.done
 
+    def seconds_left(self, speeds: Throughput) -> Seconds:
+        """What is left of it when it was last started or stopped, on what it holds, else on what it asks for."""
+        rate = self.rate or max(speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput)
+        return (self.total - self.done) / (rate or 1.0)
+
 
 class World:
     """Jobs by name. Whoever starts a job knows that the GPUs are free: the engines see to it, and tests watch."""
