@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "uninstall": ("horae.cli.uninstall", "Take them away again, byte for byte."),
     "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
     "doctor": ("horae.cli.doctor", "Check this installation and its cluster, with remedies."),
+    "simulate": ("horae.cli.simulate", "Play a trace of jobs under a policy: what would have happened, in seconds."),
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
@@ -42,6 +43,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
+    ("What if", ("simulate",)),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )
 

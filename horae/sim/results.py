@@ -148,7 +148,7 @@ def summary(outcome: Outcome, seconds: Seconds) -> dict[str, Any]:
         "decide_seconds": {"mean": mean(asked), "p95": percentile(asked, 95)},
         "seconds": seconds,
     }
-    return out | ({"skipped": {k: n for k, n in outcome.skipped.items()}} if outcome.skipped else {})
+    return out | ({"skipped": dict(outcome.skipped)} if outcome.skipped else {})
 
 
 def write_jobs(outcome: Outcome, file: TextIO) -> None:

@@ -47,5 +47,5 @@ def simulate(
     world, asked = World(speeds, cost), Asked(settings, speeds)
     made: Engine = Fast(asked, world) if engine == "fast" else Arbiter(asked, world)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made, told)
-    skipped = {"malformed": len(trace.malformed), "too large": len(large)} if skip_bad else {}
+    skipped = ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})
     return Outcome(settings, jobs, rounds, asked.seconds, skipped)
