@@ -138,7 +138,7 @@ def dump(seed: int, jobs: int = 10) -> str:
                 "AllocTRES": "" if start is None else tres(alloc),
                 "ReqTRES": tres(asked),
                 "NodeList": "None assigned" if start is None else nodes,
-            }  # fmt: skip
+            }
         )
         for step in chance.sample(["batch", "extern", "0", "interactive"], chance.randrange(3)):
             more = dict(rows[-1], JobIDRaw=f"{raw}.{step}", JobID=f"{name}.{step}", User="")
