@@ -23,6 +23,7 @@ FORMS = {
     "alibaba": ("horae.sim.traces.forms.alibaba", "Alibaba's PAI: tasks of 2020, pods of 2023"),
     "gavel": ("horae.sim.traces.forms.gavel", "Gavel's and Shockwave's traces"),
     "pollux": ("horae.sim.traces.forms.pollux", "Pollux' and Sia's workloads"),
+    "sacct": ("horae.sim.traces.forms.sacct", "what sacct -P prints; a job runs as long as all its incarnations did"),
     "swf": ("horae.sim.traces.forms.swf", "the Standard Workload Format; processors stand for GPUs"),
 }
 

@@ -36,15 +36,19 @@ def moment(text: str) -> float | None:
 class Cells:
     """One row. Every accessor raises Malformed, which names the column."""
 
-    __slots__ = ("_index", "_values", "line", "path", "text")
+    __slots__ = ("_index", "_values", "line", "path", "text", "whole")
 
     def __init__(self, path: object, line: Line, values: Sequence[str], index: Mapping[str, int]) -> None:
-        self.path, self.line, self.text = path, line.number, line.text
+        self.path, self.line, self.text, self.whole = path, line.number, line.text, line.whole
         self._values, self._index = values, index
 
     def has(self, name: str) -> bool:
         """Whether the column exists and this row says something in it."""
         return name in self._index and bool(self._values[self._index[name]].strip())
+
+    def cell(self, name: str) -> str:
+        """As it stands; the column must be there."""
+        return self._values[self._index[name]]
 
     def word(self, name: str, default: str | None = None) -> str:
         value = self._values[self._index[name]].strip() if name in self._index else ""
