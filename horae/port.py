@@ -33,7 +33,13 @@ from typing import Protocol, runtime_checkable
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Seconds
 
+#: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
+#: an earlier job to which the cluster had given the same.
 JobId = str
+
+
+def job_number(job: JobId) -> str:
+    return job.partition(".")[0]
 
 
 class JobState(StrEnum):
