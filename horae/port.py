@@ -133,6 +133,7 @@ class Observation:
     claim: str | None = None  #: token of the arbiter that claimed the cluster last
     notes: tuple[str, ...] = ()  #: what could not be read, in words
     due: tuple[Due, ...] = ()  #: what `follow_up` would do now
+    order_lost: bool = False  #: the order that `set_order` asked for does not show (any more): it is asked for again
 
 
 @dataclass(frozen=True, slots=True)
