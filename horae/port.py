@@ -33,6 +33,8 @@ from typing import Protocol, runtime_checkable
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Seconds
 
+#: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
+#: an earlier job to which the cluster had given the same.
 JobId = str
 
 
@@ -127,6 +129,7 @@ class Observation:
     claim: str | None = None  #: token of the arbiter that claimed the cluster last
     notes: tuple[str, ...] = ()  #: what could not be read, in words
     due: tuple[Due, ...] = ()  #: what `follow_up` would do now
+    order_lost: bool = False  #: the order that `set_order` asked for does not show (any more): it is asked for again
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from horae import __version__
 from horae.arbiter.core import Core
 from horae.arbiter.requests.authority import Requester
+from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -89,15 +90,22 @@ class ArbiterBackend:
             "alerts": alerts,
         }
 
+    def _named(self, word: str) -> JobId:
+        """The job that people call so. Raises NoSuchJob."""
+        found = self._arbiter.view(lambda core: core.ledger.named(word))
+        if found is None:
+            raise NoSuchJob(word)
+        return found
+
     def job(self, job: JobId) -> dict[str, Any]:
-        watch.job(self._arbiter, job)  # raises NoSuchJob
+        job = self._named(job)
         wall_s = time.time()
         return self._arbiter.view(
             lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
     def explain(self, job: JobId) -> dict[str, Any]:
-        found = watch.explain(self._arbiter, job)
+        found = watch.explain(self._arbiter, self._named(job))
         return {
             **self.job(job),
             "headline": found.headline,
@@ -111,7 +119,7 @@ class ArbiterBackend:
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
     ) -> list[dict[str, Any]]:
         if job is not None:
-            watch.job(self._arbiter, job)  # raises NoSuchJob
+            job = self._named(job)
         events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
         found = [e for e in reversed(events) if e.wall_s >= begin_s]
@@ -131,7 +139,7 @@ class ArbiterBackend:
         ]
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
-        return self._arbiter.read_log(job, offset, Requester(by))
+        return self._arbiter.read_log(self._named(job), offset, Requester(by))
 
     def snapshot(self, pool: str | None) -> str:
         names = [p.name for p in self._arbiter.config.pools]
@@ -173,16 +181,17 @@ class ArbiterBackend:
         return list(self._arbiter.submit_many(specs, Requester(by)))
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
+        job = self._named(job)
         self._arbiter.cancel(job, Requester(by), why)
         row = watch.job(self._arbiter, job)
         return f"is {row.state} already" if row.ended_s is not None else "is being ended"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.hold(job, Requester(by), why)
+        self._arbiter.hold(self._named(job), Requester(by), why)
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
-        self._arbiter.unhold(job, Requester(by))
+        self._arbiter.unhold(self._named(job), Requester(by))
         return "is not held"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:

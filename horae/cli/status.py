@@ -10,6 +10,7 @@ import typer
 
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
+from horae.jobids import job_number
 from horae.tui import forms, screen
 from horae.tui.screen import Cell, Column
 
@@ -42,7 +43,7 @@ def status(
     if state is not None and state not in _state_names():
         raise exits.Failure(exits.USAGE, f"there is no state {state!r}", f"states: {', '.join(screen.LETTERS)}")
     chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state)]
-    missing = set(jobs or ()) - {j["id"] for j in chosen}
+    missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
     if as_json:
         screen.emit_json({**answer, "jobs": chosen})
     else:
@@ -65,7 +66,7 @@ def _state_names() -> set[str]:
 
 def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None) -> bool:
     return (
-        (not jobs or job["id"] in jobs)
+        (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
         and (tenant is None or job["tenant"] == tenant)
         and (state is None or state in (job["state"], screen.LETTERS.get(job["state"])))
     )
@@ -95,7 +96,7 @@ PLACE_COLUMNS = (Column("NODELIST(REASON)"),)
 def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
     held = sum(job["allocation"].values())
     row: list[str | Cell] = [
-        job["id"],
+        job_number(job["id"]),
         job["name"],
         job["tenant"],
         job["owner"],

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.jobids import job_number
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
@@ -220,6 +221,13 @@ class Ledger:
         return (
             r for r in self.jobs.values() if r.ended is None and not r.released and (pool is None or r.pool == pool)
         )
+
+    def named(self, word: str) -> JobId | None:
+        """The job that people mean by its id, or by the cluster's own number, which the newest has; None: no such."""
+        if word in self.jobs:
+            return word
+        found = [r for r in self.jobs.values() if job_number(r.id) == word]
+        return max(found, key=lambda r: (r.submitted_s, r.id)).id if found else None
 
     def pool(self, name: str) -> PoolRecord:
         """The pool's record, an empty one for a pool that no event has named yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from horae import visible
+from horae.jobids import job_number
 from horae.tui import forms, screen
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def page(answer: dict[str, Any]) -> Text:
     answer = visible.deep(answer)
     held = sum(answer["allocation"].values())
     text = Text()
-    text.append(f"job {answer['id']} ", "bold").append(f"{answer['name']}")
+    text.append(f"job {job_number(answer['id'])} ", "bold").append(f"{answer['name']}")
     text.append(f"  {answer['tenant']}  {answer['state']}", screen.STATE_STYLES.get(answer["state"], ""))
     text.append(f"\n{'holds':<9}{_gpus(held)}")
     text.append(f" on {forms.allocation(answer['allocation'])}" if held else "")
@@ -40,7 +41,8 @@ def page(answer: dict[str, Any]) -> Text:
         if cause.get("change"):
             text.append(f"\n{'':9}to change it: {cause['change']}", "italic")
     if answer["ahead"]:
-        text.append("\n\nahead    ", "bold cyan").append(f"{len(answer['ahead'])}: {', '.join(answer['ahead'][:12])}")
+        first = ", ".join(job_number(job) for job in answer["ahead"][:12])
+        text.append("\n\nahead    ", "bold cyan").append(f"{len(answer['ahead'])}: {first}")
     if answer["policy"]:
         ago = forms.duration(answer["decided_ago_s"])
         text.append(f"\n\npolicy {answer['policy']}, last decision {ago} ago", "dim")

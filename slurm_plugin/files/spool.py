@@ -3,7 +3,7 @@
     heartbeat        who lives and which partitions' new jobs are held; read by the Lua module at each submission
     claim            token of the arbiter that claimed the cluster last
     events           lines that hooks append; only a wake-up, its content is never trusted
-    reasons/JOB      why a job waits or holds, for its owner to read
+    reasons/JOBID    why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
 
 A job folder belongs to the job's owner where we may give files away (root), else an ACL admits the owner alone,
@@ -27,6 +27,7 @@ from typing import Any
 
 from horae.elastic.stores.checkpoints import newest_mark
 from horae.elastic.stores.store import Store
+from horae.jobids import job_number
 from horae.port import CheckpointMark, FixConfiguration, PortError
 from horae.untrusted import Facts, Unbelievable, parse, printable
 from slurm_plugin.files.transport import Files, Part
@@ -257,10 +258,10 @@ class Spool:
             self._files.make(self.path("reasons"))
         except (OSError, Unbelievable) as error:
             raise _unwritable(self.path("reasons"), error) from error
-        self._write("reasons", job, data=(text.strip() + "\n").encode(), durable=False)
+        self._write("reasons", job_number(job), data=(text.strip() + "\n").encode(), durable=False)
 
     def forget(self, job: str) -> None:
-        for names in (("reasons", job), ("jobs", job, "epoch"), ("jobs", job, "stop")):
+        for names in (("reasons", job_number(job)), ("jobs", job, "epoch"), ("jobs", job, "stop")):
             with suppress(OSError, Unbelievable):
                 self._files.remove(self._root, *names)
 

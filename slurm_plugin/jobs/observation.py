@@ -17,6 +17,7 @@ from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import holdings, state_machine
+from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.options import Options
@@ -56,6 +57,7 @@ class Observer:
         self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
+        self._arrivals = Arrivals()
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -99,6 +101,7 @@ class Observer:
         look = Look(self.now_s())
         self._find_moved(rows)
         before, self.rows = self.rows, rows
+        self._arrivals.look(rows)
         self.awaited = state_machine.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
@@ -188,6 +191,8 @@ class Observer:
         if last is not None and last[0] is row and last[1].memo is memo:
             return last[1]
         verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
+        if verdict.job is not None and verdict.job.submitted_s is not None:
+            verdict = replace(verdict, job=replace(verdict.job, submitted_s=self._arrivals.of(job)))
         waits = (
             verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
         )
