@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from horae.spec import JobSpec
-from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Seconds
+from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Quota, Seconds
 
 #: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
 #: an earlier job to which the cluster had given the same.
@@ -69,7 +69,7 @@ _STARTABLE = (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
 
 
 class BlockKind(StrEnum):
-    LIMIT = "limit"  #: a site's limit on the tenant: comes back in the next snapshot as the tenant's cap
+    LIMIT = "limit"  #: a site's limit on the tenant (or on the job alone): comes back as a cap in the next snapshot
     FOREIGN = "foreign"  #: a job that is not ours was first
     GANG = "gang"  #: only part of the gang could be formed
     NODE = "node"  #: the node cannot be used
@@ -83,6 +83,7 @@ class Blocked:
     kind: BlockKind
     text: str
     cap: Gpus | None = None  #: with LIMIT: the most GPUs the tenant may hold, where the cluster tells
+    alone: bool = False  #: with LIMIT: nothing is known of whom else it binds
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Observation:
     claim: str | None = None  #: token of the arbiter that claimed the cluster last
     notes: tuple[str, ...] = ()  #: what could not be read, in words
     due: tuple[Due, ...] = ()  #: what `follow_up` would do now
+    quotas: tuple[Quota, ...] = ()  #: the site's limits on these jobs, less what jobs that are not shown use of them
     order_lost: bool = False  #: the order that `set_order` asked for does not show (any more): it is asked for again
 
 

@@ -24,7 +24,7 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.parts import reasons
+from policy.parts import quotas, reasons
 from policy.parts.sweeps import losers, resting
 from policy.parts.throughput import Throughput
 from policy.places import carrying
@@ -65,9 +65,10 @@ def decide(
     option that does not exist, PolicyFailed for a policy that fails.
     """
     entry, resolved = choose(snapshot, policy, options)
+    within, barred, narrowed = quotas.divided(snapshot)
     context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
-    proposal = propose(snapshot, entry, resolved, context)
-    return finish(snapshot, entry.name, resolved, proposal, context)
+    proposal = propose(within, entry, resolved, context)
+    return quotas.told(finish(within, entry.name, resolved, proposal, context), snapshot, barred, narrowed)
 
 
 def choose(

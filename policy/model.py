@@ -90,6 +90,17 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit of the site's that binds some jobs together, as its cluster states it. What jobs that are not in the
+    snapshot use of it is taken off already."""
+
+    name: str  #: for people: "QOS small"
+    whom: tuple[JobName, ...]
+    gpus: Gpus | None = None  #: most that they may hold
+    jobs: int | None = None  #: most of them that may hold GPUs at a time
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRange:
     """How many GPUs a job can use. Rigid: min == max. `allowed` (ascending), when given, is the whole truth."""
 
@@ -271,6 +282,7 @@ class Snapshot:
     active_apps: tuple[tuple[Seconds, int], ...] = ()  #: (time, number of active apps from then on)
     state: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: the policy's own, as it returned it
     policy: PolicyChoice | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 # --- the answer -------------------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ class SlurmCluster:
             self._moved = dict(self._sight.moved) if ours else {}
             jobs = tuple(self._sight.jobs.values())
             lost = self.facts().multifactor and self._order.lost(self._sight.rows)
-            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), self._shown_due(), order_lost=lost)
+            due_now = self._shown_due()
+            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), due_now, look.quotas, lost)
 
     def _shown_due(self) -> tuple[Due, ...]:
         """One line a job, with all that is to be done for it."""

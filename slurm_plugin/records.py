@@ -116,6 +116,8 @@ class Facts:
     slurm_user: str = ""
     #: DefCpuPerGPU by partition; under "" the cluster's own
     default_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    enforced: frozenset[str] = frozenset()  #: AccountingStorageEnforce
+    partition_qos: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     ahead_s: float = 0.0  #: slurmctld's clock before ours, negative behind; 0 where that is too little to matter
 
     @property

@@ -320,8 +320,9 @@ class Core:
         if not mode_of(self.ledger, pool).decides:
             return False
         nodes = tuple(n for n in view.observation.nodes if view.pools.get(n.name) == pool.name)
-        changed = self._nodes.get(pool.name) != nodes
-        self._nodes[pool.name] = nodes
+        limits = tuple((quota.name, quota.gpus, quota.jobs) for quota in view.observation.quotas)
+        changed = self._nodes.get(pool.name) != (nodes, limits)
+        self._nodes[pool.name] = nodes, limits
         last_s = self._decided_s.get(pool.name, float("-inf"))
         return (
             changed

@@ -75,6 +75,8 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
     times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
     for rec in ledger.live(pool):
         times += probes.due_s(rec, config.probes)
+        if rec.cap is not None:
+            times.append(rec.cap.until_s)
         for node_times in rec.leases.values():
             times += node_times
         if rec.aside is not None:

@@ -27,6 +27,13 @@ class Grant:
 
 
 @dataclass(slots=True)
+class Cap:
+    cap: Gpus
+    until_s: Seconds
+    text: str
+
+
+@dataclass(slots=True)
 class JobRecord:
     id: JobId
     spec: JobSpec
@@ -49,6 +56,7 @@ class JobRecord:
     exit_code: int | None = None
     native: str = ""
     blocked: dict[str, Any] | None = None  #: {kind, text, cap, since_s}
+    cap: Cap | None = None  #: a limit of the site's on it alone, learnt from a blocked grant
     checkpoint: CheckpointMark | None = None
     missing_since_s: Seconds | None = None
 
@@ -135,13 +143,6 @@ class JobRecord:
         own = self.spec.time_limit_s
         limits = (None if own is None else max(own - self.ran_at(now_s), 0.0), self.cluster_left_at(now_s))
         return min((limit for limit in limits if limit is not None), default=None)
-
-
-@dataclass(slots=True)
-class Cap:
-    cap: Gpus
-    until_s: Seconds
-    text: str
 
 
 @dataclass(slots=True)

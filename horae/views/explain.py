@@ -199,10 +199,11 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
         text = f"the policy would give it {wanted} GPUs, but {guard['text']}"
         numbers = {"guard": guard["guard"], "wanted": wanted, "for_s": now_s - guard["since_s"]}
         causes.append(Cause("guard", text, numbers, "time"))
-    cap = ledger.pool(record.pool).caps.get(record.tenant)
-    if cap is not None and cap.until_s > now_s:
-        text = f"the site lets tenant {record.tenant} hold {cap.cap} GPUs: {cap.text}"
-        causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
+    caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}
+    for whom, cap in caps.items():
+        if cap is not None and cap.until_s > now_s:
+            text = f"the site lets {whom} hold {cap.cap} GPUs: {cap.text}"
+            causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
     fallback = ledger.pool(record.pool).decided.get("fallback")
     if fallback:
         causes.append(Cause("policy", f"the previous allocation stands: {fallback}", change="the policy's next answer"))

@@ -233,6 +233,13 @@ def default_cpus(config: str, partitions: str) -> dict[str, int]:
     return found
 
 
+def partition_qos(partitions: str) -> dict[str, str]:
+    """The QOS that a partition puts on all its jobs, from `scontrol show partition`."""
+    parts = re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL)
+    told = ((name, re.search(r"\bQoS=(\S+)", text)) for name, text in parts)
+    return {name: found[1] for name, found in told if found and found[1] != "N/A"}
+
+
 _MOST_CODE = 255
 
 

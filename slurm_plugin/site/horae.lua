@@ -265,6 +265,8 @@ local function submit(jd, uid)
     end
     return M.taken(config, jd, tag)
   end
+  local mail = least(jd.mail_type, nil)
+  if mail then tag = tag .. ",mail=" .. string.format("%d", mail) end
   -- one node, one task, untyped: from there every shape can be reached
   jd.tres_per_job, jd.tres_per_task, jd.tres_per_socket, jd.cpus_per_tres = "", "", "", ""
   jd.tres_per_node = request.prefix .. ":1"
