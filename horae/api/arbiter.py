@@ -10,6 +10,7 @@ from typing import Any
 from horae import __version__
 from horae.arbiter.core import Core
 from horae.arbiter.requests.authority import Requester
+from horae.arbiter.requests.trial import Trial, Trials, prepare
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -19,6 +20,7 @@ from horae.spec import JobSpec
 from horae.views import apps as app_views
 from horae.views import jobs, watch
 from horae.views.sentences import sentence
+from horae.views.starts import Start
 from policy.model import BadInput, Seconds
 from policy.text import instance
 
@@ -27,7 +29,7 @@ class ArbiterBackend:
     """A `horae.api.backend.Backend`."""
 
     def __init__(self, arbiter: Arbiter) -> None:
-        self._arbiter = arbiter
+        self._arbiter, self._trials = arbiter, Trials()
 
     # --- questions ----------------------------------------------------------------------------------------
 
@@ -49,13 +51,19 @@ class ArbiterBackend:
             "notes": list(status.notes),
         }
 
-    def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> dict[str, Any]:
         status, config, wall_s = watch.status(self._arbiter), self._arbiter.config, time.time()
 
         def look(core: Core) -> dict[str, Any]:
             ledger, now_s = core.ledger, core.now_s()
+            rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses)
+            if starts:
+                soon = {pool.name: watch.starts(core, pool.name) for pool in config.pools}
+                for row in rows:
+                    start = soon.get(row["pool"], {}).get(row["id"])
+                    row["start_s"] = None if start is None else wall_s + start.in_s
             return {
-                "jobs": jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses),
+                "jobs": rows,
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
                 "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
             }
@@ -172,6 +180,18 @@ class ArbiterBackend:
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
         return list(self._arbiter.submit_many(specs, Requester(by)))
 
+    def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
+        trial, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
+        found = self._trials.run(trial)
+        for job in found["jobs"]:
+            start = soon.get(job["id"])
+            job["start_in_s"] = None if start is None or job["allocation"] else start.in_s
+            job["start_after"] = [] if start is None or job["allocation"] else list(start.after)
+        names = self._arbiter.view(lambda core: {o["id"]: core.ledger.jobs[o["id"]].spec.name for o in found["others"]})
+        for other in found["others"]:
+            other["name"] = names[other["id"]]
+        return found
+
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         self._arbiter.cancel(job, Requester(by), why)
         row = watch.job(self._arbiter, job)
@@ -197,6 +217,11 @@ class ArbiterBackend:
     def release_all(self, *, by: str, why: str) -> str:
         jobs = self._arbiter.release_all(Requester(by))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
+
+
+def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[Trial, dict[JobId, Start]]:
+    trial = prepare(core, specs, caller)
+    return trial, watch.starts(core, trial.pool, trial.records)
 
 
 def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]]:

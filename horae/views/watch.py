@@ -5,6 +5,8 @@ All raise what `Arbiter.view` raises.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from horae.arbiter.core import Core
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
@@ -12,7 +14,9 @@ from horae.journal import JobRecord
 from horae.port import JobId
 from horae.views import explain as explaining
 from horae.views import rows
+from horae.views import starts as starting
 from horae.views.explain import Explanation
+from horae.views.starts import Start
 from horae.views.status import Status, status_of
 
 
@@ -34,6 +38,13 @@ def explain(arbiter: Arbiter, job: JobId) -> Explanation:
         return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh)
 
     return arbiter.view(look)
+
+
+def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, Start]:
+    """When its waiting jobs might start. On the core's thread."""
+    if core.view is None:
+        return {}
+    return starting.starts(core.ledger, core.view.observation.nodes, core.view.pools, pool, core.now_s(), more)
 
 
 def status(arbiter: Arbiter) -> Status:

@@ -45,6 +45,8 @@ def own_job(data: Data) -> dict[str, Any]:
         shown["why"] = public.job(data)["why"]
     if "rho" in data:
         shown["rho"] = None
+    if "start_s" in data:
+        shown["start_s"] = None
     if "causes" in data:
         shown["ahead"] = []
         shown["causes"] = [_cause(cause) for cause in data["causes"]]
@@ -53,6 +55,15 @@ def own_job(data: Data) -> dict[str, Any]:
         holds = f"{held} GPU{'' if held == 1 else 's'}" if held else "no GPUs"
         shown["headline"] = f"job {data['id']} is {data['state']} and holds {holds}: {first}"
     return shown
+
+
+def trial(data: Data) -> dict[str, Any]:
+    """A dry run, without what it tells of the others."""
+    jobs = [
+        {**job, "why": public.REASONS.get(str(job["code"]), ""), "change": "", "start_in_s": None, "start_after": []}
+        for job in data["jobs"]
+    ]
+    return {**data, "jobs": jobs, "others": []}
 
 
 def _cause(cause: Data) -> dict[str, Any]:

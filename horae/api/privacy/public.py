@@ -17,7 +17,7 @@ Data = Mapping[str, Any]
 JOB = frozenset(
     "id name owner tenant app pool state gpus range allocation target submitted_s since_s ended_s ran_s time_left_s "
     "waited_s attained step total rate starts resizes restart_cost_s exit_code ended code rho elastic "
-    "ahead policy decided_ago_s".split()
+    "ahead policy decided_ago_s start_s".split()
 )
 APP = frozenset(
     "name app tenant pool owners scheduler phase jobs running waiting completed ended_early held gpu_s weight rho best "
