@@ -15,14 +15,18 @@ from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
 from horae.journal.codec import plain
-from horae.port import JobId, LogChunk
+from horae.port import JobId, LogChunk, PortError
 from horae.spec import JobSpec
 from horae.views import apps as app_views
-from horae.views import jobs, watch
+from horae.views import endings, jobs, watch
+from horae.views.cause import Cause
 from horae.views.sentences import sentence
 from horae.views.starts import Start
 from policy.model import BadInput, Seconds
 from policy.text import instance
+
+#: Of a log's end, at most so many reads.
+PARTS = 16
 
 
 class ArbiterBackend:
@@ -104,16 +108,39 @@ class ArbiterBackend:
             lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
-    def explain(self, job: JobId) -> dict[str, Any]:
-        found = watch.explain(self._arbiter, job)
+    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
+        found, about = watch.explain(self._arbiter, job), self.job(job)
+        causes = list(found.causes)
+        if reader is not None and about["state"] == "failed" and (told := self._ending(job, about, reader)):
+            causes.insert(1, told)
+        names = self._arbiter.view(lambda core: _named(core.ledger, found.ahead))
         return {
-            **self.job(job),
+            **about,
             "headline": found.headline,
-            "causes": [plain(cause) for cause in found.causes],
+            "causes": [plain(cause) for cause in causes],
             "ahead": list(found.ahead),
+            "ahead_jobs": names,
             "policy": found.policy,
             "decided_ago_s": found.decided_ago_s,
         }
+
+    def _ending(self, job: JobId, about: Mapping[str, Any], reader: str) -> Cause | None:
+        """What the end of its output says; None where there is none, or it cannot be read now."""
+        read = self._arbiter.view(lambda core: watch.read_to(core, job))
+        try:
+            return endings.cause(self._tail(job, max(read - endings.LOOKED_AT, 0), reader), about["exit_code"])
+        except PortError:
+            return None  # the log is gone, or the cluster away: the rest of the explanation stands
+
+    def _tail(self, job: JobId, offset: int, reader: str) -> bytes:
+        """The end of its output. `offset`: where to begin looking for it."""
+        data = b""
+        for _ in range(PARTS):
+            chunk = self.log(job, offset, by=reader)
+            data, offset = (data + chunk.data)[-endings.LOOKED_AT :], chunk.next_offset
+            if chunk.eof or not chunk.data:
+                break
+        return data
 
     def history(
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
@@ -222,6 +249,11 @@ class ArbiterBackend:
 def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[Trial, dict[JobId, Start]]:
     trial = prepare(core, specs, caller)
     return trial, watch.starts(core, trial.pool, trial.records)
+
+
+def _named(ledger: Ledger, jobs: Sequence[JobId]) -> list[dict[str, str]]:
+    found = [ledger.jobs[job] for job in jobs if job in ledger.jobs]
+    return [{"id": r.id, "name": r.spec.name, "tenant": r.tenant} for r in found]
 
 
 def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]]:

@@ -25,7 +25,8 @@ class Backend(Protocol):
 
     def job(self, job: JobId) -> dict[str, Any]: ...
 
-    def explain(self, job: JobId) -> dict[str, Any]: ...
+    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
+        """`reader`: who may read its output, and is told what its end says; None: nobody."""
 
     def history(
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int

@@ -16,6 +16,7 @@ from horae.views import explain as explaining
 from horae.views import rows
 from horae.views import starts as starting
 from horae.views.explain import Explanation
+from horae.views.size import Seen
 from horae.views.starts import Start
 from horae.views.status import Status, status_of
 
@@ -32,12 +33,22 @@ def job(arbiter: Arbiter, job: JobId) -> rows.JobRow:
 def explain(arbiter: Arbiter, job: JobId) -> Explanation:
     """Raises NoSuchJob."""
 
-    def look(core: Core) -> Explanation:
-        record = _record(core, job)
-        plan = core.plans.get(record.pool, ())
-        return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh)
+    return arbiter.view(lambda core: explained(core, job))
 
-    return arbiter.view(look)
+
+def explained(core: Core, job: JobId) -> Explanation:
+    """On the core's thread. Raises NoSuchJob."""
+    record, view = _record(core, job), core.view
+    plan = core.plans.get(record.pool, ())
+    seen = None if view is None else Seen.of(view.observation.nodes, view.pools, record.pool)
+    soon = starts(core, record.pool) if record.live and not record.allocation else {}
+    return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh, seen, soon)
+
+
+def read_to(core: Core, job: JobId) -> int:
+    """How far its log was read for measuring; 0 where it was not. On the core's thread."""
+    fresh, record = core.fresh.get(job), core.ledger.jobs[job]
+    return fresh.offset if fresh is not None else int(record.measured.get("offset", 0))
 
 
 def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, Start]:

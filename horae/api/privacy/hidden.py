@@ -28,7 +28,7 @@ NEUTRAL = frozenset(
     )
 )  # fmt: skip
 #: Causes whose words and numbers are about the job beside the others.
-COMPARING = frozenset({"policy", "plan", "guard", "app", "limit", "probe"})
+COMPARING = frozenset({"policy", "plan", "guard", "app", "limit", "probe", "size", "shrank", "share", "start"})
 NUMBERS = frozenset("code guard wanted for_s cap asked_s left_s gpu_type gpus at_most_s".split())
 STATED = frozenset("policy took_s fallback".split())
 
@@ -48,7 +48,7 @@ def own_job(data: Data) -> dict[str, Any]:
     if "start_s" in data:
         shown["start_s"] = None
     if "causes" in data:
-        shown["ahead"] = []
+        shown["ahead"] = shown["ahead_jobs"] = []
         shown["causes"] = [_cause(cause) for cause in data["causes"]]
         first = shown["causes"][0]["text"] if shown["causes"] else "nothing was decided about it yet"
         held = sum(data.get("allocation", {}).values())

@@ -67,7 +67,7 @@ class Book:
             "resizes": 0,
         }
 
-    def explain(self, job: JobId) -> dict[str, Any]:
+    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
         return {**self.job(job), "reason": {"code": "waits-turn", "text": "others are ahead"}}
 
     def history(
