@@ -11,24 +11,30 @@ from horae import __version__
 from horae.arbiter.core import Core
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import NoSuchJob
+from horae.arbiter.requests.trial import Trial, Trials, prepare
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
 from horae.journal.codec import plain
-from horae.port import JobId, LogChunk
+from horae.port import JobId, LogChunk, PortError
 from horae.spec import JobSpec
 from horae.views import apps as app_views
-from horae.views import jobs, watch
+from horae.views import endings, jobs, watch
+from horae.views.cause import Cause
 from horae.views.sentences import sentence
+from horae.views.starts import Start
 from policy.model import BadInput, Seconds
 from policy.text import instance
+
+#: Of a log's end, at most so many reads.
+PARTS = 16
 
 
 class ArbiterBackend:
     """A `horae.api.backend.Backend`."""
 
     def __init__(self, arbiter: Arbiter) -> None:
-        self._arbiter = arbiter
+        self._arbiter, self._trials = arbiter, Trials()
 
     # --- questions ----------------------------------------------------------------------------------------
 
@@ -50,13 +56,19 @@ class ArbiterBackend:
             "notes": list(status.notes),
         }
 
-    def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> dict[str, Any]:
         status, config, wall_s = watch.status(self._arbiter), self._arbiter.config, time.time()
 
         def look(core: Core) -> dict[str, Any]:
             ledger, now_s = core.ledger, core.now_s()
+            rows = jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses)
+            if starts:
+                soon = {pool.name: watch.starts(core, pool.name) for pool in config.pools}
+                for row in rows:
+                    start = soon.get(row["pool"], {}).get(row["id"])
+                    row["start_s"] = None if start is None else wall_s + start.in_s
             return {
-                "jobs": jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses),
+                "jobs": rows,
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
                 "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
             }
@@ -104,16 +116,40 @@ class ArbiterBackend:
             lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
-    def explain(self, job: JobId) -> dict[str, Any]:
-        found = watch.explain(self._arbiter, self._named(job))
+    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
+        job = self._named(job)
+        found, about = watch.explain(self._arbiter, job), self.job(job)
+        causes = list(found.causes)
+        if reader is not None and about["state"] == "failed" and (told := self._ending(job, about, reader)):
+            causes.insert(1, told)
+        names = self._arbiter.view(lambda core: _names(core.ledger, found.ahead))
         return {
-            **self.job(job),
+            **about,
             "headline": found.headline,
-            "causes": [plain(cause) for cause in found.causes],
+            "causes": [plain(cause) for cause in causes],
             "ahead": list(found.ahead),
+            "ahead_jobs": names,
             "policy": found.policy,
             "decided_ago_s": found.decided_ago_s,
         }
+
+    def _ending(self, job: JobId, about: Mapping[str, Any], reader: str) -> Cause | None:
+        """What the end of its output says; None where there is none, or it cannot be read now."""
+        read = self._arbiter.view(lambda core: watch.read_to(core, job))
+        try:
+            return endings.cause(self._tail(job, max(read - endings.LOOKED_AT, 0), reader), about["exit_code"])
+        except PortError:
+            return None  # the log is gone, or the cluster away: the rest of the explanation stands
+
+    def _tail(self, job: JobId, offset: int, reader: str) -> bytes:
+        """The end of its output. `offset`: where to begin looking for it."""
+        data = b""
+        for _ in range(PARTS):
+            chunk = self.log(job, offset, by=reader)
+            data, offset = (data + chunk.data)[-endings.LOOKED_AT :], chunk.next_offset
+            if chunk.eof or not chunk.data:
+                break
+        return data
 
     def history(
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
@@ -180,6 +216,18 @@ class ArbiterBackend:
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]:
         return list(self._arbiter.submit_many(specs, Requester(by)))
 
+    def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
+        trial, soon = self._arbiter.view(lambda core: _prepared(core, specs, Requester(by)))
+        found = self._trials.run(trial)
+        for job in found["jobs"]:
+            start = soon.get(job["id"])
+            job["start_in_s"] = None if start is None or job["allocation"] else start.in_s
+            job["start_after"] = [] if start is None or job["allocation"] else list(start.after)
+        names = self._arbiter.view(lambda core: {o["id"]: core.ledger.jobs[o["id"]].spec.name for o in found["others"]})
+        for other in found["others"]:
+            other["name"] = names[other["id"]]
+        return found
+
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)
         self._arbiter.cancel(job, Requester(by), why)
@@ -206,6 +254,16 @@ class ArbiterBackend:
     def release_all(self, *, by: str, why: str) -> str:
         jobs = self._arbiter.release_all(Requester(by))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
+
+
+def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[Trial, dict[JobId, Start]]:
+    trial = prepare(core, specs, caller)
+    return trial, watch.starts(core, trial.pool, trial.records)
+
+
+def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[dict[str, str]]:
+    found = [ledger.jobs[job] for job in jobs if job in ledger.jobs]
+    return [{"id": r.id, "name": r.spec.name, "tenant": r.tenant} for r in found]
 
 
 def _people(ledger: Ledger, events: Sequence[Event]) -> dict[str, dict[str, str]]:

@@ -65,9 +65,10 @@ class Client:
     def about(self) -> dict[str, Any]:
         return self._object("GET", "/v1/about")
 
-    def status(self, *, ended: bool = False, losses: bool = False) -> dict[str, Any]:
-        """Jobs, nodes, tenants, pools and alerts; `ended`: also jobs that ended, `losses`: with loss curves."""
-        return self._object("GET", "/v1/status", params={"ended": ended, "losses": losses})
+    def status(self, *, ended: bool = False, losses: bool = False, starts: bool = False) -> dict[str, Any]:
+        """Jobs, nodes, tenants, pools and alerts; `ended`: also jobs that ended, `losses`: with loss curves,
+        `starts`: with estimated starts."""
+        return self._object("GET", "/v1/status", params={"ended": ended, "losses": losses, "starts": starts})
 
     def job(self, job: str) -> dict[str, Any]:
         return self._object("GET", f"/v1/jobs/{_word(job)}")
@@ -85,11 +86,15 @@ class Client:
 
     def log(self, job: str, *, offset: int = 0) -> Iterator[bytes]:
         """The job's output from `offset` to its present end."""
+        return (data for data, _ in self.log_parts(job, offset=offset))
+
+    def log_parts(self, job: str, *, offset: int = 0) -> Iterator[tuple[bytes, int]]:
+        """The same, each part with the offset behind it: where to go on later."""
         while True:
             response = self._send("GET", f"/v1/jobs/{_word(job)}/log", params={"offset": offset})
-            if response.body:
-                yield response.body
             offset = int(response.headers["x-next-offset"])
+            if response.body:
+                yield response.body, offset
             if response.headers["x-end"] == "true" or not response.body:
                 return
 
@@ -136,6 +141,10 @@ class Client:
     def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
         """The numbers of the new jobs, in order. All are taken, or none."""
         return list(self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})["jobs"])
+
+    def dry_run(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What would become of them if they were handed in now, and what the others would lose by it."""
+        return self._object("POST", "/v1/dry-run", json_body={"jobs": list(jobs)})
 
     def cancel(self, job: str, why: str = "") -> dict[str, Any]:
         return self._object("POST", f"/v1/jobs/{_word(job)}/cancel", json_body={"why": why})

@@ -73,9 +73,10 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
         return {**access.about(backend.about(), caller, site), "you": you}
 
     @app.get("/v1/status", summary="Everything now: jobs, nodes, tenants, pools, alerts.")
-    def status(caller: Me, ended: bool = False, losses: bool = False) -> dict[str, Any]:
-        """`ended`: also jobs that ended and are remembered. `losses`: with the newest points of each loss curve."""
-        return access.status(backend.status(ended=ended, losses=losses), caller, site)
+    def status(caller: Me, ended: bool = False, losses: bool = False, starts: bool = False) -> dict[str, Any]:
+        """`ended`: also jobs that ended and are remembered. `losses`: with the newest points of each loss curve.
+        `starts`: with `start_s`, when a waiting job might start by the ends of those that run; null: nobody knows."""
+        return access.status(backend.status(ended=ended, losses=losses, starts=starts), caller, site)
 
     @app.get("/v1/jobs/{job}", summary="One job.")
     def one(job: str, caller: Me) -> dict[str, Any]:
@@ -84,8 +85,11 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
 
     @app.get("/v1/jobs/{job}/explain", summary="Why a job holds what it holds, and what would change it.")
     def explain(job: str, caller: Me) -> dict[str, Any]:
+        """For its owner and operators also what the end of its output says, once it failed."""
         known(job, caller)
-        return access.job(backend.explain(job), caller, site)
+        owner = backend.job(job)["owner"]
+        reader = (owner if site.open else caller.name) if access.whole(owner, caller, site) else None
+        return access.job(backend.explain(job, reader=reader), caller, site)
 
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:
@@ -125,6 +129,15 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
         """One job, or `{"jobs": [...]}`. They run as you; `tenant` must be one that you may submit for."""
         specs = [form.spec(owner=caller.name) for form in job_form.read_jobs(raw, "body.json")]
         return {"jobs": backend.submit(specs, by=caller.name)}
+
+    @app.post(
+        "/v1/dry-run", summary="What would become of jobs if they came now.", openapi_extra=_body(job_form.JobsForm)
+    )
+    def dry_run(caller: Me, raw: Bytes) -> dict[str, Any]:
+        """The body of a submission, of which nothing is kept. `jobs`: what each would hold, and why; `start_in_s`,
+        where it waits: by the ends of running jobs. `others`: whose GPUs would differ. Guards are not asked."""
+        specs = [form.spec(owner=caller.name) for form in job_form.read_jobs(raw, "body.json")]
+        return access.trial(backend.dry_run(specs, by=caller.name), caller, site)
 
     @app.post("/v1/jobs/{job}/cancel", summary="End a job for good.", openapi_extra=_body(WhyForm))
     def cancel(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:

@@ -409,12 +409,16 @@ class Arbiter:
         return core.capabilities.hides if core.view is not None else ("jobs",)
 
     def read_log(self, job: JobId, offset: int, caller: Requester, limit: int = 1 << 20) -> LogChunk:
-        """A job's output. Raises NoSuchJob, NotAllowed, and what the port raises."""
+        """A job's output; nothing of one that the cluster does not know yet. Raises NoSuchJob, NotAllowed, and what
+        the port raises."""
 
-        def check() -> None:
-            authority.may_act_on(caller, self._record(job), self.config)
+        def known() -> bool:
+            record = self._record(job)
+            authority.may_act_on(caller, record, self.config)
+            return record.shown
 
-        self._ask(check)
+        if not self._ask(known):
+            return LogChunk(b"", offset)
         answer: Future[LogChunk] = Future()
 
         def read() -> None:

@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("horae.cli.top", "Watch jobs, nodes, shares and decisions live."),
     "apps": ("horae.cli.apps", "List apps of several jobs: sweeps with phase, trials, bids."),
     "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
+    "logs": ("horae.cli.output", "Print what a job printed; --follow goes on."),
+    "wait": ("horae.cli.wait", "Wait until jobs have ended, and end as they did."),
     "history": ("horae.cli.history", "List what happened to a job, a tenant or the cluster."),
     "cancel": ("horae.cli.cancel", "End jobs for good."),
     "hold": ("horae.cli.hold", "Keep jobs from running; a running one checkpoints and leaves."),
@@ -42,9 +44,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
+_JOBS = "submit submarine status apps top explain logs wait history hold unhold cancel"
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
-    ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
+    ("Jobs", tuple(_JOBS.split())),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
     ("What if", ("what-if", "simulate", "reproduce", "trace")),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),

@@ -11,11 +11,13 @@ import typer
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.jobids import job_number
-from horae.tui import forms, screen
+from horae.tui import formats, forms, screen
 from horae.tui.screen import Cell, Column
 
 SETTINGS = {
-    "epilog": example("horae status --tenant vision --long", "horae status --nodes"),
+    "epilog": example(
+        "horae status --tenant vision --long", "horae status --nodes", "horae status -u ann -o '%i %.12j %T %R'"
+    ),
 }
 
 
@@ -30,6 +32,11 @@ def status(
     state: Annotated[
         str | None, typer.Option("--state", "-s", help="Only jobs in this state (name or letters).")
     ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this user's jobs.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="When waiting jobs might start, as far as it shows.")] = False,
+    form: Annotated[
+        str | None, typer.Option("--format", "-o", help="As squeue's: '%i %.10j %T'; see below for the letters.")
+    ] = None,
     long: Annotated[bool, typer.Option("--long", "-l", help="More columns.")] = False,
     no_header: Annotated[bool, typer.Option("--noheader", help="No header line.")] = False,
     socket: Socket = None,
@@ -38,11 +45,24 @@ def status(
     """Show jobs, nodes and tenants, as squeue and sinfo do.
 
     States: PD waits, CF starts, R runs, SG stopping, S stopped, CD completed, F failed, CA cancelled, NF lost.
+
+    Letters of --format: %i number, %j name, %a tenant, %u user, %P pool, %t state, %T state in full, %b GPUs held,
+    %G GPUs that it can use, %D nodes, %N nodes by name, %R nodes or reason, %r reason, %M time it ran, %L time left of
+    its limit, %V submitted, %S start (with --start), %p part done, %e exit code; with a width %10i, right %.10i.
+
+    --start tells when enough GPUs come free by the limits and the progress of those that run: an estimate, which jobs
+    that come later, or a policy that shrinks others, change. N/A: nothing that runs tells when it ends.
     """
-    answer = connect(socket).status(ended=all_ or bool(jobs))
-    if state is not None and state not in _state_names():
-        raise exits.Failure(exits.USAGE, f"there is no state {state!r}", f"states: {', '.join(screen.LETTERS)}")
-    chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state)]
+    pattern = None if form is None else formats.read(form)
+    answer = connect(socket).status(ended=all_ or bool(jobs), starts=start)
+    if state is not None:
+        state = state if state in screen.LETTERS.values() else state.lower()
+        if state not in _state_names():
+            raise exits.Failure(exits.USAGE, f"there is no state {state!r}", f"states: {', '.join(screen.LETTERS)}")
+    chosen = [j for j in answer["jobs"] if _wanted(j, jobs or [], tenant, state, user)]
+    if start and not jobs:
+        waiting = [j for j in chosen if not j["ended"] and not j["allocation"]]
+        chosen = sorted(waiting, key=lambda j: (j["start_s"] is None, j["start_s"] or 0.0))
     missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
     if as_json:
         screen.emit_json({**answer, "jobs": chosen})
@@ -53,6 +73,13 @@ def status(
             screen.table(NODE_COLUMNS, _node_rows(answer["nodes"]), header=not no_header)
         elif tenants:
             screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
+        elif pattern is not None:
+            if not no_header:
+                print(pattern.header())
+            for job in chosen:
+                print(pattern.line(job))
+        elif start:
+            screen.table(START_COLUMNS, (_start_row(j) for j in chosen), header=not no_header)
         else:
             columns = JOB_COLUMNS + (LONG_COLUMNS if long else ()) + PLACE_COLUMNS
             screen.table(columns, (_job_row(j, long) for j in chosen), header=not no_header)
@@ -64,9 +91,10 @@ def _state_names() -> set[str]:
     return {*screen.LETTERS, *screen.LETTERS.values()}
 
 
-def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None) -> bool:
+def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None) -> bool:
     return (
         (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
+        and (user is None or job["owner"] == user)
         and (tenant is None or job["tenant"] == tenant)
         and (state is None or state in (job["state"], screen.LETTERS.get(job["state"])))
     )
@@ -115,14 +143,21 @@ def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
             forms.duration(sum(job["attained"].values())),
             forms.number(job["rho"], 3),
         ]
-    row.append(forms.allocation(job["allocation"]) if held else f"({reason(job)})" if reason(job) else "")
+    row.append(formats.place(job))
     return row
 
 
-def reason(job: dict[str, Any]) -> str:
-    """Why it does not run: the decision's code where that is what keeps it, and a sentence."""
-    code = f"{job['code']}: " if job["code"] and not job["ended"] and job["state"] == "queued" else ""
-    return f"{code}{job['why']}" if job["why"] else ""
+START_COLUMNS = (
+    *JOB_COLUMNS[:5],
+    Column("RANGE"),
+    Column("START_TIME"),
+    *PLACE_COLUMNS,
+)
+
+
+def _start_row(job: dict[str, Any]) -> list[str | Cell]:
+    row = _job_row(job, long=False)
+    return [*row[:5], row[6], formats.stamp(job.get("start_s")), row[-1]]
 
 
 NODE_COLUMNS = (

@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import textwrap
-import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -19,6 +18,7 @@ import typer
 
 from horae.cli import exits
 from horae.cli.options import connect, example, kind_of
+from horae.cli.wait import until_ended
 from horae.tui import screen
 from policy.model import BadInput
 
@@ -27,8 +27,6 @@ SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     "epilog": example(_COMMAND, "horae submarine job run -f job.yaml --dry-run"),
 }
-_LOOK_S = 2.0
-_PATIENCE_S = 600.0  #: an arbiter that is restarted comes back in less
 
 
 def submarine(
@@ -142,22 +140,7 @@ def _options(options: Any) -> None:
 
 
 def _wait(client: Any, number: str) -> int:
-    """Until the job has ended. An arbiter that is away for a while is waited for."""
-    from horae.api.client import Unreachable
-
-    away_since: float | None = None
-    while True:
-        try:
-            state = client.job(number)["state"]
-            away_since = None
-        except Unreachable as error:
-            if away_since is None:
-                away_since = time.monotonic()
-                screen.note(f"waiting for the arbiter: {error.text}")
-            if time.monotonic() - away_since > _PATIENCE_S:
-                raise
-            state = ""
-        if state in ("completed", "failed", "cancelled"):
-            print(f"Job {number} {state}")
-            return exits.DONE if state == "completed" else exits.NO
-        time.sleep(_LOOK_S)
+    """Until the job has ended."""
+    state = until_ended(lambda: client.job(number))["state"]
+    print(f"Job {number} {state}")
+    return exits.DONE if state == "completed" else exits.NO

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from horae.cli.options import Json, Socket, connect, example
+from horae.cli.wait import waited
 from horae.tui import forms, screen
+from horae.tui.trial import show_trial
 from policy.model import BadInput
+
+if TYPE_CHECKING:
+    from horae.api.client import Client
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     "epilog": example(
         "horae submit --gpus 1:8 --checkpoint ck -- python train.py --epochs 90",
+        "horae submit --dry-run --gpus 1:8 -- python train.py",
         "horae submit -g 1:8 -c ck --sbatch=--partition=gpu --sbatch=--time=12:00:00 -- python train.py",
     ),
 }
@@ -57,12 +64,20 @@ def submit(
     cluster: Annotated[
         str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
     ] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-W", help="Return when it has ended, with its exit code.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Hand in nothing: say where it would go now, and who would lose what.")
+    ] = False,
     socket: Socket = None,
     as_json: Json = False,
 ) -> None:
     """Hand in a training job, or a file of them.
 
     Prints each job's number. The job runs as you; options given here win over those of the file.
+
+    --dry-run asks the policy with the job and without it: the GPUs that it would get now, whose GPUs would become
+    fewer for it, and where it would wait, when enough come free. Nothing is kept. Guards (the time between two resizes
+    of a job) may put off what it shows.
     """
     given: dict[str, Any] = {
         "name": name,
@@ -99,12 +114,34 @@ def submit(
         jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
     if sbatch and cluster not in (None, "slurm"):
         raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
+    if dry_run:
+        if sbatch:
+            raise BadInput("hands the job to Slurm", field="--sbatch", remedy="--dry-run asks the arbiter: without it")
+        found = _tried(connect(socket, cluster), jobs)
+        screen.emit_json(found) if as_json else show_trial(found)
+        return
     numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
     if as_json:
         screen.emit_json({"jobs": numbers})
     else:
         for number in numbers:
-            print(f"Submitted job {number}")
+            print(f"Submitted job {number}", flush=True)
+    if wait:
+        raise typer.Exit(waited(connect(socket, cluster), numbers, quiet=as_json))
+
+
+def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A dry run; others' are waited for, a minute long."""
+    from horae.api.errors import ApiError, Code
+
+    until = time.monotonic() + 60.0
+    while True:
+        try:
+            return client.dry_run(jobs)
+        except ApiError as error:
+            if error.code is not Code.TRY_LATER or time.monotonic() > until:
+                raise
+        time.sleep(1.0)
 
 
 def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:

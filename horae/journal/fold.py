@@ -11,7 +11,7 @@ from horae.journal import bidding
 from horae.journal.codec import restore
 from horae.journal.events import Event, Kind, Verb
 from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
-from horae.port import CheckpointMark, JobState
+from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Seconds
 
@@ -254,15 +254,27 @@ def _decided(ledger: Ledger, event: Event) -> None:
         pool.policy, pool.state = data["policy"], data.pop("state")
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
+    gained = [job for job, target in targets.items() if _held_by(ledger, job) < sum(target.values())]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
+            held, to = _held_by(ledger, job), sum(target.values())
+            if to < held:
+                told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
+                record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}
+            elif record.shrunk is not None and to >= record.shrunk["from"]:
+                record.shrunk = None
     for job, reason in reasons.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.reason = reason
     for job, lease in leases.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.leases = {node: list(times) for node, times in lease.items()}
+
+
+def _held_by(ledger: Ledger, job: JobId) -> int:
+    record = ledger.jobs.get(job)
+    return 0 if record is None else sum(record.allocation.values())
 
 
 def _guarded(ledger: Ledger, event: Event) -> None:

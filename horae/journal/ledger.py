@@ -97,6 +97,8 @@ class JobRecord:
     target: dict[NodeName, Gpus] | None = None  #: None: nothing was decided yet, it is left as it is
     leases: dict[NodeName, list[Seconds]] = field(default_factory=dict)
     reason: dict[str, Any] | None = None
+    #: the last decision that took GPUs from it, until it has them again: {from, to, gained, policy, at_s, wall_s}
+    shrunk: dict[str, Any] | None = None
     guard: dict[str, Any] | None = None  #: {guard, text, wanted, since_s}
     aside: dict[str, Any] | None = None  #: {text, until_s, policy, since_s}: no policy is asked about it until then
     probe: dict[str, Any] | None = None  #: {gpu_type, gpus, allocation, until_s, text, since_s}

@@ -41,12 +41,16 @@ def page(answer: dict[str, Any]) -> Text:
         if cause.get("change"):
             text.append(f"\n{'':9}to change it: {cause['change']}", "italic")
     if answer["ahead"]:
-        first = ", ".join(job_number(job) for job in answer["ahead"][:12])
-        text.append("\n\nahead    ", "bold cyan").append(f"{len(answer['ahead'])}: {first}")
+        text.append("\n\nahead    ", "bold cyan").append(f"{len(answer['ahead'])}: {_ahead(answer)}")
     if answer["policy"]:
         ago = forms.duration(answer["decided_ago_s"])
         text.append(f"\n\npolicy {answer['policy']}, last decision {ago} ago", "dim")
     return text
+
+
+def _ahead(answer: dict[str, Any]) -> str:
+    named = [f"{job_number(job['id'])} {job['name']} ({job['tenant']})" for job in answer.get("ahead_jobs", ())]
+    return ", ".join((named or [job_number(job) for job in answer["ahead"]])[:12])
 
 
 def _gpus(number: int) -> str:

@@ -6,8 +6,7 @@ Everything said here was decided, vetoed, blocked or seen, and is on record: not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
@@ -15,24 +14,16 @@ from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal.events import Verb
-from horae.journal.ledger import JobRecord, Ledger
+from horae.journal.ledger import JobRecord, Ledger, PoolRecord
 from horae.port import JobId, JobState
-from horae.views import apps
+from horae.views import apps, larger
+from horae.views.cause import Cause
 from horae.views.rows import state_word
+from horae.views.sentences import gpus
+from horae.views.size import Seen
+from horae.views.starts import Start
 from policy.model import EMPTY, Allocation, Gpus, Seconds
 from profiler.estimates.profiles import lacks
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One thing that bears on the job, the strongest first in an explanation."""
-
-    #: `policy`, `app`, `guard`, `blocked`, `hold`, `cancel`, `plan`, `backoff`, `mode`, `cluster`, `end`, `limit`,
-    #: `probe`, `profile` or `aside`
-    what: str
-    text: str
-    numbers: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    change: str = ""  #: what would change it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +52,17 @@ def explain(
     now_s: Seconds,
     plan: Sequence[PlanStep] = (),
     measured: Mapping[JobId, Measurement] = EMPTY,
+    seen: Seen | None = None,
+    starts: Mapping[JobId, Start] = EMPTY,
 ) -> Explanation:
-    """`measured`: newer than what the ledger holds."""
+    """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet."""
     books = ledger.pool(record.pool)
-    causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
+    waits = record.hold_why is not None and not record.state.holds  # no decision about it counts until it is let go
+    causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
     if record.live:
-        causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+        causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
+        causes += [] if waits else _decided(ledger, config, record, now_s)
+        causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
         causes += _left(record)
     causes += _app(ledger, config, record, measured)
     if record.live:
@@ -76,7 +72,7 @@ def explain(
         state=state_word(record),
         gpus=sum(record.allocation.values()),
         allocation=dict(record.allocation),
-        target=None if record.target is None else dict(record.target),
+        target=None if record.target is None or waits else dict(record.target),
         causes=tuple(causes),
         ahead=_ahead(ledger, record, config, now_s),
         policy=str(books.decided.get("policy", "")),
@@ -105,11 +101,12 @@ def _asked(record: JobRecord) -> list[Cause]:
     return causes
 
 
-def _cluster(record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
+def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) -> list[Cause]:
     if not record.live:
         return []
     causes = []
-    if not record.shown:
+    pool = config.pool(record.pool)
+    if not record.shown and pool is not None and mode_of(ledger, pool).acts:
         causes.append(Cause("cluster", "the cluster does not know it yet", change="the next round"))
     if record.missing_since_s is not None:
         gone_s = now_s - record.missing_since_s
@@ -148,11 +145,33 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
             Cause("mode", f"pool {pool.name} is being handed back", change=f"`horae config mode {pool.name} enforce`")
         )
     elif mode.value != "enforce":
-        text = f"pool {pool.name} is in mode {mode}: nothing is started or stopped by us"
-        causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`"))
+        by_us = "nothing is started or stopped by us"
+        if not record.shown and not mode.acts:
+            by_us = "nothing is started by us, and the cluster was not told of it: it waits until the mode is another"
+        text = f"pool {pool.name} is in mode {mode}: {by_us}"
+        causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`, by an operator"))
+        causes += _advice(books, record)
     if books.maintenance is not None:
         causes.append(Cause("mode", f"maintenance: {books.maintenance}", change="the end of the maintenance"))
     return causes
+
+
+_ADVICE = {Verb.START: "start it", Verb.RESHAPE: "resize it", Verb.STOP: "let it checkpoint and leave"}
+
+
+def _advice(books: PoolRecord, record: JobRecord) -> list[Cause]:
+    """What the arbiter would do with it, were the pool in mode `enforce`."""
+    steps = [step for step in books.advised if step["job"] == record.id]
+    if steps:
+        told = [f"{_ADVICE.get(step['verb'], step['verb'])}{_where(step.get('allocation'))}" for step in steps]
+        return [Cause("advice", f"the advice is to {', then to '.join(told)}")]
+    if record.target is not None and record.target == record.allocation and record.allocation:
+        return [Cause("advice", "the advice is to leave it as it is")]
+    return []
+
+
+def _where(allocation: Mapping[str, int] | None) -> str:
+    return f" on {gpus(allocation)}" if allocation else ""
 
 
 def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> list[Cause]:
@@ -164,8 +183,8 @@ def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> lis
         text = f"it was asked {asked_s:.0f} s ago to checkpoint and leave, and has {left_s:.0f} s left"
         causes.append(Cause("plan", text, {"asked_s": asked_s, "left_s": left_s}))
     elif record.grant is not None:
-        gpus = sum(record.grant.allocation.values())
-        causes.append(Cause("plan", f"it was given {gpus} GPUs; the cluster does not show its gang yet"))
+        given = sum(record.grant.allocation.values())
+        causes.append(Cause("plan", f"it was given {given} GPUs; the cluster does not show its gang yet"))
     for step in plan:
         if step.job != record.id or step.verb not in (Verb.START, Verb.RESHAPE) or step.ready:
             continue
@@ -179,7 +198,7 @@ def _planned(record: JobRecord, plan: Sequence[PlanStep], now_s: Seconds) -> lis
     return causes
 
 
-def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
+def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) -> list[Cause]:
     causes = []
     if record.probe is not None:
         probe = record.probe
@@ -196,9 +215,10 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     if record.guard is not None:
         guard = record.guard
         wanted = sum(guard.get("wanted", {}).values())
-        text = f"the policy would give it {wanted} GPUs, but {guard['text']}"
+        said, change = _held_back(record, config, now_s)
+        text = f"the policy would give it {wanted} GPUs, but {said}"
         numbers = {"guard": guard["guard"], "wanted": wanted, "for_s": now_s - guard["since_s"]}
-        causes.append(Cause("guard", text, numbers, "time"))
+        causes.append(Cause("guard", text, numbers, change))
     caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}
     for whom, cap in caps.items():
         if cap is not None and cap.until_s > now_s:
@@ -206,7 +226,13 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
             causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
     fallback = ledger.pool(record.pool).decided.get("fallback")
     if fallback:
-        causes.append(Cause("policy", f"the previous allocation stands: {fallback}", change="the policy's next answer"))
+        causes.append(
+            Cause(
+                "policy",
+                f"the previous allocation stands: {fallback}",
+                change="an operator: `horae status` shows the alert with its remedy",
+            )
+        )
     if record.reason is not None:
         reason = record.reason
         causes.append(
@@ -218,6 +244,32 @@ def _decided(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
             )
         )
     return causes
+
+
+def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, str]:
+    """What its guard says now, and what would change that."""
+    assert record.guard is not None
+    guard, text, rules = record.guard["guard"], str(record.guard["text"]), config.guards
+    if guard == "minimum-run-time" and record.started_s is not None and record.state is JobState.RUNNING:
+        ran_s = now_s - record.started_s
+        left_s = max(rules.min_run_s - ran_s, 0.0)
+        return (
+            f"it has run {ran_s:.0f} s of the {rules.min_run_s:g} s between two resizes",
+            f"time: {left_s:.0f} s more",
+        )
+    if guard == "restarts-per-hour":
+        recent = sorted(at_s for at_s in record.restarts if at_s > now_s - 3600.0)
+        until_s = recent[-rules.restarts_per_hour] + 3600.0 if len(recent) >= rules.restarts_per_hour else now_s
+        return text, f"time: {max(until_s - now_s, 0.0) / 60:.0f} min more"
+    if guard == "not-resumable":
+        if record.spec.checkpoint is None:
+            return text, "`horae submit --checkpoint FOLDER` the next time; as it is it keeps its GPUs until it ends"
+        return text, "handing it in without --rigid; as it is it keeps its GPUs until it ends"
+    if guard == "maintenance":
+        return text, "the end of the maintenance"
+    if guard == "not-worth-a-restart":
+        return text, "more GPUs for it, or a restart that costs less"
+    return text, "time"
 
 
 #: A job that has run this long without a word of its log being understood is told so.

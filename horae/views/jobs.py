@@ -127,7 +127,7 @@ def tenants(ledger: Ledger, config: Config, found: Iterable[Node], now_s: Second
     capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
     names = {t.name for t in config.tenants} | {r.tenant for r in ledger.jobs.values()}
     mine = {name: [r for r in ledger.jobs.values() if r.tenant == name] for name in sorted(names)}
-    demand = {name: float(sum(_usable(r, capacity) for r in records if r.live)) for name, records in mine.items()}
+    demand = {name: float(sum(usable(r, capacity) for r in records if r.live)) for name, records in mine.items()}
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(float(capacity), weights, demand)
     caps = {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
@@ -147,7 +147,7 @@ def tenants(ledger: Ledger, config: Config, found: Iterable[Node], now_s: Second
     ]
 
 
-def _usable(record: JobRecord, capacity: int) -> int:
+def usable(record: JobRecord, capacity: int) -> int:
     """The most GPUs this job could use now. One that cannot be resized and runs can use what it has."""
     if record.hold_why is not None or record.cancel_why is not None:
         return sum(record.allocation.values())

@@ -5,6 +5,8 @@ All raise what `Arbiter.view` raises.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from horae.arbiter.core import Core
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
@@ -12,7 +14,10 @@ from horae.journal import JobRecord
 from horae.port import JobId
 from horae.views import explain as explaining
 from horae.views import rows
+from horae.views import starts as starting
 from horae.views.explain import Explanation
+from horae.views.size import Seen
+from horae.views.starts import Start
 from horae.views.status import Status, status_of
 
 
@@ -28,12 +33,29 @@ def job(arbiter: Arbiter, job: JobId) -> rows.JobRow:
 def explain(arbiter: Arbiter, job: JobId) -> Explanation:
     """Raises NoSuchJob."""
 
-    def look(core: Core) -> Explanation:
-        record = _record(core, job)
-        plan = core.plans.get(record.pool, ())
-        return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh)
+    return arbiter.view(lambda core: explained(core, job))
 
-    return arbiter.view(look)
+
+def explained(core: Core, job: JobId) -> Explanation:
+    """On the core's thread. Raises NoSuchJob."""
+    record, view = _record(core, job), core.view
+    plan = core.plans.get(record.pool, ())
+    seen = None if view is None else Seen.of(view.observation.nodes, view.pools, record.pool)
+    soon = starts(core, record.pool) if record.live and not record.allocation else {}
+    return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh, seen, soon)
+
+
+def read_to(core: Core, job: JobId) -> int:
+    """How far its log was read for measuring; 0 where it was not. On the core's thread."""
+    fresh, record = core.fresh.get(job), core.ledger.jobs[job]
+    return fresh.offset if fresh is not None else int(record.measured.get("offset", 0))
+
+
+def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, Start]:
+    """When its waiting jobs might start. On the core's thread."""
+    if core.view is None:
+        return {}
+    return starting.starts(core.ledger, core.view.observation.nodes, core.view.pools, pool, core.now_s(), more)
 
 
 def status(arbiter: Arbiter) -> Status:

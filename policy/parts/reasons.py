@@ -53,11 +53,13 @@ def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> 
 
 def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     """The reason of a job that waits with a gang of `size`, for a code that the placement gives."""
-    free = placer.free()
+    types = placer.speeds.types(job)
+    of = f" of {', '.join(types)}" if 0 < len(types) < len(placer.speeds.present) else ""
+    free = sum(placer.free(t) for t in types) if of else placer.free()
     numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
     if code is Code.INFEASIBLE:
-        types = placer.speeds.types(job)
-        where = f" of {', '.join(types)}" if job.throughput and types else ""
+        wanted = job.gpu_types.require if job.gpu_types is not None else ()
+        where = of or (f" of {' or '.join(wanted)}" if wanted else "")
         text = f"no set of healthy nodes could hold {gpus(size)}{where}"
         return Reason(code, text, numbers, "nodes that come back, or a smaller minimum")
     if code is Code.WAITS_CAP:
@@ -66,7 +68,7 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
         text = f"its tenant {job.tenant} may take {gpus(room or 0)} more; it needs {size}"
         return Reason(code, text, numbers, f"a higher limit, or other jobs of {job.tenant} that end")
     if code is Code.WAITS_GANG:
-        text = f"{gpus(free)} are free, but not in a shape that holds its gang of {size}"
+        text = f"{gpus(free)}{of} are free, but not in a shape that holds its gang of {size}"
         return Reason(code, text, numbers, "GPUs that come free on the same nodes or of the same type")
     if code is Code.UNKNOWN_SPEED:
         text = "its speed is known on no GPU type of the cluster"
@@ -74,8 +76,8 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     if code is Code.WAITS_TURN:
         text = f"needs {gpus(size)} of {free} free, but the policy's order keeps it waiting"
         return Reason(code, text, numbers, "jobs ahead of it that end")
-    text = f"needs {gpus(size)}; {free} are free"
-    return Reason(Code.WAITS_CAPACITY, text, numbers, f"{gpus(max(size - free, 1))} more that come free")
+    text = f"needs {gpus(size)}{of}; {free} {'is' if free == 1 else 'are'} free"
+    return Reason(Code.WAITS_CAPACITY, text, numbers, f"{gpus(max(size - free, 1))}{of} more that come free")
 
 
 FINISHED = Reason(Code.FINISHED, "has no work left", {"gpus": 0}, "")

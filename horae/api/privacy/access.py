@@ -49,6 +49,11 @@ def job(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str,
     return hidden.own_job(data) if _apart(caller, site) else dict(data)
 
 
+def trial(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
+    """What a dry run says of one's own jobs, and of others' where they may be known."""
+    return hidden.trial(data) if _apart(caller, site) else dict(data)
+
+
 def app(data: Mapping[str, Any], caller: Caller, site: AccessRules) -> dict[str, Any]:
     """An app as `caller` may see it: its trials' losses and settings are their owners'."""
     return dict(data) if all(whole(owner, caller, site) for owner in data["owners"]) else public.app(data)

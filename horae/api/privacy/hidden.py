@@ -28,7 +28,7 @@ NEUTRAL = frozenset(
     )
 )  # fmt: skip
 #: Causes whose words and numbers are about the job beside the others.
-COMPARING = frozenset({"policy", "plan", "guard", "app", "limit", "probe"})
+COMPARING = frozenset({"policy", "plan", "guard", "app", "limit", "probe", "size", "shrank", "share", "start"})
 NUMBERS = frozenset("code guard wanted for_s cap asked_s left_s gpu_type gpus at_most_s".split())
 STATED = frozenset("policy took_s fallback".split())
 
@@ -45,14 +45,25 @@ def own_job(data: Data) -> dict[str, Any]:
         shown["why"] = public.job(data)["why"]
     if "rho" in data:
         shown["rho"] = None
+    if "start_s" in data:
+        shown["start_s"] = None
     if "causes" in data:
-        shown["ahead"] = []
+        shown["ahead"] = shown["ahead_jobs"] = []
         shown["causes"] = [_cause(cause) for cause in data["causes"]]
         first = shown["causes"][0]["text"] if shown["causes"] else "nothing was decided about it yet"
         held = sum(data.get("allocation", {}).values())
         holds = f"{held} GPU{'' if held == 1 else 's'}" if held else "no GPUs"
         shown["headline"] = f"job {data['id']} is {data['state']} and holds {holds}: {first}"
     return shown
+
+
+def trial(data: Data) -> dict[str, Any]:
+    """A dry run, without what it tells of the others."""
+    jobs = [
+        {**job, "why": public.REASONS.get(str(job["code"]), ""), "change": "", "start_in_s": None, "start_after": []}
+        for job in data["jobs"]
+    ]
+    return {**data, "jobs": jobs, "others": []}
 
 
 def _cause(cause: Data) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from horae.config import Config
+from horae.elastic import protocol
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
 from horae.port import CheckpointMark, JobId, JobState, Observation, ObservedJob
@@ -172,7 +173,13 @@ def _since(record: JobRecord | None, job: ObservedJob, observation: Observation,
     return min(max(since_s, record.charged_s), now_s)
 
 
+#: Exit codes that say nothing by themselves: the cluster's words do.
+_OURS = frozenset({protocol.EXIT_STOPPED, protocol.EXIT_NO_CHECKPOINT, protocol.EXIT_SUPERSEDED})
+
+
 def _last_words(job: ObservedJob) -> str:
+    if job.exit_code in _OURS and " " in job.native:
+        return job.native
     if job.state is JobState.FAILED and job.exit_code is not None:
         signal = f" (signal {job.exit_code - 128})" if job.exit_code > 128 else ""
         return f"its program ended with exit code {job.exit_code}{signal}"

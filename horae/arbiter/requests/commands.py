@@ -16,7 +16,7 @@ from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.requests.shares import Shares
-from horae.config import Mode
+from horae.config import Config, Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never, TryLater
 from horae.spec import JobSpec
@@ -59,17 +59,17 @@ class Commands:
             try:
                 if not core.capabilities.owns_submission:
                     raise Never("on this cluster jobs are submitted with the cluster's own commands")
-                checked = [self._checked(spec, caller) for spec in specs]
-                self._shares.check(ledger, room, [(spec.owner, spec) for spec in checked], taken)
+                found = [checked(spec, caller, core.config) for spec in specs]
+                self._shares.check(ledger, room, [(spec.owner, spec) for spec in found], taken)
             except (BadInput, NotAllowed, Never, TryLater) as refused:
                 answers.append(refused)
                 continue
             first = number + len(drafts)
             drafts += [
                 self._submitted(str(first + i), spec, at_s + (first + i - number) * _NEXT_S)
-                for i, spec in enumerate(checked)
+                for i, spec in enumerate(found)
             ]
-            answers.append(tuple(str(first + i) for i in range(len(checked))))
+            answers.append(tuple(str(first + i) for i in range(len(found))))
         core.write(drafts, durable=True)
         core.wake()
         return answers
@@ -84,28 +84,6 @@ class Commands:
             owner=spec.owner,
             submitted_s=at_s,
         )
-
-    def _checked(self, spec: JobSpec, caller: Requester) -> JobSpec:
-        config = self._core.config
-        owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
-        if not spec.name or "\n" in spec.name:
-            raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
-        if not spec.command:
-            raise BadInput("a job needs a command", field="command", remedy="say what to run")
-        gpus = spec.gpus
-        if gpus.allowed is not None:
-            bad = not gpus.allowed or gpus.allowed[0] < 1 or list(gpus.allowed) != sorted(set(gpus.allowed))
-        else:
-            bad = gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min)
-        if bad:
-            raise BadInput(
-                "this range of GPUs holds no size to run at", field="gpus", value=gpus, remedy="min <= max, from 1"
-            )
-        pool = spec.extra.get("pool")
-        if pool is not None and config.pool(pool) is None:
-            names = ", ".join(p.name for p in config.pools)
-            raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
-        return replace(spec, owner=owner, tenant=tenant)
 
     def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
         """End it for good. A job that is over stays as it ended."""
@@ -191,3 +169,26 @@ class Commands:
         if self._core.config.pool(name) is None:
             names = ", ".join(p.name for p in self._core.config.pools)
             raise BadInput(f"there is no pool {name}", field="pool", value=name, remedy=f"one of {names}")
+
+
+def checked(spec: JobSpec, caller: Requester, config: Config) -> JobSpec:
+    """With its owner and tenant. Raises BadInput, NotAllowed."""
+    owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
+    if not spec.name or "\n" in spec.name:
+        raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
+    if not spec.command:
+        raise BadInput("a job needs a command", field="command", remedy="say what to run")
+    gpus = spec.gpus
+    if gpus.allowed is not None:
+        bad = not gpus.allowed or gpus.allowed[0] < 1 or list(gpus.allowed) != sorted(set(gpus.allowed))
+    else:
+        bad = gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min)
+    if bad:
+        raise BadInput(
+            "this range of GPUs holds no size to run at", field="gpus", value=gpus, remedy="min <= max, from 1"
+        )
+    pool = spec.extra.get("pool")
+    if pool is not None and config.pool(pool) is None:
+        names = ", ".join(p.name for p in config.pools)
+        raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
+    return replace(spec, owner=owner, tenant=tenant)

@@ -35,7 +35,7 @@ class Book:
     def about(self) -> dict[str, Any]:
         return {"cluster": "book", "version": "0", "pools": ["main"]}
 
-    def status(self, *, ended: bool, losses: bool) -> dict[str, Any]:
+    def status(self, *, ended: bool, losses: bool, starts: bool = False) -> dict[str, Any]:
         jobs = [self.job(j) for j in self.specs]
         if not losses:
             jobs = [{k: v for k, v in j.items() if k != "losses"} for j in jobs]
@@ -67,7 +67,7 @@ class Book:
             "resizes": 0,
         }
 
-    def explain(self, job: JobId) -> dict[str, Any]:
+    def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
         return {**self.job(job), "reason": {"code": "waits-turn", "text": "others are ahead"}}
 
     def history(
@@ -132,6 +132,15 @@ class Book:
             names = [str(next(self.numbers)) for _ in specs]
             self.specs.update(zip(names, specs, strict=True))
         return names
+
+    def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
+        jobs = [
+            {"id": str(i), "name": s.name, "tenant": s.tenant, "allocation": {"n1": 1}, "code": "granted", "why": "w",
+             "change": "c", "start_in_s": None, "start_after": []}
+            for i, s in enumerate(specs, 1)
+        ]  # fmt: skip
+        others = [{"id": "9", "name": "x", "tenant": "t", "gpus": 2, "without": 2, "with": 1}]
+        return {"pool": "main", "mode": "enforce", "policy": "fifo", "jobs": jobs, "others": others}
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         self._maybe_fail()

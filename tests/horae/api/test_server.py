@@ -96,7 +96,7 @@ def test_of_other_peoples_apps_losses_and_settings_are_hidden(serve: Serve, call
 
 def test_numbers_of_losses_behind_a_cause_are_their_owners(serve: Serve, caller: Caller) -> None:
     class Told(Book):
-        def explain(self, job: str) -> dict[str, Any]:
+        def explain(self, job: str, *, reader: str | None = None) -> dict[str, Any]:
             return {**self.job(job), "causes": [{"what": "app", "text": "x", "numbers": {"rank": 2, "loss": 0.3}}]}
 
     client = serve(Told())

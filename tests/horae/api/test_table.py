@@ -74,6 +74,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/jobs/{job}/unhold"): Row(OWN, "/v1/jobs/1/unhold", {}),
     ("POST", "/v1/jobs/{job}/cancel"): Row(OWN, "/v1/jobs/2/cancel", {"why": f"{SECRET}-why"}),
     ("POST", "/v1/jobs"): Row(OWN, body={**JOB, "name": "more"}),
+    ("POST", "/v1/dry-run"): Row(OWN, body={**JOB, "name": "perhaps"}),
     ("POST", "/v1/pools/{pool}/mode"): Row(OPERATED, "/v1/pools/main/mode", {"mode": "enforce"}),
     ("POST", "/v1/release-all"): Row(OPERATED, body={"why": f"{SECRET}-why"}),
 }

@@ -14,7 +14,8 @@ from horae.fake import Delay
 from horae.journal import events
 from horae.journal.events import Event
 from horae.port import Blocked, BlockKind, JobState
-from horae.views.explain import Cause, Explanation, explain
+from horae.views.cause import Cause
+from horae.views.explain import Explanation, explain
 from horae.views.sentences import sentence
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, equal_shares, spec
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from horae.api.client import Client, Unreachable
-from horae.cli import submarine
+from horae.cli import submarine, wait
 from tests.horae.cli.conftest import Horae
 from tests.waiting import eventually
 
@@ -41,7 +42,7 @@ def test_a_dry_run_hands_nothing_in(site: Client, horae: Horae) -> None:
 
 
 def test_waiting_ends_with_the_job(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.cli.submarine._LOOK_S", 0.02)
+    monkeypatch.setattr("horae.cli.wait._LOOK_S", 0.02)
 
     def cancel() -> None:
         eventually(lambda: site.status()["jobs"])
@@ -58,20 +59,20 @@ def test_waiting_ends_with_the_job(site: Client, horae: Horae, monkeypatch: pyte
 def test_waiting_outlasts_an_arbiter_that_is_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(submarine, "_LOOK_S", 0.0)
+    monkeypatch.setattr(wait, "_LOOK_S", 0.0)
     answers: list[str | Unreachable] = ["running", Unreachable("away", ""), Unreachable("away", ""), "completed"]
 
     class Answers:
-        def job(self, number: str) -> dict[str, str]:
+        def job(self, number: str) -> dict[str, Any]:
             answer = answers.pop(0)
             if isinstance(answer, Unreachable):
                 raise answer
-            return {"state": answer}
+            return {"state": answer, "ended": answer == "completed"}
 
     assert submarine._wait(Answers(), "7") == 0
     out, err = capsys.readouterr()
     assert (out, err) == ("Job 7 completed\n", "waiting for the arbiter: away\n")
-    monkeypatch.setattr(submarine, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(wait, "_PATIENCE_S", -1.0)
     answers = [Unreachable("away", "")]
     with pytest.raises(Unreachable):
         submarine._wait(Answers(), "7")

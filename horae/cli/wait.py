@@ -1,0 +1,79 @@
+"""`horae wait`: until jobs have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from horae import visible
+from horae.cli import exits
+from horae.cli.options import Json, Socket, connect, example, job_names
+from horae.tui import screen
+
+if TYPE_CHECKING:
+    from horae.api.client import Client
+
+SETTINGS = {"epilog": example("horae wait 17 18", "horae submit --wait -g 1 -- python train.py && ./evaluate")}
+
+_LOOK_S = 1.0
+#: An arbiter that is away so long is waited for.
+_PATIENCE_S = 600.0
+
+
+def wait(
+    jobs: Annotated[list[str], typer.Argument(help="Numbers of jobs.", metavar="JOBID...", autocompletion=job_names)],
+    socket: Socket = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until jobs have ended, and end as they did.
+
+    The exit code is the highest of the jobs' own: 0 when all completed, 128 + n for one that signal n ended, 1 for
+    one that was cancelled before it ran. An arbiter that is away meanwhile is waited for, ten minutes long. Ctrl-C
+    ends the waiting and no job.
+    """
+    raise typer.Exit(waited(connect(socket), jobs, as_json=as_json, quiet=as_json))
+
+
+def waited(client: Client, jobs: Sequence[str], *, as_json: bool = False, quiet: bool = False) -> int:
+    """Until all have ended: the highest of their exit codes. Says how each ended, unless `quiet`."""
+    ended = {}
+    for number in jobs:
+        job = until_ended(partial(client.job, number))
+        ended[number] = {"state": job["state"], "exit_code": code_of(job), "why": job.get("why", "")}
+        if not quiet:
+            why = f": {visible.neutral(job['why'])}" if job.get("why") else ""
+            print(f"Job {number} {job['state']}{why}", flush=True)
+    if as_json:
+        screen.emit_json({"jobs": ended})
+    return max((job["exit_code"] for job in ended.values()), default=exits.DONE)
+
+
+def code_of(job: dict[str, Any]) -> int:
+    """What a command that stands for this job, which has ended, ends with."""
+    if job["state"] == "completed":
+        return exits.DONE
+    return int(job.get("exit_code") or exits.NO)
+
+
+def until_ended(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The job as it ended. An arbiter that is away is told of once, and waited for. Raises Unreachable, ApiError."""
+    from horae.api.client import Unreachable
+
+    away_since: float | None = None
+    while True:
+        try:
+            job = look()
+            away_since = None
+            if job["ended"]:
+                return job
+        except Unreachable as error:
+            if away_since is None:
+                away_since = time.monotonic()
+                screen.note(f"waiting for the arbiter: {error.text}")
+            if time.monotonic() - away_since > _PATIENCE_S:
+                raise
+        time.sleep(_LOOK_S)

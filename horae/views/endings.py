@@ -1,0 +1,104 @@
+"""Why a job failed, by the end of its own output: the line that tells most, what it means, and what helps. Pure.
+
+For its owner and operators alone: a line of a log is private.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from horae.views.cause import Cause
+from profiler.model import FailureKind
+from profiler.text import failures
+
+#: Bytes at the end of a log that are looked at, and characters of a line that are shown.
+LOOKED_AT = 256 << 10
+_SHOWN = 300
+
+_RANK = re.compile(r"^\d+: ")
+#: Where the last attempt of a program begins: what stands before is another attempt's.
+_BEGINS = re.compile(r"^\[horae\] start step=|^\[horae-exec\] .*again in ")
+_NOT_STARTED = re.compile(r"^\[horae-exec\] cannot start: (.*)")
+_NCCL = re.compile(
+    r"\bNCCL\b.*(?:error|timeout|timed out|abort|WARN)|nccl(?:System|Internal|Remote|UnhandledCuda)Error"
+    r"|Watchdog caught collective operation timeout|Gloo connect\w* .*fail",
+    re.IGNORECASE,
+)
+#: The last line of a traceback: an exception's name, at the margin.
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration|Timeout)\b.*|^[\w.]+: \S.*")
+_NO_PROGRAM = re.compile(r"(?i)command not found|No such file or directory|can't open file|not found$")
+
+_MEANS = {
+    FailureKind.OUT_OF_MEMORY: (
+        "it ran out of memory",
+        "a smaller batch a GPU (max_micro_batch), more GPUs, or --memory where it is the machine's",
+    ),
+    FailureKind.NO_SPACE: ("a disk or a quota was full", "room where it writes: checkpoints, logs, caches"),
+    FailureKind.NAN_LOSS: ("its loss was no number any more", "a smaller learning rate, or an earlier checkpoint"),
+    FailureKind.NODE_FAILURE: ("its node failed", "another node: tell an operator of it"),
+    FailureKind.TIME_LIMIT: ("its time was over", "a longer --time-limit"),
+}
+_LOST_RANKS = "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
+
+
+def cause(log: bytes, exit_code: int | None) -> Cause | None:
+    """Of a job that failed with `exit_code`: what the end of its `log` says; None where there is no log."""
+    lines = _last_attempt([_RANK.sub("", line) for line in log.decode(errors="replace").splitlines() if line.strip()])
+    if not lines:
+        return None
+    text, line, change = _told(lines, exit_code)
+    said = f": {line.strip()[:_SHOWN]}" if line else ""
+    return Cause("log", f"{text}{said}", {"exit_code": exit_code} if exit_code is not None else {}, change)
+
+
+def _last_attempt(lines: list[str]) -> list[str]:
+    begins = max((n for n, line in enumerate(lines[:-1]) if _BEGINS.search(line)), default=0)
+    return lines[begins:]
+
+
+def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
+    """(what it means, the line, what helps), the most telling first."""
+    for line in lines:
+        if (found := _NOT_STARTED.match(line)) is not None:
+            return "its program could not be started", found[1], "the program's full path, and its first line"
+    signs = [(sign.kind, line) for line in lines if (sign := failures.find(line, 0)) is not None]
+    for kind, (means, change) in _MEANS.items():
+        if told := [line for known, line in signs if known is kind]:
+            return means, told[0], change
+    for line in lines:
+        if _NCCL.search(line):
+            change = (
+                "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
+            )
+            return "its ranks lost each other (NCCL)", line, change
+    if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
+        return "its program raised", raised, "`horae logs JOB` shows the traceback"
+    own = [line for line in lines if not line.startswith(("[horae-exec]", "[horae] step="))]
+    if exit_code is not None and exit_code > 128:
+        return (_by_signal(exit_code - 128), "", "")
+    if exit_code in (126, 127):
+        line = next((line for line in reversed(own) if _NO_PROGRAM.search(line)), own[-1] if own else "")
+        return "a program was not found, or may not be run", line, "its full path: a job has not your shell's aliases"
+    return "the last that it printed", own[-1] if own else lines[-1], "`horae logs JOB` shows all of it"
+
+
+def _raised(lines: list[str]) -> str:
+    """The exception of the last traceback."""
+    begin = max((n for n, line in enumerate(lines) if "Traceback (most recent call last)" in line), default=-1)
+    return next((line for line in lines[begin + 1 :] if _RAISED.match(line)), "")
+
+
+def _by_signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    if number == signal.SIGKILL:
+        return (
+            f"it was killed ({name}), not by Horae: by the kernel where the machine or its limit ran out of memory,"
+            " or by somebody who may"
+        )
+    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE):
+        return f"its program crashed ({name}): a fault of a library, a driver or compiled code"
+    return f"it was ended by {name}, not by Horae: somebody who may, or the program itself, sent it"

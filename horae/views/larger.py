@@ -1,0 +1,118 @@
+"""Of a job that could use more GPUs than it holds: who has them, when it shrank, its tenant's share, when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horae.config import Config
+from horae.journal.ledger import JobRecord, Ledger
+from horae.port import JobId
+from horae.views import size
+from horae.views.cause import Cause
+from horae.views.size import Holder, Seen
+from horae.views.starts import Start
+from policy.model import Seconds
+
+#: GPUs off its share that nobody would call a difference.
+_EVEN = 0.5
+
+
+def causes(
+    ledger: Ledger,
+    config: Config,
+    record: JobRecord,
+    now_s: Seconds,
+    seen: Seen,
+    starts: Mapping[JobId, Start],
+) -> list[Cause]:
+    found = [*_size(ledger, record, seen), *_shrank(ledger, record, now_s), *_share(ledger, config, record, seen)]
+    if not record.allocation and record.hold_why is None:
+        found += _start(ledger, record, starts.get(record.id))
+    return found
+
+
+def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
+    """Who holds what it could use."""
+    held, most, types = sum(record.allocation.values()), size.most(record, seen), record.spec.gpu_types
+    absent = [t for t in types if t not in seen.present()]
+    if types and len(absent) == len(types):
+        here = ", ".join(sorted(seen.present())) or "none"
+        text = f"no node of pool {record.pool} has GPUs of the type {' or '.join(types)}; there are: {here}"
+        return [Cause("size", text, {"gpus": 0}, "handing it in anew with a type that is there, or with none")]
+    if held >= most or (held and size.is_stuck(record)):
+        return _stuck(record, held, most)
+    found = size.rest(ledger, record, seen)
+    numbers = {"gpus": held, "most": most, "smallest": record.spec.gpus.min, "free": found.free}
+    of = f" of {', '.join(types)}" if types else ""
+    begin = f"it could use {most} GPUs{of} and holds {held}" if held else f"it needs {record.spec.gpus.min} GPUs{of}"
+    return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders))]
+
+
+def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
+    if held >= most or record.spec.gpus.max == record.spec.gpus.min:
+        return []
+    if record.spec.checkpoint is None:
+        what, change = "it has no checkpoint folder", "`horae submit --checkpoint FOLDER` the next time"
+    else:
+        what, change = "it was handed in as --rigid", "handing it in without --rigid"
+    text = f"it keeps the {held} GPUs that it was started with, of {most} that it could use: {what}"
+    return [Cause("size", text, {"gpus": held, "most": most}, change)]
+
+
+def _frees(ledger: Ledger, holders: tuple[Holder, ...]) -> str:
+    """What takes GPUs from those who have them: their end, or their shrinking, where they can."""
+    if not holders:
+        return "the policy's next decision"
+    named = [h.job for h in holders[: size.NAMED]]
+    stuck = [job for job in named if size.is_stuck(ledger.jobs[job])]
+    others = [job for job in named if job not in stuck]
+    ways = []
+    if others:
+        ways.append(f"{_jobs(others)} ending, or shrinking by the policy's word")
+    if stuck:
+        ways.append(f"{_jobs(stuck)} ending: {'they' if len(stuck) > 1 else 'it'} cannot be resized")
+    return "; or ".join(ways)
+
+
+def _jobs(ids: list[JobId]) -> str:
+    return f"job{'s' if len(ids) > 1 else ''} {', '.join(ids)}"
+
+
+def _shrank(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
+    """Told until it holds as much again."""
+    found = record.shrunk
+    if found is None or sum(record.allocation.values()) >= found["from"]:
+        return []
+    others = [ledger.jobs[job] for job in found["gained"] if job in ledger.jobs]
+    named = ", ".join(f"job {r.id} {r.spec.name} ({r.tenant})" for r in others[: size.NAMED])
+    for_whom = f", when {named} got more" if named else ""
+    into = f"from {found['from']} to {found['to']} GPUs" if found["to"] else f"its {found['from']} GPUs"
+    verb = "it shrank" if found["to"] else "it gave up"
+    text = f"{verb} {into} {size.ago(now_s - found['at_s'])} ago{for_whom}: policy {found['policy']} decided so"
+    return [Cause("shrank", text, {"from": found["from"], "to": found["to"], "at_s": found["wall_s"]})]
+
+
+def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> list[Cause]:
+    found = size.share(ledger, config, record, seen)
+    if not found.owed:
+        return []
+    if found.off > _EVEN:
+        how = f"{found.off:.3g} more than"
+    elif found.off < -_EVEN:
+        how = f"{-found.off:.3g} fewer than"
+    else:
+        how = "about"
+    others = found.tenants - 1
+    beside = f" (weight {found.weight:g}, beside {others} other tenant{'s' if others != 1 else ''} with jobs)"
+    text = f"its tenant {record.tenant} holds {found.held} GPUs, {how} the {found.owed:.3g} it is owed now{beside}"
+    return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
+
+
+def _start(ledger: Ledger, record: JobRecord, start: Start | None) -> list[Cause]:
+    if start is None:
+        return []
+    if not start.after:
+        return []
+    names = ", ".join(f"{job} {ledger.jobs[job].spec.name}" for job in start.after[-size.NAMED :] if job in ledger.jobs)
+    text = f"enough GPUs come free in about {size.ago(start.in_s)}, by the limits and the progress of jobs {names}"
+    return [Cause("start", text, {"in_s": start.in_s})]

@@ -1,0 +1,105 @@
+"""When a waiting job might start: when enough GPUs come free by the ends that running jobs have said or shown. Pure.
+
+An estimate for people, of which nothing is decided: a job ends with its time limit, or with its last iteration at the
+rate measured now; whoever waits is served in order, at his smallest size. A policy may well do better for him by
+shrinking others, or worse by who comes later; where no end is known there is no estimate.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from horae.journal.ledger import JobRecord, Ledger
+from horae.port import JobId
+from horae.views.rows import job_row
+from policy.model import Gpus, GpuType, Health, Node, Seconds
+
+#: Waiting jobs of a pool that are looked at: behind so many nobody knows anything.
+MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    in_s: Seconds  #: from now
+    after: tuple[JobId, ...]  #: the jobs whose ends it takes, the last one last; none: enough is free
+
+
+def order(record: JobRecord) -> tuple[bool, Seconds, JobId]:
+    """By which waiting jobs are served: those that the policy lets run, then who came first."""
+    return not record.target, record.submitted_s, record.id
+
+
+def starts(
+    ledger: Ledger,
+    nodes: Iterable[Node],
+    pool_of: Mapping[str, str],
+    pool: str,
+    now_s: Seconds,
+    more: Iterable[JobRecord] = (),
+) -> dict[JobId, Start]:
+    """Of the pool's waiting jobs, and of `more`, which are not on record: those whose start can be told."""
+    free: dict[GpuType, Gpus] = {}
+    for node in nodes:
+        if pool_of.get(node.name) == pool and node.health is Health.UP:
+            free[node.gpu_type] = free.get(node.gpu_type, 0) + max(node.gpus - node.foreign, 0)
+    ends: list[tuple[Seconds, JobId, GpuType, Gpus]] = []
+    waiting = []
+    for record in (*ledger.live(pool), *more):
+        if not record.holding:
+            if record.hold_why is None and record.cancel_why is None:
+                waiting.append(record)
+            continue
+        in_s = ends_in(record, now_s)
+        for gpu_type, gpus in record.holding.items():
+            free[gpu_type] = free.get(gpu_type, 0) - gpus
+            if in_s is not None:
+                heapq.heappush(ends, (in_s, record.id, gpu_type, gpus))
+    return _served(sorted(waiting, key=order)[:MOST], free, ends)
+
+
+def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
+    """Seconds until it ends, as far as it is known."""
+    row = job_row(record, now_s)
+    known = [] if row.time_left_s is None else [row.time_left_s]
+    if row.total is not None and row.rate:
+        known.append((row.total - row.done) / row.rate)
+    return max(min(known), 0.0) if known else None
+
+
+def _served(
+    waiting: Iterable[JobRecord], free: dict[GpuType, Gpus], ends: list[tuple[Seconds, JobId, GpuType, Gpus]]
+) -> dict[JobId, Start]:
+    found: dict[JobId, Start] = {}
+    at_s: Seconds = 0.0
+    for record in waiting:
+        need, types = record.spec.gpus.min, record.spec.gpu_types or tuple(free)
+        then, later, after, then_s = dict(free), list(ends), dict[JobId, None](), at_s
+        while (gang := _gang(then, types, need)) is None and later:
+            end_s, job, gpu_type, gpus = heapq.heappop(later)
+            then[gpu_type] = then.get(gpu_type, 0) + gpus
+            then_s = max(then_s, end_s)
+            if gpu_type in types:
+                after[job] = None
+        if gang is None:
+            continue
+        free, ends, at_s = then, later, then_s
+        found[record.id] = Start(at_s, tuple(after))
+        for gpu_type, gpus in gang.items():
+            free[gpu_type] -= gpus
+            if record.spec.time_limit_s is not None:
+                left_s = max(record.spec.time_limit_s - record.ran_s, 0.0)
+                heapq.heappush(ends, (at_s + left_s, record.id, gpu_type, gpus))
+    return found
+
+
+def _gang(free: Mapping[GpuType, Gpus], types: Iterable[GpuType], need: Gpus) -> dict[GpuType, Gpus] | None:
+    """Of one type where one holds it, the one with most free; else of several. None: there are too few."""
+    gang: dict[GpuType, Gpus] = {}
+    for gpu_type in sorted(types, key=lambda t: -free.get(t, 0)):
+        gang[gpu_type] = min(max(free.get(gpu_type, 0), 0), need)
+        need -= gang[gpu_type]
+        if not need:
+            return gang
+    return None

@@ -1,0 +1,48 @@
+"""What the end of a job's own output says about why it failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from horae.views.endings import cause
+
+TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "words"),
+    [
+        (TRACE + "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1,
+         ("ran out of memory", "CUDA out of memory. Tried")),
+        (TRACE + "OSError: [Errno 28] No space left on device: 'ck'", 1, ("disk or a quota was full", "Errno 28")),
+        ("0: [rank1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", 134,
+         ("lost each other (NCCL)", "Watchdog caught")),
+        (TRACE + "FileNotFoundError: [Errno 2] No such file or directory: 'data.bin'", 1,
+         ("its program raised", "FileNotFoundError: [Errno 2]")),
+        ("  File \"t.py\", line 1\n    x = = 1\nTraceback (most recent call last):\nSyntaxError: invalid syntax", 1,
+         ("its program raised", "SyntaxError: invalid syntax")),
+        ("[horae-exec] cannot start: [Errno 2] No such file or directory: 'pyhton'", 126,
+         ("could not be started", "'pyhton'")),
+        ("sh: 1: modul: not found", 127, ("program was not found", "modul: not found")),
+        ("[horae] step=10/20 loss=1\n", 137, ("killed (SIGKILL), not by Horae", "out of memory")),
+        ("hello\n", 139, ("crashed (SIGSEGV)",)),
+        ("hello\n", 143, ("ended by SIGTERM, not by Horae",)),
+        ("hello\nthe data are wrong\n[horae-exec] failed with exit code 3", 3,
+         ("the last that it printed: the data are wrong",)),
+    ],
+)  # fmt: skip
+def test_the_line_that_tells_most(log: str, code: int, words: tuple[str, ...]) -> None:
+    found = cause(log.encode(), code)
+    assert found is not None and found.what == "log"
+    for word in words:
+        assert word in found.text
+
+
+def test_only_the_last_attempt_counts() -> None:
+    first = "CUDA out of memory\n[horae-exec] failed with exit code 1; failure 1 of 3, again in 1 s\n"
+    found = cause((first + TRACE + "KeyError: 'lr'\n").encode(), 1)
+    assert found is not None and found.text == "its program raised: KeyError: 'lr'"
+
+
+def test_without_a_log_there_is_nothing_to_say() -> None:
+    assert cause(b"", 1) is None and cause(b"\n\n", 137) is None

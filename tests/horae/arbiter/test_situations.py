@@ -1,0 +1,276 @@
+"""What a user meets, each made on a cluster in memory: the sentences that must be there, and what would change it.
+
+A situation leads a site there and names the job; nothing is made by hand but the jobs and what people do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from horae.config import Mode
+from horae.fake import Delay
+from horae.port import JobState
+from horae.views.explain import Explanation
+from horae.views.watch import explained
+from policy.decide import decide
+from policy.model import Node
+from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
+
+LONG = 10**6
+TWO_TYPES = (Node("v1", "v100", 4), Node("k1", "k80", 2))
+
+
+def site_of(folder: Path, policy: str = "max-min", nodes: tuple[Node, ...] = TWO_TYPES, **changes: object) -> Site:
+    pools = [{"name": "main", "policy": policy, **changes.pop("pool", {})}]  # type: ignore[dict-item]
+    return Site(folder, nodes=nodes, policy=decide, pools=pools, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Situation:
+    name: str
+    make: Callable[[Path], tuple[Site, str]]
+    says: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+def starting(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    site.fake.faults.on("start", Delay(20.0))
+    (job,) = site.commands.submit([spec("a", 4, steps=100)], ANN)
+    site.run(5)
+    return site, job
+
+
+def at_its_most(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.run(5)
+    return site, job
+
+
+def below_its_most(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    first, second = site.commands.submit([spec("first", (1, 6), steps=LONG), spec("other", (1, 6), steps=LONG)], ANN)
+    for job in (first, second):
+        site.until(job, JobState.RUNNING)
+    site.run(10)
+    return site, first
+
+
+def shrunk_two_decisions_ago(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (first,) = site.commands.submit([spec("first", (1, 6), steps=LONG)], ANN)
+    site.until(first, JobState.RUNNING)
+    site.run(5)
+    (second,) = site.commands.submit([spec("second", (1, 6), steps=LONG)], BEN)
+    site.until(second, JobState.RUNNING)
+    site.run(5)
+    for number in (1, 2):
+        (more,) = site.commands.submit([spec(f"more{number}", 6, steps=LONG, checkpoint=None)], BEN)
+        site.run(10)
+        site.commands.cancel(more, ROOT)
+        site.run(5)
+    return site, first
+
+
+def larger_than_the_cluster(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("huge", 64)], ANN)
+    site.run(5)
+    return site, job
+
+
+def of_an_absent_type(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", 1, gpu_types=("a100",))], ANN)
+    site.run(5)
+    return site, job
+
+
+def waits_for_its_type(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (other,) = site.commands.submit([spec("other", 3, steps=LONG, checkpoint=None, gpu_types=("v100",))], BEN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("a", 2, gpu_types=("v100",))], ANN)
+    site.run(5)
+    return site, job
+
+
+def behind_one_that_cannot_stop(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    rigid = spec("rigid", 6, steps=LONG, checkpoint=None, time_limit_s=3600.0)
+    (other,) = site.commands.submit([rigid], BEN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("a", 2)], ANN)
+    site.run(5)
+    return site, job
+
+
+def behind_one_without_a_checkpoint(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (other,) = site.commands.submit([spec("a", (1, 4), steps=LONG, checkpoint=None)], ANN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("b", (4, 6), steps=LONG)], BEN)
+    site.run(5)
+    return site, job
+
+
+def no_checkpoint_and_small(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (other,) = site.commands.submit([spec("b", 4, steps=300)], BEN)
+    site.until(other, JobState.RUNNING)
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG, checkpoint=None)], ANN)
+    site.until(other, JobState.COMPLETED, patience_s=600.0)
+    site.run(5)
+    return site, job
+
+
+def held_back_by_the_time_between_resizes(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder, guards={"min_run_s": 100.0, "gain": 0.0})
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.commands.submit([spec("b", (1, 6), steps=LONG)], BEN)
+    site.run(36)
+    return site, job
+
+
+def held_back_by_restarts(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder, guards={"min_run_s": 0.0, "gain": 0.0, "restarts_per_hour": 1})
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    (other,) = site.commands.submit([spec("b", (1, 6), steps=LONG)], BEN)
+    site.until(other, JobState.RUNNING)
+    site.run(5)
+    site.commands.cancel(other, ROOT)
+    site.run(5)
+    return site, job
+
+
+def held_by_an_operator(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", 4, steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.commands.hold(job, ROOT, "cooling")
+    site.until(job, JobState.STOPPED)
+    site.run(5)
+    return site, job
+
+
+def over_its_limit(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", 2, steps=LONG, checkpoint=None, time_limit_s=20.0)], ANN)
+    site.until(job, JobState.CANCELLED)
+    return site, job
+
+
+def watched(mode: Mode) -> Callable[[Path], tuple[Site, str]]:
+    def make(folder: Path) -> tuple[Site, str]:
+        site = site_of(folder, pool={"mode": mode.value})
+        (job,) = site.commands.submit([spec("a", 2)], ANN)
+        site.run(5)
+        return site, job
+
+    return make
+
+
+def advised(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    job, other = site.commands.submit([spec("a", 2, steps=LONG), spec("b", 2, steps=LONG)], ANN)
+    for each in (job, other):
+        site.until(each, JobState.RUNNING)
+    (waits,) = site.commands.submit([spec("c", 4, steps=LONG, checkpoint=None)], BEN)
+    site.run(5)
+    site.commands.set_mode("main", Mode.ADVISE, ROOT)
+    site.commands.cancel(job, ROOT) if site.job(job).cancel_why else None
+    site.run(5)
+    return site, waits
+
+
+def fifo_behind_another(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder, "fifo")
+    big, _, job = site.commands.submit([spec("big", 6, steps=LONG), spec("first", 6), spec("second", 6)], ANN)
+    site.until(big, JobState.RUNNING)
+    site.run(5)
+    return site, job
+
+
+def a_wrong_option(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder, pool={"options": {"ovr": 1}})
+    (job,) = site.commands.submit([spec("a", 2)], ANN)
+    site.run(5)
+    return site, job
+
+
+SITUATIONS = (
+    Situation("starting", starting, ("it was given 4 GPUs; the cluster does not show its gang yet",)),
+    Situation("at its most", at_its_most, ("its tenant ann holds 6 GPUs, about the 6 it is owed now",),
+              never=("it could use",)),
+    Situation("below its most", below_its_most,
+              ("it could use 6 GPUs and holds", "by job 2 other (ann)"), ("job 2 ending, or shrinking",)),
+    Situation("shrunk two decisions ago", shrunk_two_decisions_ago,
+              ("it shrank from 6 to", "when job 2 second (ben) got more: policy max-min decided so",
+               "its tenant ann holds 3 GPUs", "by job 2 second (ben)")),
+    Situation("larger than the cluster", larger_than_the_cluster,
+              ("no set of healthy nodes could hold 64 GPUs",), ("a smaller minimum",)),
+    Situation("an absent type", of_an_absent_type,
+              ("no set of healthy nodes could hold 1 GPU of a100",
+               "no node of pool main has GPUs of the type a100; there are: k80, v100"), ("with a type that is there",)),
+    Situation("waits for its type", waits_for_its_type,
+              ("needs 2 GPUs of v100; 1 is free", "3 are held: 3 by job 1 other (ben); 1 is free"),
+              ("1 GPU of v100 more that come free", "job 1 ending: it cannot be resized")),
+    Situation("behind one that cannot stop", behind_one_that_cannot_stop,
+              ("6 by job 1 rigid (ben)",
+               "enough GPUs come free in about 60 min, by the limits and the progress of jobs 1 rigid"),
+              ("job 1 ending: it cannot be resized",)),
+    Situation("behind one without checkpoint", behind_one_without_a_checkpoint,
+              ("it needs 4 GPUs: 4 are held: 4 by job 1 a (ann); 2 are free",
+               "its tenant ben holds 0 GPUs, 3 fewer than the 3 it is owed now"),
+              ("job 1 ending: it cannot be resized",), never=("time: ",)),
+    Situation("no checkpoint, could be larger", no_checkpoint_and_small,
+              ("it keeps the 2 GPUs that it was started with, of 6 that it could use: it has no checkpoint folder",),
+              ("--checkpoint FOLDER",)),
+    Situation("time between two resizes", held_back_by_the_time_between_resizes,
+              ("the policy would give it 3 GPUs, but it has run 3",), ("time: 6",)),
+    Situation("restarts an hour", held_back_by_restarts, ("it was stopped 1 times within the hour; 1 is the limit",),
+              ("time: 60 min more",)),
+    Situation("held", held_by_an_operator, ("held by root: cooling",), ("`horae unhold 1`",),
+              never=("keeps its", "would give", "gets 4")),
+    Situation("time limit, rigid", over_its_limit, ("its running time reached its limit of 20 s",)),
+    Situation("observe, new", watched(Mode.OBSERVE),
+              ("mode observe: nothing is started by us, and the cluster was not told of it",),
+              ("`horae config mode main enforce`, by an operator",), never=("the next round", "does not know it yet")),
+    Situation("advise, new", watched(Mode.ADVISE),
+              ("mode advise: nothing is started by us",), never=("the next round", "does not know it yet")),
+    Situation("advise, waits", advised, ("mode advise", "4 GPUs")),
+    Situation("fifo behind another", fifo_behind_another, ("6 by job 1 big (ann)",)),
+    Situation("a wrong option", a_wrong_option, ("the previous allocation stands", "ovr"), ("an operator",),
+              never=("the policy's next answer",)),
+)  # fmt: skip
+
+
+def said(found: Explanation) -> tuple[str, str]:
+    return "\n".join(c.text for c in found.causes), "\n".join(c.change for c in found.causes)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.name)
+def test_a_situation_is_told(situation: Situation, tmp_path: Path) -> None:
+    site, job = situation.make(tmp_path)
+    found = explained(site.core, job)
+    texts, changes = said(found)
+    for word in situation.says:
+        assert word in texts, texts
+    for word in situation.changes:
+        assert word in changes, changes
+    for word in situation.never:
+        assert word not in texts + changes, texts + changes
+
+
+def test_a_held_job_is_to_have_nothing(tmp_path: Path) -> None:
+    site, job = held_by_an_operator(tmp_path)
+    assert explained(site.core, job).target is None

@@ -1,0 +1,137 @@
+"""What people type beside submitting and looking: logs, waiting, formats, dry runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from horae.api.client import Client
+from horae.api.peers import user_name
+from horae.cli import output, wait
+from horae.tui.trial import show_trial
+from tests.horae.cli.conftest import Horae
+from tests.waiting import eventually
+
+ME = user_name(os.getuid())
+TRAIN = ("--", "python", "train.py")
+ENDLESS = ("--iterations", "100000", "--checkpoint", "ck", *TRAIN)
+
+
+def running(site: Client, job: str) -> None:
+    eventually(lambda: site.job(job)["state"] == "running")
+
+
+def ended(site: Client, job: str) -> None:
+    eventually(lambda: site.job(job)["ended"])
+
+
+def test_logs_print_lines_of_all_ranks_or_of_one(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    horae("submit", "-g", "1", "--iterations", "5", *TRAIN)
+    ended(site, "1")
+    said = b"0: a\n1: b\n0: 10%\r0: 20%\r\n[horae-exec] c\n1: \x1b[31md"
+    monkeypatch.setattr(Client, "log_parts", lambda *_, offset=0: iter([(said[offset:], len(said))]))
+    assert horae("logs", "1").lines == ["0: a", "1: b", "0: 20%", "[horae-exec] c", "1: \\x1b[31md"]
+    assert horae("logs", "1", "--rank", "1").lines == ["b", "\\x1b[31md"]
+    assert horae("logs", "1", "--rank", "0").lines == ["a", "20%", "[horae-exec] c"]
+    assert horae("logs", "1", "-n", "2").lines == ["[horae-exec] c", "1: \\x1b[31md"]
+    assert horae("logs", "1", "-n", "1", "--json").lines == ['{"line": "1: \\u001b[31md"}']
+
+
+def test_logs_follow_until_the_job_has_ended(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_LOOK_S", 0.01)
+    horae("submit", "-g", "1", "--iterations", "20", "-c", "ck", *TRAIN)
+    assert horae("logs", "9").code == 4
+    said = horae("logs", "1", "-f")
+    assert said.code == 0 and site.job("1")["ended"]
+    assert "step=20/20" in said.lines[-1]
+
+
+def test_waiting_ends_as_the_job_did(site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "_LOOK_S", 0.02)
+    said = horae("submit", "--wait", "-g", "1", "--iterations", "5", *TRAIN)
+    assert (said.code, said.lines) == (0, ["Submitted job 1", "Job 1 completed"])
+    horae("submit", "-g", "1", *ENDLESS)
+    other = threading.Thread(target=lambda: (running(site, "2"), site.cancel("2", "enough")))
+    other.start()
+    said = horae("wait", "1", "2", "--json")
+    other.join()
+    assert said.code == 137
+    assert said.json["jobs"]["2"] == {"state": "cancelled", "exit_code": 137, "why": "enough"}
+    assert horae("wait", "9").code == 4
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ({"state": "completed", "exit_code": 0}, 0),
+        ({"state": "failed", "exit_code": 137}, 137),
+        ({"state": "failed", "exit_code": None}, 1),
+        ({"state": "cancelled", "exit_code": 0}, 1),
+    ],
+)
+def test_what_a_command_for_a_job_ends_with(job: dict[str, object], code: int) -> None:
+    assert wait.code_of(job) == code
+
+
+def test_status_formats_as_squeue_does(site: Client, horae: Horae) -> None:
+    horae("submit", "-g", "2", "-t", "vision", "--name", "a-long-name", *ENDLESS)
+    running(site, "1")
+    said = horae("status", "-o", "%i|%.6j|%8t|%T|%b|%G", "-u", ME)
+    assert said.lines == ["JOBID|  NAME|ST      |STATE|GPUS|RANGE", "1|a-long|R       |RUNNING|2|2"]
+    assert horae("status", "--noheader", "-o", "%a", "-s", "RUNNING").lines == ["vision"]
+    assert horae("status", "-u", "nobody-at-all", "-o", "%i", "--noheader").lines == []
+    for wrong in ("%q", "none"):
+        said = horae("status", "-o", wrong)
+        assert said.code == 3 and "--format" in said.err
+
+
+def test_status_tells_when_a_job_might_start(site: Client, horae: Horae) -> None:
+    gpus = sum(node["gpus"] for node in site.status()["nodes"])
+    horae("submit", "-g", str(gpus), "--time-limit", "2h", *TRAIN)
+    running(site, "1")
+    horae("submit", "-g", "1", "--time-limit", "1h", "--name", "second", *TRAIN)
+    horae("submit", "-g", str(gpus), "--name", "third", *TRAIN)
+    rows = {j["name"]: j["start_s"] - site.status()["now_s"] for j in horae("status", "--start", "--json").json["jobs"]}
+    assert list(rows) == ["second", "third"]
+    assert 7000 < rows["second"] <= 7200
+    assert 10600 < rows["third"] <= 10800, "behind the second, whose limit is known too"
+    said = horae("status", "--start")
+    assert said.lines[0].split()[-2:] == ["START_TIME", "NODELIST(REASON)"]
+    site.cancel("1")
+    horae("submit", "-g", str(gpus + 1), "--name", "never", *TRAIN)
+    eventually(lambda: "never" in horae("status", "--start").out)
+    assert "N/A" in horae("status", "--start", "-o", "%j %S").out
+
+
+def test_a_dry_run_tells_where_it_would_go_and_who_would_lose(site: Client, horae: Horae) -> None:
+    gpus = sum(node["gpus"] for node in site.status()["nodes"])
+    said = horae("submit", "--dry-run", "-g", "2", "--name", "new", *TRAIN)
+    assert said.code == 0
+    assert "new: would run at once with 2 GPUs on" in said.out
+    assert "nobody else would hold other GPUs" in said.out and "nothing was handed in" in said.out
+    assert site.status(ended=True)["jobs"] == []
+    horae("submit", "-g", f"1:{gpus}", "-c", "ck", "--name", "wide", "--time-limit", "1h", *ENDLESS)
+    running(site, "1")
+    found = horae("submit", "--dry-run", "-g", str(gpus), "--json", *TRAIN).json
+    (job,) = found["jobs"]
+    assert job["allocation"] == {} and job["why"]
+    assert 3000 < job["start_in_s"] <= 3600 and job["start_after"] == ["1"]
+    never = horae("submit", "--dry-run", "-g", str(gpus + 1), *TRAIN)
+    assert "never starts here" in never.out
+
+
+def test_a_dry_run_names_whose_gpus_become_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = {"id": "1", "name": "wide", "tenant": "vision", "gpus": 8, "without": 8, "with": 6}
+    new = {"id": "2", "name": "new", "tenant": "t", "allocation": {"n1": 2}, "code": "granted", "why": "", "change": "",
+           "start_in_s": None, "start_after": []}  # fmt: skip
+    show_trial({"pool": "main", "mode": "observe", "policy": "max-min", "jobs": [new], "others": [wide]})
+    said = capsys.readouterr().out
+    assert "1 wide vision     8       8    6" in said
+    assert "mode observe: Horae itself starts nothing there" in said
+
+
+def test_a_dry_run_is_refused_like_a_submission(site: Client, horae: Horae) -> None:
+    assert horae("submit", "--dry-run", "-g", "1", "--sbatch=--time=1", *TRAIN).code == 3
+    assert horae("submit", "--dry-run", "-g", "0", *TRAIN).code == 3

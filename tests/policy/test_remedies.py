@@ -1,0 +1,107 @@
+"""What a reason says would change it, does: carried out on the snapshot, the policy answers otherwise."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from policy.decide import decide
+from policy.model import Cluster, Code, Decision, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
+
+TYPES = ("k80", "v100")
+POLICIES = st.sampled_from(["max-min", "fifo", "las"])
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """A few nodes of two types, jobs of two tenants, some of which run."""
+    nodes = tuple(
+        Node(f"n{i}", draw(st.sampled_from(TYPES)), draw(st.integers(1, 4))) for i in range(draw(st.integers(1, 3)))
+    )
+    free = {n.name: n.gpus for n in nodes}
+    jobs = []
+    for number in range(draw(st.integers(1, 4))):
+        low = draw(st.integers(1, 5))
+        gpus = GpuRange(low, low, low if draw(st.booleans()) else low + 3)
+        held = {}
+        node = draw(st.sampled_from(nodes))
+        if draw(st.booleans()) and free[node.name] >= low:
+            held, gpus = {node.name: low}, GpuRange(low, low, low)
+            free[node.name] -= low
+        choice = draw(st.sampled_from([None, *TYPES, "a100"])) if not held else None
+        jobs.append(
+            Job(str(number), draw(st.sampled_from(["ann", "ben"])), f"app{number}", gpus, submitted_s=float(number),
+                allocation=held, gpu_types=None if choice is None else TypeChoice(require=(choice,)))
+        )  # fmt: skip
+    types = tuple(t for t in TYPES if any(n.gpu_type == t for n in nodes))
+    return Snapshot(Cluster(nodes, gpu_types=types), tuple(jobs), (Tenant("ann"), Tenant("ben")))
+
+
+def asked(snapshot: Snapshot, policy: str) -> Decision:
+    return decide(snapshot, policy, {}, 0, 20.0)
+
+
+def held(decision: Decision, job: str) -> int:
+    return sum(decision.allocation.get(job, {}).values())
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots(), POLICIES)
+def test_gpus_that_come_free_are_what_it_waits_for(snapshot: Snapshot, policy: str) -> None:
+    """As many more as it says, of the types that it says: it runs, or one that waits before it does."""
+    before = asked(snapshot, policy)
+    waiting = [job for job in snapshot.jobs if before.reasons[job.name].code is Code.WAITS_CAPACITY and not job.held]
+    assume(waiting)
+    for job in waiting:
+        after = asked(mended(snapshot, before.reasons[job.name].change), policy)
+        runs = held(after, job.name) or _given(after) > _given(before)  # or whom the policy owes more has them
+        # Else somebody else is ahead of it now, who could not run before or was not the next.
+        assert runs or after.reasons[job.name].text != before.reasons[job.name].text
+
+
+def mended(snapshot: Snapshot, change: str) -> Snapshot:
+    """The snapshot in which it has happened."""
+    cluster = snapshot.cluster
+    if said := re.fullmatch(r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free", change):
+        gpu_type = said[2].split(", ")[0] if said[2] else cluster.gpu_types[0]
+        nodes = (*cluster.nodes, Node("more", gpu_type, int(said[1])))
+        return replace(snapshot, cluster=replace(cluster, nodes=nodes))
+    said = re.fullmatch(r"(\w+) ending", change)
+    assert said, change
+    return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name != said[1]))
+
+
+def _given(decision: Decision) -> int:
+    return sum(sum(a.values()) for a in decision.allocation.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(snapshots(), POLICIES)
+def test_what_is_infeasible_is_feasible_with_a_smaller_minimum_or_nodes(snapshot: Snapshot, policy: str) -> None:
+    before = asked(snapshot, policy)
+    stuck = [job for job in snapshot.jobs if before.reasons[job.name].code is Code.INFEASIBLE]
+    assume(stuck)
+    for job in stuck:
+        if job.gpu_types is not None and not set(job.gpu_types.require) & set(snapshot.cluster.gpu_types):
+            (gpu_type,) = job.gpu_types.require
+            assert f"of {gpu_type}" in before.reasons[job.name].text
+            nodes = (*snapshot.cluster.nodes, Node("back", gpu_type, job.gpus.min))
+            types = (*snapshot.cluster.gpu_types, gpu_type)
+            mended = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes, gpu_types=types))
+        else:
+            smaller = replace(job, gpus=GpuRange(1, 1, 1))
+            mended = replace(snapshot, jobs=tuple(smaller if j is job else j for j in snapshot.jobs))
+        assert asked(mended, policy).reasons[job.name].code is not Code.INFEASIBLE
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(), POLICIES, st.integers(0, 2))
+def test_a_tenants_limit_is_what_it_says(snapshot: Snapshot, policy: str, cap: int) -> None:
+    limited = replace(snapshot, tenants=(Tenant("ann", cap=cap), Tenant("ben")))
+    before = asked(limited, policy)
+    for job in limited.jobs:
+        if before.reasons[job.name].code is Code.WAITS_CAP:
+            assert asked(snapshot, policy).reasons[job.name].code is not Code.WAITS_CAP
