@@ -6,12 +6,15 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horae import visible
 from horae.jobids import job_number
 from horae.tui import forms, screen
-from policy.model import BadInput, Seconds
+from policy.errors import BadInput
+
+if TYPE_CHECKING:
+    from policy.model import Seconds
 
 Job = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, rec
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
+from horae.jobids import job_number
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord
 from horae.port import JobId, JobState
@@ -97,7 +98,7 @@ def _asked(record: JobRecord) -> list[Cause]:
     if record.cancel_why is not None:
         causes.append(Cause("cancel", f"{record.cancel_why} ({record.cancel_by})", change="nothing: it is ending"))
     if record.hold_why is not None:
-        causes.append(Cause("hold", record.hold_why, change=f"`horae unhold {record.id}`"))
+        causes.append(Cause("hold", record.hold_why, change=f"`horae unhold {job_number(record.id)}`"))
     return causes
 
 
