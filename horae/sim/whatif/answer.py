@@ -16,7 +16,6 @@ from horae.sim.whatif.history import History, history, whole
 from horae.sim.whatif.replay import BASELINE, Assumption, Replay
 from policy.model import Cluster
 
-
 #: What is taken of jobs where nothing was said: none can be resized.
 RIGID = Assumption()
 

@@ -24,7 +24,8 @@ LOST = (
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.7rem;margin-bottom:0}h2{font-size:1.2rem;margin-top:2.2rem}
-.key{display:flex;flex-wrap:wrap;gap:1rem;margin:1.2rem 0}.key div{background:#f2f5f7;padding:.7rem 1rem;border-radius:6px}
+.key{display:flex;flex-wrap:wrap;gap:1rem;margin:1.2rem 0}
+.key div{background:#f2f5f7;padding:.7rem 1rem;border-radius:6px}
 .key b{display:block;font-size:1.4rem}table{border-collapse:collapse;margin:.6rem 0}
 td,th{padding:.25rem .8rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}
 svg{max-width:100%;height:auto}.note{color:#555;font-size:.92rem}
