@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from horae.sim.traces.lines import Lines, opened
@@ -104,7 +105,7 @@ def _elements(lines: Lines) -> Iterator[tuple[int, str, Any]]:
 
     def more() -> bool:
         nonlocal text
-        taken = [one.text for one, _ in zip(source, range(64), strict=False)]
+        taken = [one.text for one in islice(source, 64)]
         text += "\n".join([*taken, ""]) if taken else ""
         return bool(taken)
 
