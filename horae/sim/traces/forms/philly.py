@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from horae.sim.traces.lines import Lines, opened
+from horae.sim.traces.lines import Lines, beginning
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
@@ -25,8 +25,7 @@ _CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
 
 
 def rows(lines: Lines) -> Rows:
-    with opened(lines.path) as file:
-        log = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    log = beginning(lines.path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     return _log(lines) if log else _table(lines)
 
 
