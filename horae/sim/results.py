@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import fsum
 from typing import Any, TextIO

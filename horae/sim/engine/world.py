@@ -46,9 +46,7 @@ class Run:
 
     def seconds_left(self, speeds: Throughput) -> Seconds:
         """What is left of it when it was last started or stopped, on what it holds, else on what it asks for."""
-        rate = self.rate or max(
-            speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput
-        )
+        rate = self.rate or max(speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput)
         return (self.total - self.done) / (rate or 1.0)
 
 
