@@ -6,7 +6,7 @@ import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import BadRow
@@ -15,6 +15,9 @@ from horae.sim.traces.model import BadRow
 LONGEST = 1 << 20
 #: So many malformed rows are no oversight: the file is of another form.
 MOST_MALFORMED = 100_000
+
+#: What a gzip raises that was cut or damaged.
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class Line(NamedTuple):
@@ -57,7 +60,7 @@ class Lines:
             while True:
                 try:
                     raw = file.readline(LONGEST)
-                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                except DAMAGED as error:
                     self.refuse(Malformed(self.path, number + 1, "line", "the gzip is cut or damaged", error))
                     return
                 if not raw:
@@ -88,12 +91,24 @@ class Lines:
     def _column_of(self, raw: bytes) -> str:
         """Which field holds the first NUL."""
         position = len(raw[: raw.index(b"\0")].decode(errors="replace").split(self.separator)) - 1
+        position = max(position, 0)  # white space alone has no fields
         return self.names[position] if position < len(self.names) else f"field {position + 1}"
 
 
 def opened(path: Path) -> IO[bytes]:
     """The bytes of `path`, unpacked where they are gzip."""
     file = path.open("rb")
-    if file.peek(2)[:2] == b"\x1f\x8b":
-        return cast(IO[bytes], gzip.open(file))
-    return file
+    if file.peek(2)[:2] != b"\x1f\x8b":
+        return file
+    packed = gzip.GzipFile(fileobj=file)
+    packed.myfileobj = cast(Any, file)  # closed with it
+    return cast(IO[bytes], packed)
+
+
+def beginning(path: Path, size: int = 4096) -> bytes:
+    """At most so many first bytes; none of a gzip that cannot be unpacked, which whoever reads on will be told."""
+    with opened(path) as file:
+        try:
+            return file.read(size)
+        except DAMAGED:
+            return b""

@@ -32,7 +32,7 @@ def written(job: TraceJob) -> list[str]:
 
 def plain(value: float) -> str:
     """As short as it can be read back."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
 def as_text(columns: list[str], table: Iterable[list[str]]) -> Iterator[str]:

@@ -117,6 +117,7 @@ def history(jobs: Iterable[Job], malformed: int = 0, *, cpus: bool = False, gpus
         "utilisation": _utilisation(kept, gpu_seconds, there),
         "by_account": _by_account(counted),
         "by_size": _by_size(counted),
+        "by_state": _by_state(kept),
     }
     return History(answer, held, kept)
 
@@ -151,6 +152,15 @@ def _by_size(jobs: list[Job]) -> dict[str, Any]:
     for job in jobs:
         waits[job.gpus].append(job.wait)
     return {str(n): {"jobs": len(of), "wait_mean": fsum(of) / len(of)} for n, of in sorted(waits.items())}
+
+
+def _by_state(jobs: list[Job]) -> dict[str, float]:
+    """GPU-hours by how a record ended: those of FAILED, TIMEOUT and the like came to nothing, or to a checkpoint."""
+    held: dict[str, int] = defaultdict(int)
+    for job in jobs:
+        for record in job.records:
+            held[record.state] += record.gpus * record.elapsed
+    return {state: seconds / 3600 for state, seconds in sorted(held.items())}
 
 
 def whole(value: float) -> float | int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import Lines, beginning
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
@@ -23,13 +23,11 @@ TASKS = (
 
 
 def rows(lines: Lines) -> Rows:
-    first = next(iter(lines), None)
-    lines.malformed.clear()
-    if first is not None and "cpu_milli" in first.text:
-        return by_row(
-            Table(lines, needed=("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")), _pod
-        )
-    if first is not None and first.text.startswith("job_name,"):
+    first = beginning(lines.path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    if b"cpu_milli" in first:
+        needed = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
+        return by_row(Table(lines, needed=needed), _pod)
+    if first.startswith(b"job_name,"):
         return _tasks(Table(lines, needed=TASKS))
     return _tasks(Table(lines, names=lambda _: TASKS))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-from horae.sim.traces.lines import Lines, opened
+from horae.sim.traces.lines import Lines, beginning
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
@@ -24,8 +25,7 @@ _CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
 
 
 def rows(lines: Lines) -> Rows:
-    with opened(lines.path) as file:
-        log = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    log = beginning(lines.path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     return _log(lines) if log else _table(lines)
 
 
@@ -104,7 +104,7 @@ def _elements(lines: Lines) -> Iterator[tuple[int, str, Any]]:
 
     def more() -> bool:
         nonlocal text
-        taken = [one.text for one, _ in zip(source, range(64), strict=False)]
+        taken = [one.text for one in islice(source, 64)]
         text += "\n".join([*taken, ""]) if taken else ""
         return bool(taken)
 

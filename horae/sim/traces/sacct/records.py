@@ -32,6 +32,8 @@ class Record:
     number: int
     user: str
     account: str
+    #: Its first word: `CANCELLED by 1000` is CANCELLED.
+    state: str
     #: Part of a heterogeneous job; None for any other.
     part: int | None
     #: Tasks that this row stands for, where it is what is left of an array that waits; 0 for any other row.
@@ -96,6 +98,7 @@ def _record(cells: Cells, keep_text: bool) -> Record:
         number=int(raw) if part is None else int(found[1]),
         user=intern(cells.cell("user")),
         account=intern(cells.cell("account")),
+        state=intern(cells.cell("state").partition(" ")[0].upper()),
         part=part,
         waiting=0 if found[3] is None else _tasks(cells, found[3]),
         name=found[1] if part is not None else name,
