@@ -54,10 +54,11 @@ class ArbiterBackend:
 
         def look(core: Core) -> dict[str, Any]:
             ledger, now_s = core.ledger, core.now_s()
+            caps = core.view.observation.caps if core.view is not None else {}
             return {
                 "jobs": jobs.jobs(ledger, now_s, wall_s, core.fresh, ended=ended, losses=losses),
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
-                "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
+                "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps),
             }
 
         pools = [
@@ -145,8 +146,7 @@ class ArbiterBackend:
     # --- apps and their agents ----------------------------------------------------------------------------
 
     def apps(self) -> list[dict[str, Any]]:
-        config = self._arbiter.config
-        return self._arbiter.view(lambda core: app_views.rows(core.ledger, config, core.fresh))
+        return self._arbiter.view(lambda core: app_views.rows(core.ledger, core.config, core.fresh))
 
     def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
         return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))

@@ -18,7 +18,7 @@ from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.requests.shares import Shares
 from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
-from horae.port import JobId, JobState, Never, TryLater
+from horae.port import JobId, JobState, Never, SiteTenant, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Seconds
 
@@ -87,7 +87,7 @@ class Commands:
 
     def _checked(self, spec: JobSpec, caller: Requester) -> JobSpec:
         config = self._core.config
-        owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
+        owner, tenant = authority.submitter(caller, spec.owner, self._asked(spec), config, self._site())
         if not spec.name or "\n" in spec.name:
             raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
         if not spec.command:
@@ -106,6 +106,19 @@ class Commands:
             names = ", ".join(p.name for p in config.pools)
             raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
         return replace(spec, owner=owner, tenant=tenant)
+
+    def _site(self) -> tuple[SiteTenant, ...]:
+        return self._core.view.observation.tenants if self._core.view is not None else ()
+
+    def _asked(self, spec: JobSpec) -> str:
+        """The tenant that the job names, in whichever way."""
+        named = spec.extra.get(self._core.capabilities.tenant_key, "") if self._site() else ""
+        if spec.tenant and named:
+            meant = {authority.of_site(each, spec.owner, self._site()) for each in (spec.tenant, named)}
+            if len(meant) > 1:
+                text = f"it says tenant {spec.tenant}, and {self._core.capabilities.tenant_key} {named}"
+                raise BadInput(text, field="tenant", value=spec.tenant, remedy="say one of the two")
+        return spec.tenant or named
 
     def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
         """End it for good. A job that is over stays as it ended."""
