@@ -121,6 +121,16 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteTenant:
+    """A tenant that the cluster itself keeps, with what it weighs there: a leaf queue, where the site says that
+    queues are its tenants. Who may submit in its name is the cluster's to say: `submit` asks it."""
+
+    name: str
+    weight: float = 1.0
+    also: tuple[str, ...] = ()  #: other names that people may give it
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
 
@@ -132,6 +142,12 @@ class Observation:
     due: tuple[Due, ...] = ()  #: what `follow_up` would do now
     quotas: tuple[Quota, ...] = ()  #: the site's limits on these jobs, less what jobs that are not shown use of them
     order_lost: bool = False  #: the order that `set_order` asked for does not show (any more): it is asked for again
+    tenants: tuple[
+        SiteTenant, ...
+    ] = ()  #: all there are, where they are the cluster's own; empty: users and configured
+    caps: Mapping[str, Gpus] = field(
+        default_factory=lambda: EMPTY
+    )  #: tenant -> most GPUs that the cluster lets it hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +167,7 @@ class Capabilities:
     reshape_in_place: bool = False
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say; None: no constraint
     memory_per_gpu: int | None = None  #: bytes, likewise
+    tenant_key: str = ""  #: of a job's `extra`: another way to name its tenant, where tenants are the cluster's own
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()

@@ -67,10 +67,11 @@ class ArbiterBackend:
                 for row in rows:
                     start = soon.get(row["pool"], {}).get(row["id"])
                     row["start_s"] = None if start is None else wall_s + start.in_s
+            caps = core.view.observation.caps if core.view is not None else {}
             return {
                 "jobs": rows,
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
-                "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
+                "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps),
             }
 
         pools = [
@@ -189,8 +190,7 @@ class ArbiterBackend:
     # --- apps and their agents ----------------------------------------------------------------------------
 
     def apps(self) -> list[dict[str, Any]]:
-        config = self._arbiter.config
-        return self._arbiter.view(lambda core: app_views.rows(core.ledger, config, core.fresh))
+        return self._arbiter.view(lambda core: app_views.rows(core.ledger, core.config, core.fresh))
 
     def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
         return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))

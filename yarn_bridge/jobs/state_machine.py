@@ -109,6 +109,9 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if not facts.service_read:
         return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
+    if facts.last_words and (service is None or service.ended):
+        # Made again at once it would fail again: the arbiter waits longer each time with a job that is lost.
+        return _clear(record, facts, JobState.LOST, f"its YARN application failed: {facts.last_words}", anew=True)
     # Once a grant: what was made for this one is new, whatever the clocks say.
     worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
     if service is None or service.ended or worn or not _has(service, record.components):

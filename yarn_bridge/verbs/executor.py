@@ -86,6 +86,17 @@ class JobExecutor:
             return f"the ResourceManager does not know {application} any more"
         return found.diagnostics[:_LONGEST] if found.ended else ""
 
+    def refusal(self, record: Record) -> str:
+        """Why the application that this grant was given failed before its gang stood; "" where it did not."""
+        application = self.by_service.made(record) if record.runtime == SERVICES else ""
+        if not application:
+            return ""
+        try:
+            found = self._manager.app(application)
+        except Gone:
+            return ""
+        return (found.diagnostics[:_LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
+
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.
 

@@ -169,7 +169,10 @@ def picture_of_the_fit(
     nodes = tuple(
         _node(node, taken[node.name] + avoid.get(node.name, 0), books.maintenance is not None) for node in mine
     )
-    caps = {t: c.cap for t, c in books.caps.items() if c.until_s > now_s}
+    caps = dict(view.observation.caps)
+    for tenant, learnt in books.caps.items():
+        if learnt.until_s > now_s:
+            caps[tenant] = min(learnt.cap, caps.get(tenant, learnt.cap))
     tenants = sorted({job.tenant for job in fit})
     choice = PolicyChoice(pool.policy, options_of(pool))
     snapshot = Snapshot(

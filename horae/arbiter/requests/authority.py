@@ -6,10 +6,12 @@ from what the caller says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from horae.config import Config
 from horae.journal import JobRecord
+from horae.port import SiteTenant
 from policy.model import BadInput
 
 
@@ -42,13 +44,16 @@ def may_operate(caller: Requester, config: Config) -> None:
         raise NotAllowed(f"{caller.user} is no operator; the configuration's `operators` lists who is")
 
 
-def submitter(caller: Requester, owner: str, tenant: str, config: Config) -> tuple[str, str]:
-    """(owner, tenant) of a new job. Raises NotAllowed where the caller may not run jobs in that name."""
+def submitter(
+    caller: Requester, owner: str, tenant: str, config: Config, site: Sequence[SiteTenant] = ()
+) -> tuple[str, str]:
+    """(owner, tenant) of a new job. `site`: the tenants, where they are the cluster's own. Raises NotAllowed where the
+    caller may not run jobs in that name, and BadInput where nobody has it."""
     operator = caller.is_operator(config)
     if owner and owner != caller.user and not operator:
         raise NotAllowed(f"{caller.user} may not submit jobs of {owner}; only operators may")
     owner = owner or caller.user
-    tenant = tenant or owner
+    tenant = of_site(tenant, owner, site) if site else tenant or owner
     if not operator and not config.may_submit(owner, tenant):
         listed = any(t.name == tenant for t in config.tenants)
         how = f"ask an operator to add {owner} to its users" if listed else "the configuration lists no such tenant"
@@ -56,3 +61,20 @@ def submitter(caller: Requester, owner: str, tenant: str, config: Config) -> tup
     if not owner:
         raise BadInput("a job needs an owner", field="owner", remedy="say whose job it is")
     return owner, tenant
+
+
+def of_site(asked: str, owner: str, site: Sequence[SiteTenant]) -> str:
+    """Which of the cluster's own tenants is meant: the one asked for, else the owner's, else the only one there is."""
+    meant = asked or owner
+    found = [t for t in site if t.name == meant] or [t for t in site if meant in t.also]
+    if not found and not asked and len(site) == 1:
+        found = list(site)
+    if len(found) == 1:
+        return found[0].name
+    several = ", ".join(t.name for t in found or site)
+    raise BadInput(
+        f"{len(found)} tenants are called '{meant}'" if found else f"no tenant here is called '{meant}'",
+        field="tenant",
+        value=asked,
+        remedy=f"say which with `tenant`: {several}",
+    )
