@@ -10,6 +10,7 @@ Jobs of unknown length or speed come last, earliest submitted first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -54,7 +55,7 @@ def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: b
     placer = Placer(snapshot, context.speeds)
 
     def entry(job: Job) -> tuple[float, Ranked]:
-        size = placer.usual(job)
+        size = placer.usual(job, anew=True)
         left = remaining_s(job, size, context.speeds)
         key = left * size if service else left
         what, unit = ("service", "GPU-s") if service else ("time", "s")
@@ -69,5 +70,10 @@ def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: b
         def gain(job: Job, has: Gpus, then: Gpus) -> float:
             return normalised_rate(job, then, context.speeds) - normalised_rate(job, has, context.speeds)
 
-        grow(served, jobs, context, gain, "its throughput grows most by them")
+        def again(now: Snapshot) -> Placer:
+            named = {j.name: j for j in now.jobs}
+            return serve(now, [replace(r, job=named[r.job.name]) for _, r in ranked], context).placer
+
+        first = [r.job for _, r in ranked]
+        grow(snapshot, served, jobs, context, gain, "its throughput grows most by them", again, first=first)
     return Proposal(served.placer.taken, reasons=served.reasons)
