@@ -40,8 +40,9 @@ def active(snapshot: Snapshot) -> list[Job]:
     return sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
 
 
-def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Served:
-    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing."""
+def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context, *, told: bool = True) -> Served:
+    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing. `told` False:
+    no reasons are asked for."""
     placer = Placer(snapshot, context.speeds)
     in_order = {r.job.name for r in ranked}
     for job in snapshot.jobs:
@@ -55,14 +56,15 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Ser
         numbers = {"position": position, **entry.numbers}
         if place is not None:
             placer.take(job, place)
-            seen = reasons.outcome(job, place, context.speeds)
+            seen = reasons.outcome(job, place, context.speeds) if told else None
             if seen is not None:
                 text = f"{seen.text}; {_place(position)}, because {entry.why}"
                 out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
             ahead = job.name
             continue
         placer.drop(job)
-        out[job.name] = _waits(job, size, ahead, entry, numbers, placer)
+        if told:
+            out[job.name] = _waits(job, size, ahead, entry, numbers, placer)
     return Served(placer, out)
 
 

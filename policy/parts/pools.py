@@ -85,6 +85,7 @@ class Pools:
         # By kind of job, type and size: what a gang makes there, and the next size that helps.
         self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
         self._next: dict[tuple[int, GpuType, Gpus], Gpus | None] = {}
+        self._firsts: dict[int, list[Step]] = {}  #: by kind of job, the fastest first
 
     def rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
         """iterations/s of a gang; per GPU 1 where no speed is known."""
@@ -144,15 +145,14 @@ class Pools:
 
     def first_step(self, job: Job) -> Step | None:
         """The smallest gang, on the type where it is fastest and has room; else where it would be fastest."""
-        best: tuple[tuple[bool, float, int], Step] | None = None
-        for t in self._types(job):
-            size = self._useful(job, t, 0)
-            if size is None:
-                continue
-            key = (size <= self.room(job, t), self.rate(job, t, size), self._newest.get(t, 0))
-            if best is None or key > best[0]:
-                best = (key, Step(t, size, size))
-        return None if best is None else best[1]
+        kind = self.speeds.kind(job)
+        steps = self._firsts.get(kind)
+        if steps is None:
+            sizes = ((t, self._useful(job, t, 0)) for t in self._types(job))
+            found = [Step(t, size, size) for t, size in sizes if size is not None]
+            found.sort(key=lambda s: (-self.rate(job, s.gpu_type, s.gpus), -self._newest.get(s.gpu_type, 0)))
+            steps = self._firsts[kind] = found
+        return next((s for s in steps if s.gpus <= self.room(job, s.gpu_type)), steps[0] if steps else None)
 
     def _useful(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
         key = (self.speeds.kind(job), gpu_type, has)

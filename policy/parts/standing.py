@@ -68,9 +68,9 @@ def _held(snapshot: Snapshot, speeds: Throughput) -> Placer | None:
 
 def _applied(snapshot: Snapshot, placer: Placer) -> Snapshot:
     """As if it were carried out; the snapshot itself where it changes nothing."""
-    taken = placer.taken
-    if all(dict(taken.get(job.name, EMPTY)) == dict(job.allocation) for job in snapshot.jobs):
-        return snapshot
-    return replace(
-        snapshot, jobs=tuple(replace(job, allocation=dict(taken.get(job.name, EMPTY))) for job in snapshot.jobs)
-    )
+    taken, jobs = placer.taken, []
+    for job in snapshot.jobs:
+        now = taken.get(job.name, EMPTY)
+        jobs.append(job if now == job.allocation else replace(job, allocation=now))
+    same = all(a is b for a, b in zip(jobs, snapshot.jobs, strict=True))
+    return snapshot if same else replace(snapshot, jobs=tuple(jobs))

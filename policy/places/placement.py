@@ -117,6 +117,7 @@ class Placer:
         self._usable: dict[object, int] = {}
         self._possible: dict[object, bool] = {}
         self._fewest: dict[object, int] = {}
+        self._requested: set[object] = set()  #: jobs that could have what they request, by all that it depends on
         self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
@@ -227,12 +228,17 @@ class Placer:
         the requested size, so that `why_not` says what is in the way. `anew`: whatever it holds."""
         cap = self._caps.get(job.tenant)
         size = job.gpus.requested
+        alike = (self.speeds.kind(job), size, job.cpus_per_gpu, job.memory_per_gpu)
+        if cap is None and alike in self._requested:
+            return size
         if cap is not None and size > cap and (anew or size != job.held or self.keep(job) is None):
             size = job.gpus.at_most(cap)
         while size and not self.possible(job, size):
             if not anew and size == job.held and self.keep(job) is not None:
                 return size
             size = job.gpus.at_most(min(size - 1, self._most(job)))
+        if size == job.gpus.requested:
+            self._requested.add(alike)
         return size or job.gpus.requested
 
     def _most(self, job: Job) -> Gpus:

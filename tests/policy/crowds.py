@@ -88,10 +88,11 @@ def _job(
     cpus = rng.choice((None, None, None, 2.0))
     total = rng.choice((None, 1e3, 1e4, 1e5))
     held = _held(rng, gpus, table, cpus, nodes, free) if rng.random() < 0.7 else {}
+    tenant = f"t{rng.randint(0, 3)}"
     return Job(
         f"j{i:02}",
-        f"t{rng.randint(0, 3)}",
-        f"a{rng.randint(0, i)}",
+        tenant,
+        rng.choice((f"j{i:02}", f"j{i:02}", f"sweep-{tenant}")),
         gpus,
         rng.choice((0.0, 10.0, 20.0 + i)),
         allocation=held,
