@@ -121,7 +121,8 @@ def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: M
     agree = any(abs(level - best) <= DISAGREE * best for level in others.values())
     generic = run.format in (None, "generic")
     printed_too = source == "timestamps" and {"printed", "throughput", "bar"} & others.keys()
-    if abs(levels[source] - best) > DISAGREE * best or (printed_too and not agree):
+    own = levels.get(source)  # None: the elapsed time of a log that prints no other is used
+    if own is None or abs(own - best) > DISAGREE * best or (printed_too and not agree):
         ground = Ground.CORRECTED
     elif agree:
         ground = Ground.CONFIRMED

@@ -150,6 +150,10 @@ class Plan:
         read = self.clock.read(groups) if self.clock is not None and not self.undated else None
         return None if read is None else read[0]
 
+    def told(self, f: Field | None, groups: Sequence[str]) -> float | None:
+        """The value of a field that a plan may lack."""
+        return None if f is None else self.value(f, groups)
+
     def value(self, f: Field, groups: Sequence[str]) -> float:
         if f.token < 0:
             return f.constant

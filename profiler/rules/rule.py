@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import generic
+from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
 from profiler.rules.words import TIME_UNITS, Meaning
@@ -117,7 +117,7 @@ class Rule:
                 return self._finish(plan)
             have = {f.what for f in fields}
             marks = scan(canonical, at, self.words)
-            generic.mend(marks)
+            counters.mend(marks)
             more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
             fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]

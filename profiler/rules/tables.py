@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import generic
+from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
 from profiler.rules.words import COLUMNS_OF_PARTS, TIME_UNITS, Meaning, meaning, words_of
@@ -77,7 +77,7 @@ class Table:
             token += count
         if bar:
             marks = scan(canonical, bar.start())
-            generic.name_counters(marks, canonical[bar.start() :], True)
+            counters.name_counters(marks, canonical[bar.start() :], True)
             fields += generic.one_each([f for mark in marks for f in generic.fields_of(mark, True)])
         what = {f.what for f in fields}
         kind = _kind(what)
