@@ -15,9 +15,11 @@ from dataclasses import replace
 from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
 from profiler.rules.kinds import SETUP, TIMES, Said, reading
-from profiler.rules.pairs import Mark, scan
+from profiler.rules.pairs import scan
+from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import FOREIGN_TRIGGERS, TIME_UNITS, Meaning, english, side_of
+from profiler.rules.units import TIME_UNITS, Meaning
+from profiler.rules.words import FOREIGN_TRIGGERS, english, side_of
 from profiler.text.tokens import DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from profiler.rules.counters import VALUES
-from profiler.rules.pairs import Mark
+from profiler.rules.places import Mark
 from profiler.rules.plan import Field
 from profiler.rules.words import words_of
 from profiler.text.tokens import DEC, INT

@@ -11,7 +11,7 @@ from profiler.model import LossKind
 from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import TIME_UNITS, Meaning
+from profiler.rules.units import TIME_UNITS, Meaning
 from profiler.text.clock import Clock
 from profiler.text.tokens import DUR, PRIVATE
 

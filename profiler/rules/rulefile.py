@@ -33,7 +33,7 @@ import yaml
 from profiler.model import LossKind
 from profiler.rules.plan import LINE_KINDS
 from profiler.rules.rule import BadRules, Example, Rule
-from profiler.rules.words import FIELDS, TIME_UNITS, Meaning
+from profiler.rules.units import FIELDS, TIME_UNITS, Meaning
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE
 
 _DIGITS = b"0123456789"

@@ -16,7 +16,8 @@ from profiler.model import LossKind
 from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import COLUMNS_OF_PARTS, TIME_UNITS, Meaning, meaning, words_of
+from profiler.rules.units import TIME_UNITS, Meaning
+from profiler.rules.words import COLUMNS_OF_PARTS, meaning, words_of
 from profiler.text import clock
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 

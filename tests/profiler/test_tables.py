@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.rules import counters, generic, kinds
-from profiler.rules.pairs import scan
+from profiler.rules import counters, generic, kinds, pairs, places, words
 from profiler.text.tokens import tokenise, without_bar
 
 
@@ -15,7 +14,7 @@ def canonical(line: str) -> str:
 
 @pytest.mark.parametrize("row", counters.MENDS, ids=lambda row: row.line)
 def test_a_key_means_something_beside_others(row: counters.Mend) -> None:
-    marks = scan(canonical(row.line))
+    marks = pairs.scan(canonical(row.line))
     beside = counters.Beside.of(marks)
     decided = [next((r for r in counters.MENDS if r.test(m, beside)), None) for m in marks]
     assert row in decided
@@ -26,7 +25,7 @@ def test_a_key_means_something_beside_others(row: counters.Mend) -> None:
 @pytest.mark.parametrize("row", counters.COUNTS, ids=lambda row: row.line)
 def test_a_counter_without_a_word(row: counters.Count) -> None:
     body = canonical(row.line)
-    line = counters.Line(scan(body), body, bar=False)
+    line = counters.Line(pairs.scan(body), body, bar=False)
     assert next((r for r in counters.COUNTS if r.test(line)), None) is row
 
 
@@ -35,3 +34,22 @@ def test_what_a_line_is_for(row: kinds.Reading) -> None:
     said = generic.said(canonical(row.line), 0)
     assert said is not None
     assert kinds.reading(said) is row
+
+
+@pytest.mark.parametrize("row", words.SENSES, ids=lambda row: row.key)
+def test_what_a_key_says(row: words.Sense) -> None:
+    key = words.Key(row.key, words.words_of(row.key), row.unit)
+    assert words.sense(key) is row
+
+
+@pytest.mark.parametrize("row", places.PLACES, ids=lambda row: row.line)
+def test_what_a_number_is_to_the_one_before(row: places.Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = []
+
+    def place(mark: places.Mark, where: places.Place) -> bool:
+        decided.append(next((r for r in places.PLACES if r.test(mark, where)), None))
+        return places.place(mark, where)
+
+    monkeypatch.setattr(pairs, "place", place)
+    pairs.scan(canonical(row.line))
+    assert row in decided
