@@ -282,8 +282,14 @@ class _Told:
     """The values of one line, gathered by what they are."""
 
     __slots__ = (
-        "accuracies", "default", "losses", "parts", "throughput", "values",
-        "validation_accuracies", "validation_losses",
+        "accuracies",
+        "default",
+        "losses",
+        "parts",
+        "throughput",
+        "validation_accuracies",
+        "validation_losses",
+        "values",
     )  # fmt: skip
 
     def __init__(self, default: LossKind) -> None:
