@@ -184,23 +184,31 @@ def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:
     m = _UNIT.match(right)
     if m is None:
         return used
-    unit = m.group(1)
-    if unit.startswith("/"):
-        mark.unit = "/s"
-    elif unit == "%" or rate_of(unit):
+    written = m.group(1)
+    unit = _unit(written, mark.kind, right)
+    if unit is not None:
         mark.unit = unit
-    elif unit in ("minute", "minutes", "min", "mins") and mark.kind == INT:
-        mark.unit = "minutes"
-    elif unit in TIME_UNITS and (len(unit) > 1 or right[0] != " " or not right[2:3].isalpha()):
-        mark.unit = ("minutes" if right[:1] == "m" else "") if unit in ("m", "h") else unit
-    elif unit in ("day", "days") and mark.kind == INT:
-        mark.unit = "days"
-    elif (first := unit.split()[0]) in TIME_UNITS and len(first) > 1:
+        return used + m.end()
+    first = written.split()[0]
+    if first in TIME_UNITS and len(first) > 1:
         mark.unit = first
         return used + right.find(first) + len(first)
-    else:
-        return used
-    return used + m.end()
+    return used
+
+
+def _unit(written: str, kind: str, right: str) -> str | None:
+    """The unit that a text behind a number of this kind is; None where it is none. `right`: all that stands there."""
+    if written.startswith("/"):
+        return "/s"
+    if written == "%" or rate_of(written):
+        return written
+    if written in ("minute", "minutes", "min", "mins") and kind == INT:
+        return "minutes"
+    if written in TIME_UNITS and (len(written) > 1 or right[0] != " " or not right[2:3].isalpha()):
+        if written in ("m", "h"):
+            return "minutes" if right[:1] == "m" else ""
+        return written
+    return "days" if written in ("day", "days") and kind == INT else None
 
 
 def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind: str = "") -> None:
@@ -248,23 +256,31 @@ def _counted_in(unit: str, found: Meaning | None) -> Meaning | None:
 
 def _meaning(key: str, mark: Mark) -> Meaning | None:
     unit = mark.unit if mark.unit not in ("%", "days", "/s") else ""
-    if key and not mark.separated:
-        phrase = _AT.match(key)
-        index = meaning(phrase.group(2), unit) if phrase else None
-        if index is not None and index.what in ("iteration", "epoch"):
-            return index
+    index = _at_index(key, unit) if key and not mark.separated else None
+    if index is not None:
+        return index
     pieces = key.split()
     if len(pieces) > 6:
         key = " ".join(pieces[-4:])
     found = meaning(key, unit)
     if found is None and len(pieces) > 1 and not excluded(key):
-        found = meaning(pieces[-1], unit)
-        if found is not None and found.what not in _ALONE:
-            found = None
+        found = _of_last(pieces[-1], unit)
     if found is None and unit:
         found = _of_unit(key, unit)
     unitless = found is not None and found.what == "throughput" and found.unit == "" and pieces
     return None if unitless else found
+
+
+def _at_index(key: str, unit: str) -> Meaning | None:
+    """`loss at step`: the counter, whatever stands before it."""
+    phrase = _AT.match(key)
+    index = meaning(phrase.group(2), unit) if phrase else None
+    return index if index is not None and index.what in ("iteration", "epoch") else None
+
+
+def _of_last(word: str, unit: str) -> Meaning | None:
+    found = meaning(word, unit)
+    return found if found is not None and found.what in _ALONE else None
 
 
 def _of_unit(key: str, unit: str) -> Meaning | None:

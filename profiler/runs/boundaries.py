@@ -209,13 +209,13 @@ class Boundaries:
     def _next(self, starts: list[Start], line: int) -> Open:
         """Another run begins: what stands before the first banner is the end of the old one, the last stretch is the
         new one's, and those between that failed are runs without points."""
-        tail = starts[0] if starts and not starts[0].banner and starts[0].epoch is None else None
-        own = starts[-1] if starts and starts[-1] is not tail else None
+        tail = starts.pop(0) if starts and not starts[0].banner and starts[0].epoch is None else None
+        own = starts.pop() if starts else None
         if tail is not None:
             self.open.failure = tail.failure
         self._close()
         for s in starts:
-            if s is not tail and s is not own and s.failure is not None and s.banner:
+            if s.failure is not None and s.banner:
                 self._close_dead(s)
         run = self.open = Open(own.line if own else line)
         self.share()
