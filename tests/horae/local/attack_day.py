@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -20,12 +22,15 @@ import pytest
 
 from horae.api.client import Client, Unreachable
 from horae.api.errors import ApiError
+from tests.horae.elastic.exec_job import ROOT
 from tests.waiting import eventually
 
 PYTHON = "/usr/bin/python3"
 #: Accounts that every system has: jobs run as their owners.
 ANN, BOB = 1, 65534
 MIB = 1 << 20
+#: Who an arbiter is that gave up being root; an account that every system has, and whose jobs nobody runs.
+ACCOUNT = "bin"
 #: Two signs of rounds further apart than twice this are a round that was late by more than a tick.
 TICK_S = 2.0
 
@@ -95,7 +100,7 @@ class Day:
 
     @property
     def socket(self) -> Path:
-        return self.folder / "a.sock"
+        return self.folder / "run" / "a.sock"
 
     @property
     def operator(self) -> Client:
@@ -162,18 +167,36 @@ class Day:
         return int(line.split()[1]) << 10
 
 
+def _everybodys_python() -> tuple[str, dict[str, str]]:
+    """An interpreter of our packages that any account may run, and its environment."""
+    if all(folder.stat().st_mode & 0o001 for folder in Path(sys.base_prefix).resolve().parents):
+        return sys.executable, {}
+    told = subprocess.run([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
+    if told.stdout.split() != [str(number) for number in sys.version_info[:2]]:
+        pytest.skip(f"only root can run {sys.executable}, and {PYTHON} is another version")
+    return PYTHON, {"PYTHONPATH": f"{sysconfig.get_path('purelib')}:{ROOT}"}
+
+
 @contextmanager
-def serving(folder: Path) -> Iterator[Day]:
-    """An arbiter whose state, jobs and socket are in `folder`."""
+def serving(folder: Path, account: str = "") -> Iterator[Day]:
+    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with a helper of root's."""
     folder.chmod(0o755)
+    options = f"state: {folder}/local, nodes: 'v100:1x4'"
+    command, environment = [str(Path(sys.executable).with_name("horae"))], {}
+    if account:
+        options += f", account: {account}, least_uid: 1"
+        python, environment = _everybodys_python()
+        command = [python, "-P", "-c", "import sys; from horae.cli import main; sys.exit(main(sys.argv[1:]))"]
     (folder / "config.yaml").write_text(
-        f"state_dir: {folder}/state\napi: {{socket: {folder}/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
-        f"cluster: {{adapter: local, options: {{state: {folder}/local, nodes: 'v100:1x4'}}}}\n"
+        f"state_dir: {folder}/state\napi: {{socket: {folder}/run/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
+        f"cluster: {{adapter: local, options: {{{options}}}}}\n"
         "pools: [{name: main, policy: max-min, mode: enforce}]\n"
     )
-    command = [str(Path(sys.executable).with_name("horae")), "serve", str(folder / "config.yaml")]
+    command += ["serve", str(folder / "config.yaml")]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd="/", env={**os.environ, **environment}, start_new_session=True
+        )
     made = Day(folder, process)
     try:
         eventually(made.socket.exists)

@@ -282,7 +282,7 @@ while True:
 
 def _stopped(cluster: Cluster) -> int:
     """The supervisor, by what the kernel knows: below the keeper that wrote itself down."""
-    keeper = int((cluster.state / "books" / "mine.keeper").read_text().split()[0])
+    keeper = int((cluster.state / "keepers" / "mine").read_text().split()[0])
     return min(descendants(keeper))
 
 
@@ -314,7 +314,7 @@ STAYS = """
 
 
 def tree(cluster: Cluster, name: str) -> set[int]:
-    keeper = int((cluster.state / "books" / f"{name}.keeper").read_text().split()[0])
+    keeper = int((cluster.state / "keepers" / name).read_text().split()[0])
     return {keeper, *descendants(keeper)}
 
 
@@ -348,7 +348,7 @@ def test_its_owner_cannot_end_a_jobs_keeper_and_run_on(site: Site) -> None:
     folder = site.submit("runs", PYTHON, "-c", "import os, time; print('runs', flush=True); time.sleep(600)")
     site.port.start("runs", {"v100-1": 2}, 1)
     until("it runs", lambda: "runs" in site.cluster.log("runs"))
-    keeper = int((site.cluster.state / "books" / "runs.keeper").read_text().split()[0])
+    keeper = int((site.cluster.state / "keepers" / "runs").read_text().split()[0])
     (supervisor,) = [pid for pid in descendants(keeper) if _parent(pid) == keeper]
     attack = """
 import os, signal, sys
@@ -407,6 +407,7 @@ for pid in map(int, sys.argv[2:]):
 def test_a_users_job_has_his_name_and_home_and_nothing_of_roots(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOTSECRET", "hunter2")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+    site.port = site.cluster.port = LocalCluster(site.cluster.options)
     site.submit("says", PYTHON, "-c", "import os, time; print(dict(os.environ), flush=True); time.sleep(600)")
     site.port.start("says", {"v100-1": 1}, 1)
     until("it speaks", lambda: "}" in site.cluster.log("says"))
@@ -429,9 +430,9 @@ def _parent(pid: int) -> int:
 def test_nothing_of_the_arbiters_environment_reaches_a_job(
     make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = make_cluster(pass_env=["SITES_WORD"])
     monkeypatch.setenv("ROOTSECRET", "hunter2")
     monkeypatch.setenv("SITES_WORD", "meant for all")
+    cluster = make_cluster(pass_env=["SITES_WORD"])
     cluster.running("says", "import os, time; print(dict(os.environ), flush=True); time.sleep(600)")
     until("it speaks", lambda: "}" in cluster.log("says"))
     assert "SITES_WORD" in cluster.log("says")
