@@ -27,9 +27,8 @@ _TEXT = 255
 class Asked:
     """`hands.Hands`, by a helper. Thread-safe."""
 
-    def __init__(self, peer: socket.socket, state: Path, least: int) -> None:
-        """`least`: the smallest uid that it does anything for."""
-        self.state, self.least = state, least
+    def __init__(self, peer: socket.socket, state: Path) -> None:
+        self.state = state
         self._peer, self._lock = peer, Lock()
 
     def ask(

@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from horae.config import Config, socket_path
@@ -61,7 +62,9 @@ def confine(config: Config) -> Config:
         _cluster_folders(state, user)
         _journal_folder(config.state_dir.expanduser().absolute(), state, user)
         _socket_folder(config.api.socket.parent, user)
-        peer = _started(state, config, user, least)
+        python = str(config.cluster.options.get("python") or sys.executable)
+        env = environment(options.pass_env(config.cluster.options))
+        peer = started(state, python, env, least, user.pw_uid)
         _give_up(user)
     except OSError as error:
         raise BadInput(
@@ -69,7 +72,7 @@ def confine(config: Config) -> Config:
             remedy="see docs/howto/one-machine.md",
         ) from error  # fmt: skip
     _readable(user)
-    _asked.append(Asked(peer, state, least))
+    _asked.append(Asked(peer, state))
     return config
 
 
@@ -159,22 +162,23 @@ def _give(folder: Folder, user: pwd.struct_passwd) -> None:
 # --- root, and no more ------------------------------------------------------------------------------------
 
 
-def _started(state: Path, config: Config, user: pwd.struct_passwd, least: int) -> socket.socket:
+def started(state: Path, python: str, env: Mapping[str, str], least: int, account: int) -> socket.socket:
+    """A helper for the jobs of `state`, whose jobs get `env`; it ends with the socket. Raises OSError."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        python = str(config.cluster.options.get("python") or sys.executable)
-        words = [str(its.fileno()), str(state), python, str(least), str(user.pw_uid)]
+        words = [str(its.fileno()), str(state), python, str(least), str(account)]
         subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _HELPER, *words],
             stdin=subprocess.DEVNULL,
             pass_fds=[its.fileno()],
             start_new_session=True,
             cwd="/",
-            env=environment(options.pass_env(config.cluster.options)),
+            env=env,
         )
     code, where, why = ANSWER.unpack(ours.recv(ANSWER.size).ljust(ANSWER.size, b"\0"))
     if code != 0:
-        raise OSError(code, b" ".join((where, why)).replace(b"\0", b"").decode(errors="replace"))
+        ours.close()
+        raise OSError(code, b" ".join((where, why)).replace(b"\0", b"").decode(errors="replace").strip())
     return ours
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from horae.api.client import Client, Unreachable
 from horae.api.errors import ApiError
+from horae.elastic.supervisor.processes import parents
 from tests.horae.elastic.exec_job import ROOT
 from tests.waiting import eventually
 
@@ -103,6 +104,13 @@ class Day:
         return self.folder / "run" / "a.sock"
 
     @property
+    def helper(self) -> int:
+        """The pid of what is root beside an arbiter that is not."""
+        below = [pid for pid, parent in parents().items() if parent == self.process.pid]
+        (found,) = [pid for pid in below if b"horae.local.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return found
+
+    @property
     def operator(self) -> Client:
         return Client(self.socket, timeout_s=60)
 
@@ -171,15 +179,15 @@ def _everybodys_python() -> tuple[str, dict[str, str]]:
     """An interpreter of our packages that any account may run, and its environment."""
     if all(folder.stat().st_mode & 0o001 for folder in Path(sys.base_prefix).resolve().parents):
         return sys.executable, {}
-    told = subprocess.run([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
-    if told.stdout.split() != [str(number) for number in sys.version_info[:2]]:
+    told = subprocess.check_output([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], text=True)
+    if told.split() != [str(number) for number in sys.version_info[:2]]:
         pytest.skip(f"only root can run {sys.executable}, and {PYTHON} is another version")
     return PYTHON, {"PYTHONPATH": f"{sysconfig.get_path('purelib')}:{ROOT}"}
 
 
 @contextmanager
 def serving(folder: Path, account: str = "") -> Iterator[Day]:
-    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with a helper of root's."""
+    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with root's helper."""
     folder.chmod(0o755)
     options = f"state: {folder}/local, nodes: 'v100:1x4'"
     command, environment = [str(Path(sys.executable).with_name("horae"))], {}

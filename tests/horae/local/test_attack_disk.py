@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from horae import doctor
-from tests.horae.local.attack_day import ANN, BOB, MIB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, MIB, PYTHON, Day, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -45,6 +45,11 @@ def small_disk() -> Iterator[Path]:
         folder.rmdir()
 
 
+@pytest.fixture(params=["", ACCOUNT], ids=["root", "account"])
+def account(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def alerts(day: Day) -> dict[str, str]:
     return {alert["what"]: alert["text"] for alert in day.operator.status()["alerts"]}
 
@@ -63,9 +68,11 @@ def acknowledged_is_on_record(day: Day, jobs: set[str]) -> None:
     assert known == jobs
 
 
-def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path, request: pytest.FixtureRequest) -> None:
+def test_a_jobs_output_never_makes_the_journal_unwritable(
+    small_disk: Path, account: str, request: pytest.FixtureRequest
+) -> None:
     """It asks for no limit and writes for ever: what would fill the disk is dropped, and requests are still taken."""
-    with serving(small_disk) as day, day.watched(request.node):
+    with serving(small_disk, account) as day, day.watched(request.node):
         loud = day.submits(ANN, name="loud", command=[PYTHON, "-c", FLOOD], extra={"log_limit_bytes": "0"})
         eventually(lambda: day.operator.job(loud)["state"] == "running")
         eventually(lambda: shutil.disk_usage(small_disk).free < MIB)
@@ -81,8 +88,10 @@ def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path, requ
         eventually(lambda: day.operator.job(loud)["state"] == "cancelled")
 
 
-def test_who_hands_in_for_ever_is_refused_before_the_others(small_disk: Path, request: pytest.FixtureRequest) -> None:
-    with serving(small_disk) as day, day.watched(request.node):
+def test_who_hands_in_for_ever_is_refused_before_the_others(
+    small_disk: Path, account: str, request: pytest.FixtureRequest
+) -> None:
+    with serving(small_disk, account) as day, day.watched(request.node):
         filler = small_disk / "others"
         filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - MIB))
         taken, (status, text) = set(), day.calls(ANN, "POST", "/v1/jobs", {"command": ["x"], "gpus": 9, "cwd": "/tmp"})
@@ -101,10 +110,10 @@ def test_who_hands_in_for_ever_is_refused_before_the_others(small_disk: Path, re
 
 
 def test_a_disk_that_a_job_fills_stops_nobody_else(
-    small_disk: Path, open_to_all: Path, request: pytest.FixtureRequest
+    small_disk: Path, open_to_all: Path, account: str, request: pytest.FixtureRequest
 ) -> None:
     """He takes every byte, and each that is freed, and hands in for ever. What is left is the journal's own room."""
-    with serving(small_disk) as day, day.watched(request.node):
+    with serving(small_disk, account) as day, day.watched(request.node):
         flag = open_to_all / "flag"
         waits = f"while ! test -e {flag}; do sleep 0.1; done"
         works = day.submits(BOB, name="works", command=["/bin/sh", "-c", waits])
