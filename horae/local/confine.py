@@ -61,7 +61,7 @@ def confine(config: Config) -> Config:
     try:
         _cluster_folders(state, user)
         _journal_folder(config.state_dir.expanduser().absolute(), state, user)
-        _socket_folder(config.api.socket.parent, user)
+        _socket_folder(config.api.socket, user)
         python = str(config.cluster.options.get("python") or sys.executable)
         env = environment(options.pass_env(config.cluster.options))
         peer = started(state, python, env, least, user.pw_uid)
@@ -117,17 +117,19 @@ def _journal_folder(path: Path, state: Path, user: pwd.struct_passwd) -> None:
         _give(folder, user)
 
 
-def _socket_folder(path: Path, user: pwd.struct_passwd) -> None:
-    made = not path.exists()
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with Folder.open(path) as folder:
-        if made or path in (Path("/run/horae"), Path(os.environ.get("RUNTIME_DIRECTORY", "/run/horae").split(":")[0])):
-            os.fchown(folder.fd, user.pw_uid, user.pw_gid)
-        elif folder.stat().st_uid != user.pw_uid:
+def _socket_folder(at: Path, user: pwd.struct_passwd) -> None:
+    """A folder that holds nothing but an arbiter's socket becomes the account's too."""
+    at.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with Folder.open(at.parent) as folder:
+        if folder.stat().st_uid == user.pw_uid:
+            return
+        others = [name for name in folder.names(1 << 20) if name != at.name and not name.startswith(f"{at.name}.")]
+        if others or folder.stat().st_uid != 0 or folder.stat().st_mode & 0o022:
             raise BadInput(
-                f"is in a folder that {user.pw_name} cannot write", field="api.socket", value=str(path),
-                remedy=f"leave it out (/run/horae), or chown {user.pw_name} {path}",
+                f"is in a folder that {user.pw_name} cannot write", field="api.socket", value=str(at),
+                remedy=f"leave it out (/run/horae/api.sock), or chown {user.pw_name} {at.parent}",
             )  # fmt: skip
+        os.fchown(folder.fd, user.pw_uid, user.pw_gid)
 
 
 def _only(folder: Folder, known: re.Pattern[str], *also: str) -> None:

@@ -186,8 +186,12 @@ def _everybodys_python() -> tuple[str, dict[str, str]]:
 
 
 @contextmanager
-def serving(folder: Path, account: str = "") -> Iterator[Day]:
-    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with root's helper."""
+def serving(folder: Path, account: str = "", ends: bool = True) -> Iterator[Day]:
+    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with root's helper.
+
+    `ends`: and so do its jobs.
+    """
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     options = f"state: {folder}/local, nodes: 'v100:1x4'"
     command, environment = [str(Path(sys.executable).with_name("horae"))], {}
@@ -205,12 +209,14 @@ def serving(folder: Path, account: str = "") -> Iterator[Day]:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, cwd="/", env={**os.environ, **environment}, start_new_session=True
         )
-    made = Day(folder, process)
-    try:
-        eventually(made.socket.exists)
-        eventually(lambda: made.operator.status()["nodes"])
-        yield made
-        made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        made = Day(folder, process)
+        try:
+            eventually(lambda: process.poll() is not None or made.socket.exists())
+            assert process.poll() is None, (log.seek(0), log.read())[1].decode()
+            eventually(lambda: made.operator.status()["nodes"])
+            yield made
+            if ends:
+                made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
