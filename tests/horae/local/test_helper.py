@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -359,13 +359,17 @@ def test_keepers_are_found_again_and_an_arbiter_may_become_root_as_a_whole_and_b
     site, jobs = open_to_all / "site", list[str]()
     for account, submits in (("", 2), (ACCOUNT, 1), (ACCOUNT, 0), ("", 0)):
         with serving(site, account, ends=False) as day:
-            eventually(lambda: all(day.operator.job(job)["state"] == "running" for job in jobs))
+            all_run(day, jobs)
             if jobs:
                 ends_at_once(day, jobs.pop(0))
             jobs += [day.submits(ANN, command=["/bin/sleep", "600"]) for _ in range(submits)]
-            eventually(lambda: all(day.operator.job(job)["state"] == "running" for job in jobs))
+            all_run(day, jobs)
             assert any("root as a whole" in note for note in day.operator.about()["notes"]) == (not account)
     assert jobs == []
+
+
+def all_run(day: Day, jobs: Sequence[str]) -> None:
+    eventually(lambda: all(day.operator.job(job)["state"] == "running" for job in jobs))
 
 
 def ends_at_once(day: Day, job: str) -> None:
