@@ -129,11 +129,11 @@ class LocalCluster:
 
     def claim(self, token: str) -> None:
         with _mending("cannot write the claim"):
-            write_atomic(str(self._state / "claim"), token.encode() + b"\n")
+            _mark(self._state / "claim", token.encode() + b"\n")
 
     def heartbeat(self) -> None:
         with _mending("cannot write the heartbeat"):
-            write_atomic(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
+            _mark(self._state / "heartbeat", b"%.3f\n" % time.time(), sync=False)
 
     # --- acting -------------------------------------------------------------------------------------------
 
@@ -379,6 +379,20 @@ def _ours_to_write(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid == os.geteuid() and found.st_mode & 0o022:
         folder.chmod(found.st_mode & 0o7755)
+
+
+def _mark(path: Path, data: bytes, sync: bool = True) -> None:
+    """On a full disk it is written over what is there, in one piece and into the same block. Raises OSError."""
+    try:
+        write_atomic(str(path), data, sync)
+    except OSError as error:
+        if error.errno not in NO_ROOM or not path.exists() or path.stat().st_size != len(data):
+            raise
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, data, 0)
+        finally:
+            os.close(fd)
 
 
 @contextmanager

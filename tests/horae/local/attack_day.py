@@ -22,7 +22,7 @@ import pytest
 
 from horae.api.client import Client, Unreachable
 from horae.api.errors import ApiError
-from horae.elastic.supervisor.processes import parents
+from horae.elastic.supervisor.processes import began, parents
 from tests.horae.elastic.exec_job import ROOT
 from tests.waiting import eventually
 
@@ -114,6 +114,12 @@ class Day:
     def operator(self) -> Client:
         return Client(self.socket, timeout_s=60)
 
+    def looks(self) -> bool:
+        """Whether it answers and has seen the cluster."""
+        with suppress(Unreachable):
+            return bool(self.operator.status()["nodes"])
+        return False
+
     def begins(self, uid: int, method: str, path: str, body: str = "", times: int = 1) -> subprocess.Popen[str]:
         who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", PYTHON, "-I", "-c", CALLS]
         words = [str(self.socket), method, path, body, str(times)]
@@ -185,6 +191,14 @@ def _everybodys_python() -> tuple[str, dict[str, str]]:
     return PYTHON, {"PYTHONPATH": f"{sysconfig.get_path('purelib')}:{ROOT}"}
 
 
+def end_all(folder: Path) -> None:
+    """Whatever a test that failed left running there."""
+    for note in (folder / "local" / "keepers").glob("*"):
+        words = note.read_text().split()
+        if words and Path(f"/proc/{words[0]}").exists() and began(int(words[0])) == int(words[1]):
+            os.kill(int(words[0]), signal.SIGUSR2)
+
+
 @contextmanager
 def serving(folder: Path, account: str = "", ends: bool = True) -> Iterator[Day]:
     """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with root's helper.
@@ -199,21 +213,23 @@ def serving(folder: Path, account: str = "", ends: bool = True) -> Iterator[Day]
         options += f", account: {account}, least_uid: 1"
         python, environment = _everybodys_python()
         command = [python, "-P", "-c", "import sys; from horae.cli import main; sys.exit(main(sys.argv[1:]))"]
-    (folder / "config.yaml").write_text(
+    config = folder / "config.yaml"
+    text = (
         f"state_dir: {folder}/state\napi: {{socket: {folder}/run/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
         f"cluster: {{adapter: local, options: {{{options}}}}}\n"
         "pools: [{name: main, policy: max-min, mode: enforce}]\n"
     )
-    command += ["serve", str(folder / "config.yaml")]
+    if not config.exists() or config.read_text() != text:
+        config.write_text(text)
+    command += ["serve", str(config)]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, cwd="/", env={**os.environ, **environment}, start_new_session=True
         )
         made = Day(folder, process)
         try:
-            eventually(lambda: process.poll() is not None or made.socket.exists())
+            eventually(lambda: process.poll() is not None or made.looks())
             assert process.poll() is None, (log.seek(0), log.read())[1].decode()
-            eventually(lambda: made.operator.status()["nodes"])
             yield made
             if ends:
                 made.ends(*(job["id"] for job in made.operator.status()["jobs"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from horae import doctor
-from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, MIB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, MIB, PYTHON, Day, end_all, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -41,6 +42,7 @@ def small_disk() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        end_all(folder)
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
         folder.rmdir()
 
@@ -145,3 +147,34 @@ def test_a_disk_that_a_job_fills_stops_nobody_else(
         (small_disk / "local" / "jobs" / fills / "mine").unlink()
         day.ends(*taken - {works, fills, later})
         eventually(lambda: "disk" not in alerts(day))
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_an_arbiter_that_is_restarted_on_a_full_disk_comes_up(
+    small_disk: Path, open_to_all: Path, account: str, end: signal.Signals
+) -> None:
+    """He still takes each byte that is freed. It knows what it knew; jobs end and are cancelled."""
+    flag, events = open_to_all / "flag", 0
+    with serving(small_disk, account, ends=False) as day:
+        works = day.submits(BOB, command=["/bin/sh", "-c", f"while ! test -e {flag}; do sleep 0.1; done"])
+        eventually(lambda: day.operator.job(works)["state"] == "running")
+        fills = day.submits(ANN, command=[PYTHON, "-c", FILLS])
+        eventually(lambda: shutil.disk_usage(small_disk).free == 0)
+        rounds_go_on(day)
+        events = day.operator.history()[-1]["seq"]
+        day.process.send_signal(end)
+        day.process.wait(60)
+    assert shutil.disk_usage(small_disk).free < MIB
+    with serving(small_disk, account, ends=False) as day:
+        assert {day.operator.job(job)["state"] for job in (works, fills)} == {"running"}
+        assert [event["seq"] for event in day.operator.history(limit=100_000)][:events] == [*range(1, events + 1)]
+        assert day.calls(BOB, "GET", "/v1/status")[0] == 200
+        flag.touch()
+        eventually(lambda: day.operator.job(works)["state"] == "completed")
+        day.operator.cancel(fills)
+        eventually(lambda: day.operator.job(fills)["state"] == "cancelled")
+        rounds_go_on(day)
+        (small_disk / "local" / "jobs" / fills / "mine").unlink()
+        later = day.submits(BOB, command=["/bin/true"])
+        eventually(lambda: day.operator.job(later)["state"] == "completed")
+    acknowledged_is_on_record(day, {works, fills, later})
