@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Lock
 
 from horae import spec_json
-from horae.elastic.files import NO_ROOM, read_bytes, write_atomic
+from horae.elastic.files import NO_ROOM, read_bytes, write_mark
 from horae.elastic.protocol import State
 from horae.local.account import Account
 from horae.local.asked import Asked
@@ -32,8 +32,8 @@ from horae.local.disks import shared
 from horae.local.hands import JOB, Hands
 from horae.local.jobfolders import JobFolders
 from horae.local.keeping import Keeper
-from horae.local.launch import Launcher, own_hands
-from horae.local.options import USERADD, LocalOptions
+from horae.local.launch import Launcher, as_root, own_hands
+from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.port import (
     Capabilities,
@@ -50,10 +50,6 @@ from policy.model import Allocation, Health, Seconds
 
 #: What a supervisor may take beyond the grace of a request, to end its gang and say so, before all is killed.
 PRESS_S = 10.0
-ROOT = (
-    "this arbiter is root as a whole: with `account: horae` among cluster.options only a small helper is "
-    f"(`{USERADD.format('horae')}`, then restart)"
-)
 
 
 class LocalCluster:
@@ -75,11 +71,8 @@ class LocalCluster:
             self._folders = JobFolders(self._hands)
             helped = isinstance(self._hands, Asked)
             note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
-        self._notes = (
-            "a released job that waits is not started by anybody: there is no other scheduler here",
-            note,
-            "" if helped or os.geteuid() != 0 else ROOT,
-        )
+        alone = "a released job that waits is not started by anybody: there is no other scheduler here"
+        self._notes = (alone, note, "" if helped else as_root())
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._hands)
@@ -129,11 +122,11 @@ class LocalCluster:
 
     def claim(self, token: str) -> None:
         with _mending("cannot write the claim"):
-            _mark(self._state / "claim", token.encode() + b"\n")
+            write_mark(str(self._state / "claim"), token.encode() + b"\n")
 
     def heartbeat(self) -> None:
         with _mending("cannot write the heartbeat"):
-            _mark(self._state / "heartbeat", b"%.3f\n" % time.time(), sync=False)
+            write_mark(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
 
     # --- acting -------------------------------------------------------------------------------------------
 
@@ -379,20 +372,6 @@ def _ours_to_write(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid == os.geteuid() and found.st_mode & 0o022:
         folder.chmod(found.st_mode & 0o7755)
-
-
-def _mark(path: Path, data: bytes, sync: bool = True) -> None:
-    """On a full disk it is written over what is there, in one piece and into the same block. Raises OSError."""
-    try:
-        write_atomic(str(path), data, sync)
-    except OSError as error:
-        if error.errno not in NO_ROOM or not path.exists() or path.stat().st_size != len(data):
-            raise
-        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.pwrite(fd, data, 0)
-        finally:
-            os.close(fd)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from horae.descriptors import Folder
 from horae.local.asked import Asked, file_of
 from horae.local.books import Books
 from horae.local.hands import KEEPERS, Hands, adopt
-from horae.local.options import LocalOptions
+from horae.local.options import ACCOUNT, USERADD, LocalOptions
 from horae.port import JobId, Never
 from horae.spec import JobSpec
 
@@ -81,6 +81,21 @@ def own_hands(books: Books, options: LocalOptions) -> Hands:
         adopt(before, keepers)
     made.leftovers()
     return made
+
+
+def as_root() -> str:
+    """A note for an arbiter that is root as a whole; else nothing."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        pwd.getpwnam(ACCOUNT)
+        first = ""
+    except KeyError:
+        first = f"`{USERADD.format(ACCOUNT)}`, "
+    return (
+        f"this arbiter is root as a whole, and need not be: {first}`account: {ACCOUNT}` among cluster.options, restart "
+        "(then only a small helper is root)"
+    )
 
 
 def environment(more: tuple[str, ...] = ()) -> dict[str, str]:

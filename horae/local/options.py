@@ -43,6 +43,8 @@ _OPTIONS = frozenset(
 _ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}$")
 #: Users of systems made in the last ten years begin here; below are accounts of services.
 LEAST_UID, _MOST_UID = 1000, (1 << 32) - 2
+#: What an account is called unless a site says otherwise, and how it is made.
+ACCOUNT = "horae"
 USERADD = "useradd --system --user-group --home-dir /var/lib/horae --shell /usr/sbin/nologin {}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 #: A week: as long as an arbiter remembers ended jobs unless it is told otherwise.

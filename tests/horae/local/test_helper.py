@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import socket
 import stat
@@ -72,27 +73,27 @@ def refused(does: Callable[[], Any]) -> str:
 WHOLE = REQUEST.pack(helper.OPEN, 0, 0, b"j", b"")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"x",
-        WHOLE[:-1],
-        WHOLE + b"\0",
-        b"\0" * 60_000,
-        os.urandom(REQUEST.size),
-        REQUEST.pack(0, 0, 0, b"j", b""),
-        REQUEST.pack(255, 0, 0, b"j", b""),
-        REQUEST.pack(helper.OPEN, 2, 0, b"j", b""),
-        REQUEST.pack(helper.OPEN, 0, 0, b"j\0k", b""),
-        REQUEST.pack(helper.OPEN, 0, 0, b"j", b"state.json\0x"),
-        REQUEST.pack(helper.OPEN, 0, 0, b"\xff", b""),
-        *(
-            REQUEST.pack(verb, 0, 0, name, b"")
-            for verb in (helper.OPEN, helper.SIGNAL, helper.KILL, helper.CLEAR)
-            for name in (b"", b".", b"..", b"../books", b"a/b", b"/etc", b".gone.j", b"j\n", b"x" * 201, b"x" * 256)
-        ),
-    ],
-)
+NONE = [
+    b"x",
+    WHOLE[:-1],
+    WHOLE + b"\0",
+    b"\0" * 60_000,
+    random.Random(1).randbytes(REQUEST.size),
+    REQUEST.pack(0, 0, 0, b"j", b""),
+    REQUEST.pack(255, 0, 0, b"j", b""),
+    REQUEST.pack(helper.OPEN, 2, 0, b"j", b""),
+    REQUEST.pack(helper.OPEN, 0, 0, b"j\0k", b""),
+    REQUEST.pack(helper.OPEN, 0, 0, b"j", b"state.json\0x"),
+    REQUEST.pack(helper.OPEN, 0, 0, b"\xff", b""),
+    *(
+        REQUEST.pack(verb, 0, 0, name, b"")
+        for verb in (helper.OPEN, helper.SIGNAL, helper.KILL, helper.CLEAR)
+        for name in (b"", b".", b"..", b"../books", b"a/b", b"/etc", b".gone.j", b"j\n", b"x" * 201, b"x" * 256)
+    ),
+]
+
+
+@pytest.mark.parametrize("message", NONE, ids=map(str, range(len(NONE))))
 def test_a_message_that_is_none_is_refused_and_the_next_one_answered(taken: Taken, message: bytes) -> None:
     taken.job()
     code, _ = taken.raw(message)
