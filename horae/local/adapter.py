@@ -72,7 +72,7 @@ class LocalCluster:
             helped = isinstance(self._hands, Asked)
             note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
         alone = "a released job that waits is not started by anybody: there is no other scheduler here"
-        self._notes = (alone, note, "" if helped else as_root())
+        self._notes = (alone, note, "" if helped or options.account is not None else as_root())
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._hands)

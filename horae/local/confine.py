@@ -32,7 +32,7 @@ _PACKAGES = str(Path(__file__).resolve().parents[2])
 _HELPER = f"import sys; sys.path.append({_PACKAGES!r}); from horae.local.helper import main; main(sys.argv[1:])"
 #: Names in the folders of an arbiter: others' files are given to nobody.
 _JOURNAL = re.compile(r"journal\.db.*|lock|failed-.*\.json|api\.sock|bug-.*")
-_CLUSTER = re.compile(rf"{BOOKS}|{JOBS}|{KEEPERS}|nodes|claim|heartbeat|start\.lock")
+_CLUSTER = re.compile(rf"{BOOKS}|{JOBS}|{KEEPERS}|nodes|start\.lock|(?:claim|heartbeat)(?:\.\d+\.[0-9a-f]+)?")
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _libc = ctypes.CDLL(None, use_errno=True)
 #: The helper of this process, once there is one: who gave up being root does so once.

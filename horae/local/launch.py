@@ -78,7 +78,8 @@ def own_hands(books: Books, options: LocalOptions) -> Hands:
     """Of this process. Raises OSError."""
     made = Hands(options.state, options.python, environment(options.pass_env))
     with Folder.open(books.path) as before, Folder.open(options.state / KEEPERS) as keepers:
-        adopt(before, keepers)
+        if before.stat().st_uid == os.geteuid():
+            adopt(before, keepers)
     made.leftovers()
     return made
 

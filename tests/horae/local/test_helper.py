@@ -19,6 +19,7 @@ import pytest
 
 from horae.config import parse
 from horae.local import confine, helper
+from horae.local.adapter import LocalCluster
 from horae.local.asked import Asked, file_of
 from horae.local.hands import READ, WRITTEN
 from horae.local.helper import ANSWER, REQUEST
@@ -27,6 +28,7 @@ from horae.untrusted import Unbelievable
 from policy.model import BadInput
 from tests.horae.elastic.exec_job import gone, until
 from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, Day, serving
+from tests.horae.local.cluster import Cluster
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -395,6 +397,30 @@ def test_folders_that_hold_others_things_are_given_to_nobody(tmp_path: Path) -> 
     with pytest.raises(BadInput, match="'mail', which is not the arbiter's"):
         confine.confine(configured(tmp_path, ACCOUNT))
     assert tmp_path.stat().st_uid == 0
+
+
+def test_a_note_of_a_keeper_in_the_accounts_own_folder_is_not_taken_over(open_to_all: Path) -> None:
+    """Root looks (`horae doctor`) beside an arbiter that is not: what that could write names no process to signal."""
+    cluster = Cluster(open_to_all)
+    books = cluster.state / "books"
+    for path in (cluster.state, books):
+        os.chown(path, BIN, BIN)
+    (books / "j.keeper").write_text(f"{os.getpid()} 1\n")
+    LocalCluster(cluster.options).observe()
+    assert not list((cluster.state / "keepers").iterdir())
+    os.chown(books, 0, 0)
+    LocalCluster(cluster.options).observe()
+    assert [path.name for path in (cluster.state / "keepers").iterdir()] == ["j"], "root's own are"
+
+
+def test_what_root_writes_beside_an_arbiter_that_is_not_stays_that_ones(open_to_all: Path) -> None:
+    cluster = Cluster(open_to_all)
+    books = cluster.state / "books"
+    os.chown(books, BIN, BIN)
+    other = LocalCluster(cluster.options)
+    other.submit("j", cluster.spec("j"))
+    other.cancel("j")
+    assert {path.stat().st_uid for path in books.iterdir()} == {BIN}
 
 
 def configured(folder: Path, account: str) -> Any:
