@@ -14,6 +14,7 @@ file, line, field, value and remedy. `schema` is what `horae schema config` prin
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -228,6 +229,18 @@ def load(path: str | Path) -> Config:
 
 def parse(text: str | bytes, where: str = "<text>") -> Config:
     return fit(Config, load_text(text, where))
+
+
+def socket_path(config: Config) -> Path:
+    """Where the API listens: as configured, else where `horae.api.client` looks for it."""
+    if config.api.socket is not None:
+        return config.api.socket
+    if given := os.environ.get("RUNTIME_DIRECTORY"):  # systemd's, of a unit with RuntimeDirectory=horae
+        return Path(given.split(":")[0]) / "api.sock"
+    if os.getuid() == 0:
+        return Path("/run/horae/api.sock")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "horae" / "api.sock" if runtime else config.state_dir / "api.sock"
 
 
 def schema() -> dict[str, Any]:
