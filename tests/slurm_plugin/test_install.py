@@ -156,7 +156,6 @@ def test_a_sites_own_epilog_is_left_alone_and_the_administrator_is_told(
     assert any("/etc/slurm/ours.sh" in command and "epilog.sh" in command for command in commands)
 
 
-@pytest.mark.parametrize("events", ["plain", "missing", "fifo", "link", "readonly"])
 def test_an_account_that_is_not_there_is_told(options: dict[str, str]) -> None:
     """Its uid would be missing among the module's admins, without a word."""
     _, commands = planned({**options, "user": "nosuch"})
@@ -188,6 +187,7 @@ def test_what_stays_after_uninstall_is_told_with_the_command_for_it(
     assert not any("the line that calls" in command for command in leaving(options))
 
 
+@pytest.mark.parametrize("events", ["plain", "missing", "fifo", "link", "readonly"])
 def test_the_epilog_never_waits_and_never_fails(options: dict[str, str], tmp_path: Path, events: str) -> None:
     """Whatever stands in the spool: Slurm waits for this script before it frees the job."""
     spool = tmp_path / "spool"
