@@ -64,6 +64,7 @@ class Node:
     cpus: float | None = None  #: free for our jobs; None: not known, not a constraint
     memory: Bytes | None = None
     features: tuple[str, ...] = ()  #: what jobs may ask for by name
+    wake_s: Seconds = 0.0  #: powered down: how long a job waits there before it runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ first write `observe` shows as due, while this arbiter's claim stands, and `foll
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
 from slurm_plugin.writes import release
 
+CLEAN_EVERY_S = 3600.0
+
 
 class SlurmCluster:
     """`ClusterPort` of one Slurm. Thread-safe: one lock around what is remembered."""
@@ -60,6 +63,8 @@ class SlurmCluster:
         self._token: str | None = None
         self._due: list[tuple[JobRow, state_machine.Step]] = []  #: what the newest look found to be done
         self._moved: dict[JobId, JobRow] = {}  #: whom it found in a partition that is not ours
+        self._clean_s = 0.0  #: when the spool is to be cleaned next, by the clock that never jumps
+        self._left: tuple[str, ...] = ()  #: what could not be
         self._lock = threading.RLock()
         self._sight = Observer(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
@@ -99,6 +104,7 @@ class SlurmCluster:
                 *self._memories.notes,
                 *self._client.notes(),
                 *look.notes,
+                *self._left,
             ]
             self._starts.late.clear()
             self._memories.notes.clear()
@@ -187,6 +193,18 @@ class SlurmCluster:
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
             self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
+        if time.monotonic() >= self._clean_s:
+            self._clean_s = time.monotonic() + CLEAN_EVERY_S
+            self._clean()
+
+    def _clean(self) -> None:
+        """Folders of jobs that are over leave the spool by age, and by how much they hold."""
+        living = {memo.job for memo in self._memories.all()} | self._sight.rows.keys()
+        keep_s, most = self._options.keep_days * 86400.0, int(self._options.keep_gb * 1e9)
+        try:
+            self._left = tuple(self._spool.clean(self._sight.now_s(), keep_s, most, living))
+        except (PortError, OSError, Unbelievable) as error:
+            self._left = (f"the spool could not be cleaned: {printable(str(error))}",)
 
     def _stands(self) -> bool:
         """Whether no other arbiter claimed the cluster since."""

@@ -268,6 +268,7 @@ def _vetoes(
 ) -> tuple[dict[JobName, Veto], dict[JobName, Veto]]:
     books = ledger.pool(pool.name)
     health = {n.name: n.health for n in view.observation.nodes}
+    wake_s = {n.name: n.wake_s for n in view.observation.nodes if n.wake_s}
     hard, soft = {}, {}
     for job in jobs:
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
@@ -285,6 +286,7 @@ def _vetoes(
             health,
             books.maintenance,
             speed,
+            wake_s,
         )
         if (found := guards.veto(change)) is not None:
             hard[job.name] = found

@@ -104,6 +104,7 @@ class NodeForm(Form):
     cpus: Cpus | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
     features: list[Name] = Field(default_factory=list, description="what jobs may ask for by name")
+    wake_s: Time = Field(0.0, description="powered down: how long a job waits there before it runs")
 
 
 class GroupForm(Form):

@@ -113,8 +113,11 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
                 remedy=f"at most {n.gpus}",
             )
         nodes.append(
-            Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features))
-        )
+            Node(
+                n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features),
+                n.wake_s,
+            )
+        )  # fmt: skip
         places.append((*place, "name"))
     numbers: dict[str, int] = {}
     if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
@@ -421,6 +424,7 @@ def _node_plain(node: Node) -> dict[str, Any]:
         **_unless("cpus", node.cpus, None),
         **_unless("memory", node.memory, None),
         **_unless("features", list(node.features), []),
+        **_unless("wake_s", node.wake_s, 0.0),
     }
 
 

@@ -101,6 +101,7 @@ class CommandClient:
             priority_type=settings.get("PriorityType", ""),
             exit_hold=frozenset(exit_codes(settings.get("RequeueExitHold", ""))),
             min_job_age_s=seconds_of(settings, "MinJobAge", 300.0),
+            resume_s=seconds_of(settings, "ResumeTimeout", 0.0),
             kill_wait_s=seconds_of(settings, "KillWait", 30.0),
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),

@@ -20,6 +20,7 @@ from slurm_plugin.records import (
     expand,
     gpu_count,
     gpus,
+    gpus_in_use,
     identity,
     number,
     size,
@@ -152,7 +153,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
     return NodeRow(
         name=fields["NodeList"].strip(),
         gpu_types=gpus(word(fields["Gres"]) or ""),
-        used=gpu_count(word(fields["GresUsed"]) or "") or 0,
+        used=gpus_in_use(word(fields["GresUsed"]) or ""),
         state=long if long in complete else f"{long}+{complete}",
         cpus_idle=cpus[1],
         cpus_total=cpus[3],

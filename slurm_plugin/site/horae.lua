@@ -80,7 +80,7 @@ local function gpus_of(text)
   for _, item in ipairs(split(text, ",")) do
     local rest = string.match(item, "^gres[:/]gpu(.*)$") or string.match(item, "^gpu(.*)$")
     if rest then
-      local kind, count = string.match(rest, "^[:/]([%a_][%w_%-%.]*)[:=]?(%d*)$")
+      local kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)[:=]?(%d*)$")
       if not kind then count = string.match(rest, "^[:=](%d+)$") end
       total = (total or 0) + (tonumber(count) or 1)
       prefix = string.match(item, "^gres[:/]gpu") -- the release's own spelling
