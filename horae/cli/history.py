@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import job_number
 from horae.cli.options import Json, Socket, connect, example, job_names
-from horae.jobids import job_number
 from horae.tui import forms, screen
 from horae.tui.screen import Column
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from horae.jobids import job_number
+from horae import job_number
 from policy.errors import BadInput
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import job_number
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
-from horae.jobids import job_number
 from horae.tui import formats, forms, screen
 from horae.tui.screen import Cell, Column
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from horae.jobids import job_number
+from horae import job_number
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae import visible
-from horae.jobids import job_number
+from horae import job_number, visible
 from horae.tui import forms, screen
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from horae import visible
-from horae.jobids import job_number
+from horae import job_number, visible
 from horae.tui import forms, screen
 from policy.errors import BadInput
 

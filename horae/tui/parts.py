@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.style import Style
 from rich.text import Text
 
-from horae.jobids import job_number
+from horae import job_number
 from horae.tui.forms import allocation, duration, number
 from horae.tui.screen import LETTERS, STATE_STYLES
 from horae.tui.view import JobView, NodeView, TenantView, TrialView, View, palette

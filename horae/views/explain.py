@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horae import job_number
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
-from horae.jobids import job_number
 from horae.journal.events import Verb
 from horae.journal.ledger import JobRecord, Ledger, PoolRecord
 from horae.port import JobId, JobState

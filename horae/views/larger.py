@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from horae import job_number
 from horae.config import Config
-from horae.jobids import job_number
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views import size

@@ -25,9 +25,9 @@ from pathlib import PurePosixPath
 from stat import S_ISDIR
 from typing import Any
 
+from horae import job_number
 from horae.elastic.stores.checkpoints import newest_mark
 from horae.elastic.stores.store import Store
-from horae.jobids import job_number
 from horae.port import CheckpointMark, FixConfiguration, PortError
 from horae.untrusted import Facts, Unbelievable, parse, printable
 from slurm_plugin.files.transport import Files, Part
