@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
     "doctor": ("horae.cli.doctor", "Check this installation and its cluster, with remedies."),
     "simulate": ("horae.cli.simulate", "Play a trace of jobs under a policy: what would have happened, in seconds."),
+    "compare": ("horae.cli.compare", "Play a trace under many policies: table, CSV and pictures."),
     "reproduce": ("horae.cli.reproduce", "Compute a paper's figure or table again, and compare."),
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
@@ -46,7 +47,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", ("submit", "submarine", "status", "apps", "top", "explain", "history", "hold", "unhold", "cancel")),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
-    ("What if", ("what-if", "simulate", "reproduce", "trace")),
+    ("What if", ("what-if", "simulate", "compare", "reproduce", "trace")),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )
 

@@ -34,11 +34,14 @@ Ideal = Annotated[
     typer.Option("--ideal", help="As in a textbook: GPUs are one pool a type, changes cost nothing and come at once."),
 ]
 Restart = Annotated[
-    float | None, typer.Option(min=0.0, metavar="S", help="Seconds of every restart; default: drawn from measured ones.")
+    float | None,
+    typer.Option(min=0.0, metavar="S", help="Seconds of every restart; default: drawn from measured ones."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N jobs.")]
 FormOf = Annotated[str, typer.Option("--format", help="Form of the trace: ours, philly, helios, alibaba, ...")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out malformed rows and too large jobs, and count them.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out malformed rows and too large jobs, and count them.")
+]
 Tables = Annotated[
     str | None, typer.Option("--throughputs", metavar="FILE", help="Speeds by model: a JSON file, or a shipped table.")
 ]
@@ -107,7 +110,10 @@ def _show(result: dict[str, Any]) -> None:
     pairs = [
         ("policy", result["policy"]),
         ("jobs", f"{result['completed']} of {result['jobs']} completed in {result['makespan']:.0f} s"),
-        ("completion", f"mean {jct['mean']:.1f} s, median {jct['median']:.1f}, p95 {jct['p95']:.1f}, p99 {jct['p99']:.1f}"),
+        (
+            "completion",
+            f"mean {jct['mean']:.1f} s, median {jct['median']:.1f}, p95 {jct['p95']:.1f}, p99 {jct['p99']:.1f}",
+        ),
         ("waiting", f"mean {queueing['mean']:.1f} s, p95 {queueing['p95']:.1f} until they first ran"),
         ("fairness", f"rho max {rho['max']:.3g}, mean {rho['mean']:.3g}, Jain's index {rho['jain']:.3f}"),
         ("GPUs", f"{hours:.1f} GPU-hours, {result['utilisation']:.1%} of the cluster"),
@@ -117,7 +123,9 @@ def _show(result: dict[str, Any]) -> None:
         ),
         ("simulated", f"{result['rounds']} decisions in {result['seconds']:.1f} s"),
     ]
-    pairs += [("left out", ", ".join(f"{n} {why}" for why, n in skipped.items()))] if (
-        skipped := result.get("skipped")
-    ) else []
+    pairs += (
+        [("left out", ", ".join(f"{n} {why}" for why, n in skipped.items()))]
+        if (skipped := result.get("skipped"))
+        else []
+    )
     screen.print_pairs(pairs)

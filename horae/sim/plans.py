@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,8 +32,11 @@ class Plan:
     throughputs: str | None = None
     engine: str = "fast"
 
-    def run(self, told: Callable[[Seconds], None] = lambda _now_s: None) -> tuple[Outcome, tuple[BadRow, ...]]:
-        """The outcome, and the rows that were left out. Raises BadInput, PolicyFailed, OSError."""
+    def __hash__(self) -> int:
+        return hash((self.trace, self.cluster, self.policy, self.seed))
+
+    def run(self, *, keep_changes: bool = False) -> tuple[Outcome, tuple[BadRow, ...]]:
+        """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too. Raises BadInput, PolicyFailed, OSError."""
         if self.engine not in ENGINES:
             raise BadInput("is no engine", field="--engine", value=self.engine, remedy=" or ".join(ENGINES))
         cluster = cluster_of(self.cluster)
@@ -49,5 +52,7 @@ class Plan:
         trace = read(self.trace, self.form, skip_bad=self.skip_bad)
         if self.limit is not None:
             trace = replace(trace, jobs=trace.jobs[: self.limit])
-        outcome = simulate(trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, told=told)
+        outcome = simulate(
+            trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, keep_changes=keep_changes
+        )
         return outcome, trace.malformed

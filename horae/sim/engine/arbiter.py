@@ -147,9 +147,7 @@ class _Progress:
         self._active, self._now_s = active, now_s
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
-        return {
-            name: Measurement(done=run.done_at(self._now_s())) for name, run in self._active.items() if run.starts
-        }
+        return {name: Measurement(done=run.done_at(self._now_s())) for name, run in self._active.items() if run.starts}
 
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
         """The world forgets nothing."""

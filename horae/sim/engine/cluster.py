@@ -10,7 +10,9 @@ from policy.model import BadInput, Cluster, Node
 from policy.text import instance
 from policy.text.textform import Document, load_file
 
-_GROUP = re.compile(r"(?P<type>[A-Za-z0-9_.+-]+):(?P<nodes>[0-9]{1,6})x(?P<gpus>[0-9]{1,6})(?:/rack(?P<racks>[0-9]{1,6}))?")
+_GROUP = re.compile(
+    r"(?P<type>[A-Za-z0-9_.+-]+):(?P<nodes>[0-9]{1,6})x(?P<gpus>[0-9]{1,6})(?:/rack(?P<racks>[0-9]{1,6}))?"
+)
 REMEDY = "TYPE:NODESxGPUS, several with commas between them, /rackN for N racks (v100:8x4,k80:16x8/rack2); or a file"
 
 

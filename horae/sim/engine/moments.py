@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil, inf
 from typing import Protocol
 
@@ -31,10 +31,9 @@ def play(
     world: World,
     arrivals: Sequence[Run],
     engine: Engine,
-    told: Callable[[Seconds], None] = lambda _now_s: None,
 ) -> int:
-    """Move time until nothing can happen any more. `arrivals` in order of submission. Returns how many moments
-    something was decided at. `told` hears of each."""
+    """Move time until nothing can happen any more. `arrivals` in order of submission. Returns at how many
+    moments something was decided."""
     coming, moments, in_vain, review_s = 0, 0, 0, inf
     while True:
         arrives_s = arrivals[coming].plain.submitted_s if coming < len(arrivals) else inf
@@ -52,4 +51,3 @@ def play(
         review_s = engine.decided(now_s, world.advance(now_s))
         assert review_s > now_s, "a review is later than the decision it follows"
         moments += 1
-        told(now_s)

@@ -38,6 +38,7 @@ class Order:
         self._first_come = asked.settings.entry.name == "fifo"
         (node,) = asked.settings.cluster.nodes
         self._node, self._type, self._gpus = node.name, node.gpu_type, node.gpus - node.foreign
+        self._free, self._wanted = self._gpus, 0  #: GPUs that nobody holds, and that those who wait ask for
         self._running: dict[JobName, tuple[Run, Gpus]] = {}
         self._waiting: dict[Gpus, list[tuple[Key, Run]]] = {}
         self._attained: dict[JobName, float] = {}
@@ -48,6 +49,7 @@ class Order:
         self._wait(run, size if size <= self._gpus else job.gpus.at_most(self._gpus) or size, job.submitted_s)
 
     def _wait(self, run: Run, size: Gpus, now_s: Seconds) -> None:
+        self._wanted += size
         insort(self._waiting.setdefault(size, []), (self._of(run, size, now_s), run), key=_by_key)
 
     def _of(self, run: Run, size: Gpus, now_s: Seconds) -> Key:
@@ -56,10 +58,12 @@ class Order:
     def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
         started = time.perf_counter()
         for run in over:
-            del self._running[run.plain.name]
+            self._free += self._running.pop(run.plain.name)[1]
             self._attained.pop(run.plain.name, None)
-        free = self._gpus - sum(size for _, size in self._running.values())
-        chosen = self._next(free) if self._first_come else self._best(now_s)
+        if self._wanted <= self._free or self._first_come:
+            chosen = self._next()
+        else:
+            chosen = self._best(now_s)
         review_s = inf if self._asked.settings.entry.name != "las" else self._meet_s(now_s)
         self._asked.seconds.append(time.perf_counter() - started)
         for run, size in chosen:
@@ -68,23 +72,21 @@ class Order:
 
     # --- who runs -----------------------------------------------------------------------------------------
 
-    def _next(self, free: Gpus) -> list[tuple[Run, Gpus]]:
-        """First come, first served: the queue stops at the first gang that does not fit."""
+    def _next(self) -> list[tuple[Run, Gpus]]:
+        """First come, first served: the queue stops at the first gang that does not fit. (Where all fit, all orders
+        serve the same.)"""
         out = []
-        while free and self._waiting:
+        while self._free and self._waiting:
             size, queue = min(self._waiting.items(), key=lambda item: _by_key(item[1][0]))
-            if size > free:
+            if size > self._free:
                 break
-            _, run = self._pop(size, queue)
+            run = self._take(size, queue)
             self._running[run.plain.name] = (run, size)
             out.append((run, size))
-            free -= size
         return out
 
     def _best(self, now_s: Seconds) -> list[tuple[Run, Gpus]]:
         """In the order of keys, whoever fits: who ran and is not among them waits. Returns who is new."""
-        if not self._waiting:
-            return []
         line = [(self._of(run, size, now_s), run, size, True) for run, size in self._running.values()]
         line += [(*queue[0], size, False) for size, queue in self._waiting.items()]
         heapify(line)
@@ -98,7 +100,7 @@ class Order:
             free -= size
             if not runs:
                 queue = self._waiting[size]
-                self._pop(size, queue)
+                self._take(size, queue)
                 new.append((run, size))
                 if queue:
                     heappush(line, (*queue[0], size, False))
@@ -108,16 +110,20 @@ class Order:
             self._attained[name] = self._served(run, now_s)
             self._world.stop(run, now_s)
             del self._running[name]
+            self._free += size
             self._wait(run, size, now_s)
         for run, size in new:
             self._running[run.plain.name] = (run, size)
         return new
 
-    def _pop(self, size: Gpus, queue: list[tuple[Key, Run]]) -> tuple[Key, Run]:
-        found = queue.pop(0)
+    def _take(self, size: Gpus, queue: list[tuple[Key, Run]]) -> Run:
+        """The first of this gang goes from those who wait."""
+        _, run = queue.pop(0)
         if not queue:
             del self._waiting[size]
-        return found
+        self._wanted -= size
+        self._free -= size
+        return run
 
     # --- keys ---------------------------------------------------------------------------------------------
 
@@ -134,9 +140,9 @@ class Order:
 
     def _meet_s(self, now_s: Seconds) -> Seconds:
         """When a job that runs passes one that waits."""
-        levels = sorted((key[0], run.plain.name) for queue in self._waiting.values() for key, run in queue)
-        if not levels:
+        if not self._waiting:
             return inf
+        levels = sorted((key[0], run.plain.name) for queue in self._waiting.values() for key, run in queue)
         waiting = {run.plain.name: run for queue in self._waiting.values() for _, run in queue}
         soonest = inf
         for run, size in self._running.values():
@@ -145,7 +151,7 @@ class Order:
             if i < len(levels):
                 level, other = levels[i]
                 rest = min(run.seconds_left(self._speeds), waiting[other].seconds_left(self._speeds))
-                soonest = min(soonest, now_s + (level - served) / size + las_turn_s(level / size, rest))
+                soonest = min(soonest, now_s + (level - served) / size + las_turn_s(level / size, rest, len(levels)))
         return soonest
 
 

@@ -16,8 +16,9 @@ from horae.sim.engine.asking import Settings
 from policy.model import EMPTY, Job, JobName, Proposal, Seconds, Snapshot
 from policy.trials.rounds import quantum_of
 
-#: Part of the time that jobs which meet have run, or have left, which a turn of an ideal simulation lasts.
+#: Part of the time that jobs which meet have run, or have left, which a turn of an ideal simulation lasts; up to so many waiting jobs.
 FINE = 1e-4
+MANY = 40
 #: How long a turn is where changes cost, and how often policies are asked whose order nobody can foretell.
 TURN_S: Seconds = 60.0
 
@@ -46,9 +47,12 @@ def next_review_s(settings: Settings, snapshot: Snapshot, proposal: Proposal, le
     return at_s if found is None else min(at_s, found(settings, snapshot, proposal, left))
 
 
-def las_turn_s(ran_s: Seconds, left_s: Seconds) -> Seconds:
-    """The turn of jobs that have met after `ran_s`, of which one has `left_s` to go, in an ideal simulation."""
-    return max(FINE * max(ran_s, left_s), LEAST_S)
+def las_turn_s(ran_s: Seconds, left_s: Seconds, waiting: int) -> Seconds:
+    """The turn of jobs that have met after `ran_s`, of which one has `left_s` to go, in an ideal simulation.
+
+    With more than `MANY` jobs waiting turns grow with the square of their number: what a moment costs does too.
+    """
+    return max(FINE * max(ran_s, left_s) * max(1.0, (waiting / MANY) ** 2), LEAST_S)
 
 
 def _las(settings: Settings, snapshot: Snapshot, proposal: Proposal, left: Left) -> Seconds:
@@ -80,7 +84,7 @@ def _las(settings: Settings, snapshot: Snapshot, proposal: Proposal, left: Left)
         turn_s = TURN_S
         if settings.ideal:
             rest = min(left(j.name) for j in (*names[key], *names[other]))
-            turn_s = las_turn_s(level / gpus, rest)
+            turn_s = las_turn_s(level / gpus, rest, len(levels))
         soonest = min(soonest, now_s + (level - mine) / gpus + turn_s)
     return soonest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from horae.sim.engine.arbiter import Arbiter
@@ -12,7 +12,7 @@ from horae.sim.engine.moments import Engine, play
 from horae.sim.engine.order import Order, serves
 from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import Change, Run, World
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import Seconds
 from policy.parts.throughput import Throughput
@@ -27,6 +27,7 @@ class Outcome:
     rounds: int
     decide_seconds: Sequence[Seconds]
     skipped: Mapping[str, int] = field(default_factory=dict)
+    changes: Sequence[Change] = ()
 
 
 def simulate(
@@ -37,7 +38,7 @@ def simulate(
     engine: str = "fast",
     shortcuts: bool = True,
     skip_bad: bool = False,
-    told: Callable[[Seconds], None] = lambda _now_s: None,
+    keep_changes: bool = False,
 ) -> Outcome:
     """`shortcuts` False: the fast engine asks the policy itself also where its order alone decides (`order.py`).
 
@@ -48,12 +49,13 @@ def simulate(
     cost = constant(0.0) if settings.ideal else measured(settings.seed)
     if not settings.ideal and settings.restart_s is not None:
         cost = constant(settings.restart_s)
-    world, asked = World(speeds, cost), Asked(settings, speeds)
+    changes: list[Change] = []
+    world, asked = World(speeds, cost, changes if keep_changes else None), Asked(settings, speeds)
     made: Engine
     if engine == "arbiter":
         made = Arbiter(asked, world)
     else:
         made = Order(asked, world) if shortcuts and serves(asked) else Fast(asked, world)
-    rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made, told)
+    rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
     skipped = ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})
-    return Outcome(settings, jobs, rounds, asked.seconds, skipped)
+    return Outcome(settings, jobs, rounds, asked.seconds, skipped, changes)

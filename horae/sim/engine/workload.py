@@ -62,7 +62,15 @@ class Workload:
         curves = self._linear if job.model is None else self._of_model(job, job.model)
         stated = self._stated if len(curves) == len(self._types) else dict.fromkeys(curves, Provenance.STATED)
         plain = Job(
-            job.job, job.tenant, f"{job.tenant}/{job.app}", gpus, float(job.submitted), Work(), curves, stated, job.model
+            job.job,
+            job.tenant,
+            f"{job.tenant}/{job.app}",
+            gpus,
+            float(job.submitted),
+            Work(),
+            curves,
+            stated,
+            job.model,
         )
         total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
         if not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:

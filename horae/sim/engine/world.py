@@ -15,6 +15,8 @@ from policy.parts.throughput import Throughput
 
 #: Seconds that a job needs to be where it was: (job, number of its start, from 1).
 RestartCost = Callable[[JobName, int], Seconds]
+#: (time, job, GPUs that it holds from then on)
+Change = tuple[Seconds, JobName, Gpus]
 
 
 @dataclass(slots=True, eq=False)
@@ -46,16 +48,20 @@ class Run:
 
     def seconds_left(self, speeds: Throughput) -> Seconds:
         """What is left of it when it was last started or stopped, on what it holds, else on what it asks for."""
-        rate = self.rate or max(speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput)
+        rate = self.rate or max(
+            speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput
+        )
         return (self.total - self.done) / (rate or 1.0)
 
 
 class World:
     """Jobs by name. Whoever starts a job knows that the GPUs are free: the engines see to it, and tests watch."""
 
-    def __init__(self, speeds: Throughput, restart_cost: RestartCost) -> None:
+    def __init__(self, speeds: Throughput, restart_cost: RestartCost, changes: list[Change] | None = None) -> None:
+        """`changes` takes every change of what jobs hold."""
         self.jobs: dict[JobName, Run] = {}
         self._speeds, self._restart_cost = speeds, restart_cost
+        self._changes = changes
         self._ends: list[tuple[Seconds, int, Run]] = []
         self._count = 0
 
@@ -89,6 +95,8 @@ class World:
             run.migrations += before == after and dict(run.last) != dict(allocation)
         run.allocation, run.gpus = allocation, sum(allocation.values())
         run.held_s = now_s
+        if self._changes is not None:
+            self._changes.append((now_s, run.plain.name, run.gpus))
         run.rate, run.since_s = self._speeds.rate(run.plain, allocation) or 0.0, now_s + wait_s
         if run.rate > 0:
             run.ends_s = run.since_s + (run.total - run.done) / run.rate
@@ -105,4 +113,6 @@ class World:
         run.gpu_seconds += run.gpus * (now_s - run.held_s)
         if run.starts > 1:
             run.restart_seconds += min(run.since_s, now_s) - run.held_s
+        if self._changes is not None:
+            self._changes.append((now_s, run.plain.name, 0))
         run.last, run.allocation, run.gpus, run.rate = run.allocation, EMPTY, 0, 0.0

@@ -15,10 +15,18 @@ USERS = ("A", "B", "C")
 NEAR = 1.0
 
 
-def _snapshot(cluster: Cluster, jobs: Mapping[str, tuple[int, int]], speeds: Mapping[str, Mapping[str, float]]) -> Snapshot:
+def _snapshot(
+    cluster: Cluster, jobs: Mapping[str, tuple[int, int]], speeds: Mapping[str, Mapping[str, float]]
+) -> Snapshot:
     """`jobs`: user -> (how many, of how many GPUs)."""
     made = tuple(
-        Job(f"{user}{n}", user, user, GpuRange(gpus, gpus, gpus), throughput={t: {1: s} for t, s in speeds[user].items()})
+        Job(
+            f"{user}{n}",
+            user,
+            user,
+            GpuRange(gpus, gpus, gpus),
+            throughput={t: {1: s} for t, s in speeds[user].items()},
+        )
         for user, (many, gpus) in jobs.items()
         for n in range(1, many + 1)
     )
@@ -91,7 +99,21 @@ def table_3(seed: int) -> Found:
 
 
 REPRODUCTIONS = (
-    Reproduction("gandiva-fair-fig-1d", PAPER, "GPUs of three users on two servers: C its gang, A and B three each.", 2, figure_1d),
-    Reproduction("gandiva-fair-table-2", PAPER, "Shares of time of gangs of 1, 2 and 4 GPUs: stride and two lotteries.", 4, table_2),
-    Reproduction("gandiva-fair-table-3", PAPER, "Who holds what on 60 K80 and 12 V100 once users have traded.", 1, table_3),
+    Reproduction(
+        "gandiva-fair-fig-1d",
+        PAPER,
+        "GPUs of three users on two servers: C its gang, A and B three each.",
+        2,
+        figure_1d,
+    ),
+    Reproduction(
+        "gandiva-fair-table-2",
+        PAPER,
+        "Shares of time of gangs of 1, 2 and 4 GPUs: stride and two lotteries.",
+        4,
+        table_2,
+    ),
+    Reproduction(
+        "gandiva-fair-table-3", PAPER, "Who holds what on 60 K80 and 12 V100 once users have traded.", 1, table_3
+    ),
 )

@@ -26,7 +26,13 @@ def shares(policy: str, speedups: Sequence[Sequence[float]], seed: int) -> Rows:
     nodes = tuple(Node(f"{t}-{n}", t, 4) for t, many in zip(TYPES, GPUS, strict=True) for n in range(many // 4))
     users = [f"user{n}" for n in range(1, len(speedups) + 1)]
     jobs = tuple(
-        Job(f"{user}-{n}", user, user, GpuRange(1, 1, 1), throughput={t: {1: s} for t, s in zip(TYPES, row, strict=True)})
+        Job(
+            f"{user}-{n}",
+            user,
+            user,
+            GpuRange(1, 1, 1),
+            throughput={t: {1: s} for t, s in zip(TYPES, row, strict=True)},
+        )
         for user, row in zip(users, speedups, strict=True)
         for n in range(sum(GPUS))
     )
@@ -42,7 +48,10 @@ def _throughput(speedup: Sequence[float], share: Sequence[float]) -> float:
 def figure_4(seed: int) -> Found:
     told = (LIE, *SPEEDUPS[1:])
     honest, lied = (
-        [_throughput(true, share) for true, share in zip(SPEEDUPS, shares("oef-noncooperative", said, seed), strict=True)]
+        [
+            _throughput(true, share)
+            for true, share in zip(SPEEDUPS, shares("oef-noncooperative", said, seed), strict=True)
+        ]
         for said in (SPEEDUPS, told)
     )
     here = {"honest": honest, "lied": lied}
@@ -79,6 +88,8 @@ def figure_6(seed: int) -> Found:
 
 
 REPRODUCTIONS = (
-    Reproduction("oef-fig-4", PAPER, "Non-cooperative OEF: equal throughput, and who overstates a speed-up loses.", 2, figure_4),
+    Reproduction(
+        "oef-fig-4", PAPER, "Non-cooperative OEF: equal throughput, and who overstates a speed-up loses.", 2, figure_4
+    ),
     Reproduction("oef-fig-6", PAPER, "Cooperative OEF: nobody would be faster with another's allocation.", 2, figure_6),
 )

@@ -46,11 +46,11 @@ def trace(
 def played(
     jobs: Trace, policy: str, cluster: str = "v100:3x4", *, ideal: bool, engine: str = "fast", **more: Any
 ) -> Outcome:
-    nodes, given = cluster_of(cluster), more.pop("options", {})
+    nodes, given, short = cluster_of(cluster), more.pop("options", {}), more.pop("shortcuts", True)
     settings = Settings.of(
         pooled(nodes) if ideal else nodes, policy, given, ideal=ideal, **{"restart_s": 30.0, "seed": 7, **more}
     )
-    return simulate(jobs, settings, CONCAVE, engine=engine)
+    return simulate(jobs, settings, CONCAVE, engine=engine, shortcuts=short)
 
 
 def rows(outcome: Outcome) -> str:
