@@ -40,7 +40,7 @@ def dump(jobs: int, seed: int) -> Iterator[str]:
         gpus = chance.choice((0, 0, 0, 0, 1, 1, 1, 2, 4, 8))
         start = at + chance.expovariate(1 / 1800)
         ran = int(min(3 * 86400, chance.lognormvariate(7.5, 1.8)))
-        tres = f"billing=8,cpu=8,gres/gpu:a100={gpus},gres/gpu={gpus},mem=64G,node=1" if gpus else "cpu=8,mem=64G,node=1"
+        tres = f"cpu=8,gres/gpu:a100={gpus},gres/gpu={gpus},mem=64G,node=1" if gpus else "cpu=8,mem=64G,node=1"
         state = chance.choice(("COMPLETED", "COMPLETED", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED by 1000"))
         who = f"user{chance.randrange(200)}|account{chance.randrange(30)}"
         times = f"{stamp(at)}|{stamp(at)}|{stamp(start)}|{stamp(start + ran)}|{ran}"

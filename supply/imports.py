@@ -26,6 +26,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "horae/tui/app.py": ("top",),
     "horae/demo": ("demo",),
     "horae/lab": ("lab",),
+    "horae/sim/traces/parquet.py": ("parquet",),
     "profiler/runs/log_files.py": ("zstd",),
     "profiler/estimates/plot.py": ("plot",),
     "slurm_plugin": ("slurm", "pyslurm"),

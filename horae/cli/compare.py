@@ -79,7 +79,7 @@ def compare(
         columns = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in grids.COLUMNS))
         screen.table(columns, [(name, *(f"{v:.6g}" for v in row.values())) for name, row in means.items()])
     if failed:
-        raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", failed[0]["error"])
+        raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", str(failed[0]["error"]))
 
 
 def _seeds(text: str) -> list[int]:

@@ -58,13 +58,16 @@ def sample(
     seed: Seed = 0,
     out: Out = None,
     skip_bad: SkipBad = False,
+    as_json: Json = False,
 ) -> None:
     """Draw N rows without replacement: unchanged, in their order, under the same header."""
     from horae.sim.traces.drawing import sample as draw
 
+    _said_where(as_json, out)
     text, lines = draw(trace, form, rows, seed, skip_bad=skip_bad)
     _tell(lines)
     _write([text], out)
+    _done(lines, as_json, out)
 
 
 @app.command(epilog=example("horae trace scale jobs.csv 2 --seed 1 --out twice.csv"))
@@ -75,6 +78,7 @@ def scale(
     seed: Seed = 0,
     out: Out = None,
     skip_bad: SkipBad = False,
+    as_json: Json = False,
 ) -> None:
     """Make a trace of F times as many jobs over the same time: F times the load, in the trace's own daily shape.
 
@@ -82,9 +86,11 @@ def scale(
     """
     from horae.sim.traces.drawing import scale as draw
 
+    _said_where(as_json, out)
     text, lines = draw(trace, form, factor, seed, skip_bad=skip_bad)
     _tell(lines)
     _write(text, out)
+    _done(lines, as_json, out)
 
 
 @app.command(epilog=example("horae trace fit jobs.csv", "horae trace fit jobs.csv --jobs 100000 --out large.csv"))
@@ -124,6 +130,16 @@ def _columns(trace: Path, form: str, skip_bad: bool) -> tuple[Any, Lines, dict[s
     columns = describing.columns(lines, found)
     _tell(lines)
     return columns, lines, dict(found.left_aside)
+
+
+def _said_where(as_json: bool, out: Path | None) -> None:
+    if as_json and out is None:
+        raise typer.BadParameter("the rows go to standard output: say --out FILE", param_hint="--json")
+
+
+def _done(lines: Lines, as_json: bool, out: Path | None) -> None:
+    if as_json:
+        screen.emit_json({"out": str(out), "skipped": {"malformed": len(lines.malformed)} if lines.malformed else {}})
 
 
 def _tell(lines: Lines) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -107,7 +106,7 @@ def cell(plan: Plan, folder: Path) -> Cell:
     _write_changes(outcome, folder / f"{name}.gpus.csv")
     part = folder / f"{name}.json.part"
     part.write_text(json.dumps({"plan": _plain(plan), "result": result}, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, folder / f"{name}.json")
+    part.replace(folder / f"{name}.json")
     return Cell(plan, result)
 
 

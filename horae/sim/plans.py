@@ -36,7 +36,10 @@ class Plan:
         return hash((self.trace, self.cluster, self.policy, self.seed))
 
     def run(self, *, keep_changes: bool = False) -> tuple[Outcome, tuple[BadRow, ...]]:
-        """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too. Raises BadInput, PolicyFailed, OSError."""
+        """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too.
+
+        Raises BadInput, PolicyFailed, OSError.
+        """
         if self.engine not in ENGINES:
             raise BadInput("is no engine", field="--engine", value=self.engine, remedy=" or ".join(ENGINES))
         cluster = cluster_of(self.cluster)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import fsum
 from typing import Any, TextIO
@@ -50,7 +50,7 @@ def rho_by_app(outcome: Outcome) -> dict[str, float]:
         apps.setdefault(run.plain.app, []).append(run)
     ended = {app: runs for app, runs in apps.items() if all(r.finished_s is not None for r in runs)}
     lives = {app: _life(runs) for app, runs in apps.items()}
-    active = _Active([life for life in lives.values()])
+    active = _Active(list(lives.values()))
     alone = _Alone(outcome.settings.cluster)
     out = {}
     for app, runs in ended.items():

@@ -57,7 +57,7 @@ class Fast:
     def _left(self, job: Job, now_s: Seconds) -> None:
         self._apps.went(job.app, now_s, self._oldest_s)
         for known in (self._active, self._jobs, self._attained, self._leases):
-            known.pop(job.name, None)  # type: ignore[attr-defined]
+            known.pop(job.name, None)
         self._tenants[job.tenant] -= 1
         if not self._tenants[job.tenant]:
             del self._tenants[job.tenant]

@@ -1,32 +1,46 @@
-"""Policies that are an order, over one pool: the same decisions without a snapshot, a placement or reasons.
+"""Policies that are an order: the same decisions without a snapshot, reasons, or a placement made anew.
 
-In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF and LAS decide follows from their keys
-alone: those of jobs that wait stand still and are kept sorted by gang, those of jobs that run are worked out anew. The
-keys are the policies' own numbers, computed the same way; tests compare the results to the byte.
+In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF, LAS (and AFS-L of rigid jobs) decide
+follows from their keys alone: those of jobs that wait stand still and are kept sorted by gang, those of jobs that run
+are worked out anew. The keys are the policies' own numbers, computed the same way; tests compare results to the byte.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
 from horae.sim.engine.asking import Asked
+from horae.sim.engine.moments import Engine
 from horae.sim.engine.reviews import las_turn_s
 from horae.sim.engine.world import Run, World
-from policy.model import Gpus, JobName, Seconds
+from policy.model import Gpus, JobName, Seconds, Snapshot
+from policy.places.placement import Placer
 
 #: (what the policy orders by, submission, name)
 Key = tuple[float, Seconds, JobName]
 
 
-def serves(asked: Asked) -> bool:
-    """Whether the simulation is one of these policies' over one pool."""
+def short_cut(asked: Asked, world: World, runs: Sequence[Run]) -> Engine | None:
+    """The engine that decides the same without asking; None: the policy has to be asked."""
     settings = asked.settings
-    known = settings.entry.name in _KEYS and settings.options.get("scope", "job") == "job"
-    return settings.ideal and len(settings.cluster.nodes) == 1 and known
+    name, options = settings.entry.name, settings.options
+    if settings.ideal and len(settings.cluster.nodes) == 1:
+        # AFS-L's first stage orders smallest gangs by what they leave to do; rigid jobs leave its second nothing.
+        rigid = all(run.plain.gpus.rigid for run in runs)
+        plain = not options.get("network_packing", False) and options.get("span", "ignore") == "ignore"
+        refuses = options.get("unknown") == "refuse"
+        if (
+            name in _KEYS
+            and options.get("scope", "job") == "job"
+            and (name != "afs-l" or (rigid and plain and not refuses))
+        ):
+            return Order(asked, world)
+    return Queue(asked, world) if name == "fifo" else None
 
 
 class Order:
@@ -60,10 +74,7 @@ class Order:
         for run in over:
             self._free += self._running.pop(run.plain.name)[1]
             self._attained.pop(run.plain.name, None)
-        if self._wanted <= self._free or self._first_come:
-            chosen = self._next()
-        else:
-            chosen = self._best(now_s)
+        chosen = self._next() if self._wanted <= self._free or self._first_come else self._best(now_s)
         review_s = inf if self._asked.settings.entry.name != "las" else self._meet_s(now_s)
         self._asked.seconds.append(time.perf_counter() - started)
         for run, size in chosen:
@@ -155,6 +166,42 @@ class Order:
         return soonest
 
 
+class Queue:
+    """First come, first served on nodes: one ledger of what is free for the whole simulation. See `moments.Engine`.
+
+    Who runs keeps its place and nobody who waits holds anything, so the ledger that the policy would make anew at each
+    moment is the one that is there.
+    """
+
+    def __init__(self, asked: Asked, world: World) -> None:
+        self._asked, self._world = asked, world
+        self._placer = Placer(Snapshot(asked.settings.cluster, ()), asked.speeds)
+        self._waiting: deque[tuple[Run, Gpus]] = deque()
+
+    def arrived(self, run: Run) -> None:
+        size = self._placer.usual(run.plain)
+        if self._placer.possible(run.plain, size):  # who could never run stops nobody
+            self._waiting.append((run, size))
+
+    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+        started = time.perf_counter()
+        for run in over:
+            self._placer.give_back(run.plain)
+        new = []
+        while self._waiting:
+            run, size = self._waiting[0]
+            place = self._placer.best(run.plain, size)
+            if place is None:
+                break
+            self._placer.take(run.plain, place)
+            new.append((run, place))
+            self._waiting.popleft()
+        self._asked.seconds.append(time.perf_counter() - started)
+        for run, place in new:
+            self._world.start(run, dict(place), now_s)
+        return inf
+
+
 def _by_key(entry: tuple[Key, Run]) -> Key:
     return entry[0]
 
@@ -163,5 +210,6 @@ _KEYS: dict[str, Callable[[Order, Run, Gpus, Seconds], float]] = {
     "fifo": lambda _order, _run, _size, _now_s: 0.0,
     "srtf": Order._remaining_s,
     "srsf": lambda order, run, size, now_s: order._remaining_s(run, size, now_s) * size,
+    "afs-l": Order._remaining_s,
     "las": lambda order, run, _size, now_s: order._served(run, now_s),
 }

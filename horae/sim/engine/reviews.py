@@ -16,8 +16,9 @@ from horae.sim.engine.asking import Settings
 from policy.model import EMPTY, Job, JobName, Proposal, Seconds, Snapshot
 from policy.trials.rounds import quantum_of
 
-#: Part of the time that jobs which meet have run, or have left, which a turn of an ideal simulation lasts; up to so many waiting jobs.
+#: Part of the time that jobs which meet have run, or have left, which a turn of an ideal simulation lasts.
 FINE = 1e-4
+#: With up to so many jobs waiting.
 MANY = 40
 #: How long a turn is where changes cost, and how often policies are asked whose order nobody can foretell.
 TURN_S: Seconds = 60.0

@@ -9,7 +9,7 @@ from horae.sim.engine.arbiter import Arbiter
 from horae.sim.engine.asking import Asked, Settings
 from horae.sim.engine.fast import Fast
 from horae.sim.engine.moments import Engine, play
-from horae.sim.engine.order import Order, serves
+from horae.sim.engine.order import short_cut
 from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import Change, Run, World
@@ -51,11 +51,11 @@ def simulate(
         cost = constant(settings.restart_s)
     changes: list[Change] = []
     world, asked = World(speeds, cost, changes if keep_changes else None), Asked(settings, speeds)
-    made: Engine
-    if engine == "arbiter":
-        made = Arbiter(asked, world)
-    else:
-        made = Order(asked, world) if shortcuts and serves(asked) else Fast(asked, world)
+    made: Engine | None = Arbiter(asked, world) if engine == "arbiter" else None
+    if made is None and shortcuts:
+        made = short_cut(asked, world, jobs)
+    if made is None:
+        made = Fast(asked, world)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
     skipped = ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})
     return Outcome(settings, jobs, rounds, asked.seconds, skipped, changes)

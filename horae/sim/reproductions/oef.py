@@ -76,13 +76,13 @@ def figure_6(seed: int) -> Found:
     here = {"shares": given, "throughput": throughput}
     paper = {"shares": [[None] * 3 for _ in given], "throughput": [[None] * 4 for _ in given]}
     inputs = {"gpus": list(GPUS), "speedups": [list(row) for row in speedups]}
-    envy = max(row[i] - row[l] for l, row in enumerate(throughput) for i in range(4))
+    envy = max(max(row) - row[mine] for mine, row in enumerate(throughput))
     if envy > 1e-4:
         return Found(inputs, paper, here, "differs", f"somebody would have {envy:.3g} more with another's allocation")
     ratio = throughput[3][3] / throughput[3][0]
     why = (
-        f"nobody envies anybody, as the paper says; user 4 has {ratio:.2f} times what user 1's allocation would give it "
-        "where the paper tells of 1.58, at speed-ups that it does not print"
+        f"nobody envies anybody, as the paper says; user 4 has {ratio:.2f} times what user 1's allocation would give "
+        "it where the paper tells of 1.58, at speed-ups that it does not print"
     )
     return Found(inputs, paper, here, "close", why)
 

@@ -56,6 +56,12 @@ class Lines:
     def __iter__(self) -> Iterator[Line]:
         """Raises Malformed for bytes that are no text, OSError where the file cannot be read."""
         number = 0
+        if self.path.is_file() and beginning(self.path, 4) == b"PAR1":
+            from horae.sim.traces.parquet import as_lines
+
+            for number, text in enumerate(as_lines(self.path), 1):
+                yield Line(number, text, True)
+            return
         with opened(self.path) as file:
             while True:
                 try:

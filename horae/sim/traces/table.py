@@ -122,7 +122,10 @@ class Table:
             self.header = "\n".join(comments) if comments else None
             found = names(len(self._split(first)))
             self._iterator = chain((first,), self._iterator)
-        self.names = lines.names = tuple(found)
+        #: Folded to lower case where the form is read so; `lines.names` has them as they stand.
+        self.names = tuple(found)
+        if names is not None:
+            lines.names = self.names
         self.index = {name: position for position, name in enumerate(self.names)}
         for name in needed:
             self.need(name)
@@ -146,6 +149,7 @@ class Table:
 
     def _names(self, first: Line) -> list[str]:
         names = [n.strip() for n in self._split(first)]
+        self.lines.names = names
         if self._fold:
             names = [n.lower() for n in names]
         if len(names) == 1 and self.separator is not None:
@@ -185,7 +189,7 @@ class Table:
 
     def _uneven(self, line: Line, fields: int) -> Malformed:
         width = len(self.names)
-        column = self.names[fields] if fields < width else f"field {width + 1}"
+        column = self.lines.names[fields] if fields < width else f"field {width + 1}"
         what = f"{fields} field{'s' if fields != 1 else ''}, the header has {width}"
         for other, name in _SEPARATORS.items():
             if self.separator and other != self.separator and fields < width <= line.text.count(other) + fields:

@@ -64,6 +64,7 @@ GROUPED: dict[str, tuple[tuple[str, ...], ...]] = {
     "config": (("show",),),
     "lab": (("up",),),
     "submarine": (("job", "run"),),
+    "trace": (("describe",), ("sample",), ("scale",), ("fit",)),
 }
 
 

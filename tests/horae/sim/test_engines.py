@@ -9,7 +9,7 @@ from tests.horae.sim import made
 
 POLICIES = tuple(entries())
 #: Those whose order decides alone over one pool.
-ORDERS = ("fifo", "srtf", "srsf", "las")
+ORDERS = ("fifo", "srtf", "srsf", "las", "afs-l")
 
 
 @pytest.mark.parametrize("ideal", [True, False], ids=["ideal", "placed"])
@@ -24,9 +24,16 @@ def test_both_engines_give_the_same_bytes(policy: str, ideal: bool) -> None:
 @pytest.mark.parametrize("policy", ORDERS)
 def test_an_order_without_a_placement_decides_as_the_policy_does(policy: str) -> None:
     for seed in range(2 if policy == "las" else 8):  # LAS takes turns, and the policy itself is asked for each
-        jobs = made.trace(seed, 8 if policy == "las" else 25, apart_s=150.0)
+        jobs = made.trace(seed, 8 if policy == "las" else 25, apart_s=150.0, elastic=policy != "afs-l")
         short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True))
         assert made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, shortcuts=False)) == short
+
+
+def test_first_come_first_served_on_nodes_keeps_its_ledger() -> None:
+    for seed in range(8):
+        jobs = made.trace(seed, 30, apart_s=100.0, most=8)
+        short = made.rows(made.played(jobs, "fifo", "k80:2x3/rack2,v100:2x4", ideal=False))
+        assert made.rows(made.played(jobs, "fifo", "k80:2x3/rack2,v100:2x4", ideal=False, shortcuts=False)) == short
 
 
 @pytest.mark.parametrize("policy", ["lottery", "themis", "afs-l"])
@@ -41,7 +48,7 @@ def test_the_same_seed_gives_the_same_bytes_and_drawn_restarts_too(policy: str) 
 
 
 def test_a_restart_costs_its_constant_and_nothing_where_it_is_ideal() -> None:
-    jobs = made.trace(4, 20)
+    jobs = made.trace(4, 20, apart_s=50.0)
     dear, ideal = (made.played(jobs, "srtf", ideal=ideal) for ideal in (False, True))
     restarts = [r for r in dear.runs if r.starts > 1]
     assert restarts

@@ -4,12 +4,9 @@ One row may be a step, an incarnation of a job that was requeued, a task of an a
 waits, or a part of a heterogeneous job. `COMMAND` prints what is read here.
 """
 
-NEEDED = (
-    "jobidraw", "jobid", "user", "account", "state", "submit", "eligible", "start", "end", "elapsedraw", "alloctres",
-    "reqtres", "nodelist",
+COLUMNS = (
+    "JobIDRaw", "JobID", "User", "Account", "State", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "AllocTRES",
+    "ReqTRES", "NodeList",
 )  # fmt: skip
 
-COMMAND = (
-    "SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now "
-    "-o JobIDRaw,JobID,User,Account,State,Submit,Eligible,Start,End,ElapsedRaw,AllocTRES,ReqTRES,NodeList"
-)
+COMMAND = f"SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now -o {','.join(COLUMNS)}"

@@ -11,7 +11,7 @@ from sys import intern
 
 from horae.sim.traces.lines import Lines
 from horae.sim.traces.malformed import Malformed
-from horae.sim.traces.sacct import COMMAND, NEEDED
+from horae.sim.traces.sacct import COLUMNS, COMMAND
 from horae.sim.traces.table import Cells, Table, moment
 from policy.bounds import MOST_S
 
@@ -58,7 +58,7 @@ def records(lines: Lines, *, keep_text: bool = False) -> tuple[str, Iterator[Rec
     Without `keep_text` the records' own text is empty: a year of a site then takes a third of the memory.
     """
     table = Table(lines, separator="|", fold_case=True)
-    if missing := next((name for name in NEEDED if name not in table.index), None):
+    if missing := next((name for name in COLUMNS if name.lower() not in table.index), None):
         what = f"the header lacks this column; dump with `{COMMAND}`; it has"
         raise Malformed(lines.path, 1, missing, what, ", ".join(table.names))
     return table.header or "", _records(table, keep_text)
@@ -70,7 +70,7 @@ def _records(table: Table, keep_text: bool) -> Iterator[Record]:
         try:
             if not cells.whole:
                 what = "the last line has no end: the dump is cut"
-                raise cells.wrong(table.names[-1] or table.names[-2], what, cells.text)
+                raise cells.wrong(lines.names[-1] or lines.names[-2], what, cells.text)
             if "." not in cells.cell("jobidraw") and "." not in cells.cell("jobid").partition("[")[0]:
                 yield _record(cells, keep_text)
         except Malformed as bad:

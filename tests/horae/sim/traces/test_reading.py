@@ -6,6 +6,7 @@ import gzip
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,39 @@ def test_gigabytes_without_a_line_end_are_refused_in_bounded_memory(tmp_path: Pa
 def test_a_form_that_there_is_not_is_named_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="ours, philly, helios, alibaba, gavel, pollux, sacct, swf"):
         read(trace(tmp_path, HEAD), "lublin")
+
+
+def test_parquet_without_its_package_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from horae.cli import main
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["trace", "describe", str(trace(tmp_path, b"PAR1....PAR1"))]) == 3
+    assert "pip install 'horae[parquet]'" in capsys.readouterr().err
+
+
+def test_parquet_is_read_as_the_same_rows_of_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a stand-in with the three calls that are made of pyarrow."""
+    columns = {"submitted": [0.0, 5.5], "duration": [9, 10], "gpus": [1, 2], "tenant": ['a "b", c', None]}
+
+    class Batch:
+        def to_pydict(self) -> dict[str, list[object]]:
+            return {name: list(values) for name, values in columns.items()}
+
+    class ParquetFile:
+        def __init__(self, path: Path) -> None:
+            self.schema_arrow = types.SimpleNamespace(names=list(columns))
+
+        def iter_batches(self, batch_size: int) -> list[Batch]:
+            return [Batch()]
+
+    arrow, parquet = types.ModuleType("pyarrow"), types.ModuleType("pyarrow.parquet")
+    arrow.__dict__["ArrowException"], parquet.__dict__["ParquetFile"] = Exception, ParquetFile
+    monkeypatch.setitem(sys.modules, "pyarrow", arrow)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    jobs = read(trace(tmp_path, b"PAR1....PAR1")).jobs
+    assert jobs == (TraceJob("1", 0.0, 1, 9.0, 'a "b", c'), TraceJob("2", 5.5, 2, 10.0))
+    columns["gpus"][1] = 0
+    with pytest.raises(Malformed, match=r"jobs.csv:3: gpus: is below 1: 0"):
+        read(tmp_path / "jobs.csv")

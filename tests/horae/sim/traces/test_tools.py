@@ -97,6 +97,13 @@ def test_sample_draws_rows_as_they_stand(horae: Horae, jobs: Path, tmp_path: Pat
     assert horae("trace", "sample", str(jobs), "401").code == 3
 
 
+def test_json_says_where_the_rows_went(horae: Horae, jobs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    said = horae("trace", "sample", str(jobs), "1", "--out", str(out), "--json")
+    assert said.json == {"out": str(out), "skipped": {}}
+    assert horae("trace", "scale", str(jobs), "1", "--json").code == 2
+
+
 def test_sample_keeps_line_ends_comments_and_separators(horae: Horae, tmp_path: Path) -> None:
     path, out = tmp_path / "t", tmp_path / "o"
     path.write_bytes(b"submitted,duration,gpus\r\n0,1,1\r\n1,1,1\r\n")

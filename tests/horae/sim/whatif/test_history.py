@@ -91,9 +91,9 @@ def test_the_rest_of_an_array_is_as_many_jobs_as_it_names(tmp_path: Path) -> Non
         ([row(JobID="7_[1,2,...]")], ":2: JobID:", "names tasks that cannot be read"),
         ([row(NodeList="gpu[1-999999999]")], ":2: NodeList:", "more than 1,000,000 hosts"),
         ([row(NodeList="@all")], ":2: NodeList:", "is no list of hosts"),
-        ([row().replace("|", ",")], ":2: jobid:", "separated by commas?"),
+        ([row().replace("|", ",")], ":2: JobID:", "separated by commas?"),
         ([row() + "|more"], ":2: field 14:", "14 fields, the header has 13"),
-        ([row(User="a\0b")], ":2: user:", "holds a NUL byte"),
+        ([row(User="a\0b")], ":2: User:", "holds a NUL byte"),
     ],
 )
 def test_a_bad_row_is_told_by_line_and_column(tmp_path: Path, lines: list[str], where: str, what: str) -> None:
@@ -126,5 +126,5 @@ def test_bad_rows_are_left_out_and_counted_when_asked(tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_missing_is_named_with_the_command_that_prints_it(tmp_path: Path) -> None:
-    with pytest.raises(Malformed, match=r":1: nodelist: .*sacct -a -D -P"):
+    with pytest.raises(Malformed, match=r":1: NodeList: .*sacct -a -D -P"):
         read(tmp_path / "dump", text().replace("|NodeList", ""))
