@@ -44,6 +44,7 @@ NUMBERS = frozenset(
 #: What a policy's reason says, by its code.
 REASONS = {
     "granted": "it got GPUs", "kept": "it keeps what it holds", "grew": "it got more GPUs",
+    "checkpoint": "its owner can say more of its checkpoints",
     "shrank": "it gave GPUs to others", "moved": "it was moved", "preempted": "its GPUs went to others",
     "waits-capacity": "not enough GPUs are free behind those ahead of it",
     "waits-gang": "GPUs are free, but no place holds its smallest gang",
