@@ -47,6 +47,7 @@ check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, str
 	$(BIN)/vermin --quiet --no-tips --violations --target=3.7- horae/elastic
 	$(BIN)/python -m supply.locks check
 	$(BIN)/python -m supply.imports
+	$(BIN)/python -m supply.house --check
 	@# Not by --quiet: with it mkdocs counts no warnings, and --strict means nothing.
 	@echo "$(BIN)/mkdocs build --strict"; mkdir -p .cache; \
 	  $(BIN)/mkdocs build --strict --site-dir .cache/site > .cache/docs.log 2>&1 || { cat .cache/docs.log; exit 1; }
@@ -54,8 +55,9 @@ check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, str
 test: $(STAMP) ## All checks and all tests (under 30 minutes on two cores).
 	@$(BIN)/python tests/run.py $(ARGS)
 
-bench: $(STAMP) ## Run every benchmark again; results go to benchmarks/results.
+bench: $(STAMP) ## Run every benchmark again, and say what moved since the last commit.
 	@for b in benchmarks/*.py; do case $$b in */_*) continue;; esac; echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@$(BIN)/python -m benchmarks._moved
 
 soak: $(STAMP) ## The long tests, and the generated cases of the others with new dice.
 	$(BIN)/pytest -m soak --timeout 7200 $(ARGS)

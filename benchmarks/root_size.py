@@ -1,9 +1,10 @@
 """How much code runs as root where several users share one machine?
 
-Three kinds of processes are root there: the arbiter, the process in which its policies run, and for each job a keeper
-(its supervisor and trainer are its owner's). Counted are the modules that each has loaded once it is ready, and their
-lines that are neither empty nor comments: ours, the standard library's, others'; of the arbiter's also those lines that
-need root at all (starting programs as their owners, giving folders away, signals, reading job folders).
+With `account` among the options of the local cluster three kinds of processes are root: the helper, for each job a
+keeper (its supervisor and trainer are its owner's), and for a moment `horae serve`, until it has read its configuration
+and become that account. Without, the arbiter and the process in which its policies run are root too. Counted are the
+modules that each has loaded once it is ready, and their lines that are neither empty nor comments: ours, the standard
+library's, others'.
 
     python benchmarks/root_size.py
 """
@@ -46,15 +47,21 @@ from policy.catalogue import find
 import policy.decide
 find("max-min")
 """
+BEGINNING = """
+from horae.cli import logs, serve
+from horae.config import load
+from horae.local.confine import confine
+"""
+HELPER = f"import sys\nsys.path.append({str(ROOT)!r})\nimport horae.local.helper"
 KEEPER = f"import sys\nsys.path.append({str(ROOT / 'horae')!r})\nimport elastic.supervisor.command"
 #: name -> program, and the interpreter's options
 PROCESSES = {
+    "helper": (HELPER, ["-I", "-S"]),
+    "beginning": (BEGINNING, ["-P"]),
     "arbiter": (ARBITER, ["-P"]),
     "policies": (WORKER, ["-P"]),
     "keeper": (KEEPER, ["-I", "-S"]),
 }
-#: What of ours in the arbiter needs root.
-NEEDS = ["horae/local/*.py", "horae/untrusted.py", "horae/elastic/supervisor/processes.py"]
 
 
 def lines(path: Path) -> int:
@@ -89,9 +96,7 @@ def main() -> None:
             rows[name] = loaded(program, options, folder)
         for kind, row in rows[name].items():
             print(f"{name:10}{kind:9}{row['modules']:5} modules {row['lines']:8} lines {row['binaries']:4} binaries")
-    needs = sum(lines(path) for pattern in NEEDS for path in ROOT.glob(pattern))
-    print(f"of ours in the arbiter need root: {needs} lines ({', '.join(NEEDS)})")
-    record(Path(__file__), {"processes": rows, "needs_root": {"files": NEEDS, "lines": needs}})
+    record(Path(__file__), {"processes": rows})
 
 
 if __name__ == "__main__":

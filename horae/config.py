@@ -14,8 +14,9 @@ file, line, field, value and remedy. `schema` is what `horae schema config` prin
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from typing import Annotated, Any
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from pydantic import Field, field_validator, model_validator
 
+from horae.port import SiteTenant
 from policy.model import NodeName
 from policy.text.textform import Form, fit, load_file, wrong
 from policy.text.textform import load as load_text
@@ -206,6 +208,12 @@ class Config(Form):
     def weight(self, tenant: str) -> float:
         return next((t.weight for t in self.tenants if t.name == tenant), 1.0)
 
+    def knowing(self, tenants: Sequence[SiteTenant]) -> Config:
+        """With the cluster's own tenants, as they weigh there; what the file says of one of them stands."""
+        said = {t.name for t in self.tenants}
+        more = [TenantForm(name=t.name, weight=t.weight) for t in tenants if t.name not in said]
+        return self.model_copy(update={"tenants": [*self.tenants, *more]}) if more else self
+
     def may_submit(self, user: str, tenant: str) -> bool:
         """Whether `user` may run jobs in the name of `tenant`. A tenant that is not listed is its own user's."""
         for listed in self.tenants:
@@ -228,6 +236,18 @@ def load(path: str | Path) -> Config:
 
 def parse(text: str | bytes, where: str = "<text>") -> Config:
     return fit(Config, load_text(text, where))
+
+
+def socket_path(config: Config) -> Path:
+    """Where the API listens: as configured, else where `horae.api.client` looks for it."""
+    if config.api.socket is not None:
+        return config.api.socket
+    if given := os.environ.get("RUNTIME_DIRECTORY"):  # systemd's, of a unit with RuntimeDirectory=horae
+        return Path(given.split(":")[0]) / "api.sock"
+    if os.getuid() == 0:
+        return Path("/run/horae/api.sock")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "horae" / "api.sock" if runtime else config.state_dir / "api.sock"
 
 
 def schema() -> dict[str, Any]:

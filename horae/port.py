@@ -31,8 +31,10 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from horae.spec import JobSpec
-from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Seconds
+from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Quota, Seconds
 
+#: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
+#: an earlier job to which the cluster had given the same.
 JobId = str
 
 
@@ -67,7 +69,7 @@ _STARTABLE = (JobState.QUEUED, JobState.STOPPED, JobState.LOST)
 
 
 class BlockKind(StrEnum):
-    LIMIT = "limit"  #: a site's limit on the tenant: comes back in the next snapshot as the tenant's cap
+    LIMIT = "limit"  #: a site's limit on the tenant (or on the job alone): comes back as a cap in the next snapshot
     FOREIGN = "foreign"  #: a job that is not ours was first
     GANG = "gang"  #: only part of the gang could be formed
     NODE = "node"  #: the node cannot be used
@@ -81,6 +83,7 @@ class Blocked:
     kind: BlockKind
     text: str
     cap: Gpus | None = None  #: with LIMIT: the most GPUs the tenant may hold, where the cluster tells
+    alone: bool = False  #: with LIMIT: nothing is known of whom else it binds
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,16 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteTenant:
+    """A tenant that the cluster itself keeps, with what it weighs there: a leaf queue, where the site says that
+    queues are its tenants. Who may submit in its name is the cluster's to say: `submit` asks it."""
+
+    name: str
+    weight: float = 1.0
+    also: tuple[str, ...] = ()  #: other names that people may give it
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
 
@@ -127,6 +140,14 @@ class Observation:
     claim: str | None = None  #: token of the arbiter that claimed the cluster last
     notes: tuple[str, ...] = ()  #: what could not be read, in words
     due: tuple[Due, ...] = ()  #: what `follow_up` would do now
+    quotas: tuple[Quota, ...] = ()  #: the site's limits on these jobs, less what jobs that are not shown use of them
+    order_lost: bool = False  #: the order that `set_order` asked for does not show (any more): it is asked for again
+    tenants: tuple[
+        SiteTenant, ...
+    ] = ()  #: all there are, where they are the cluster's own; empty: users and configured
+    caps: Mapping[str, Gpus] = field(
+        default_factory=lambda: EMPTY
+    )  #: tenant -> most GPUs that the cluster lets it hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +167,7 @@ class Capabilities:
     reshape_in_place: bool = False
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say; None: no constraint
     memory_per_gpu: int | None = None  #: bytes, likewise
+    tenant_key: str = ""  #: of a job's `extra`: another way to name its tenant, where tenants are the cluster's own
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from policy.model import BadInput
 
@@ -66,6 +66,15 @@ class Site(Protocol):
 
     def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         """Files to change, and commands for the administrator to run after that. Raises BadInput."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A site where something stays beside the files that `uninstall` puts back."""
+
+    def leaving(self, options: Mapping[str, str]) -> list[str]:
+        """Commands for the administrator, to take it away."""
         ...
 
 

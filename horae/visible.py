@@ -9,7 +9,6 @@ them, `Guarded` is the one place through which all of standard output and of sta
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -21,23 +20,32 @@ _KINDS = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = frozenset({0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10)})
 
 
-@cache
-def _pattern() -> re.Pattern[str]:
-    """Everything hidden, as ranges. Made once: looking up a million characters takes a moment."""
-    ranges: list[list[int]] = []
-    for number in range(sys.maxunicode + 1):
-        if number not in _BLANK and unicodedata.category(chr(number)) not in _KINDS and not _tag(number):
-            continue
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return re.compile("[" + "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges) + "]")
+def _hides(number: int) -> bool:
+    return number in _BLANK or _tag(number) or unicodedata.category(chr(number)) in _KINDS
 
 
 def _tag(number: int) -> bool:
     """Variation selectors of the supplement."""
     return 0xE0100 <= number <= 0xE01EF
+
+
+class _Table(dict[int, int | str]):
+    """What each character becomes, for `str.translate`. Looked up as they are met: there are a million."""
+
+    #: A text of all characters there are must not fill the memory.
+    MOST = 10_000
+
+    def __init__(self, keep: str) -> None:
+        super().__init__((ord(character), ord(character)) for character in keep)
+
+    def __missing__(self, number: int) -> int | str:
+        becomes = written(chr(number)) if _hides(number) else number
+        if len(self) < self.MOST:
+            self[number] = becomes
+        return becomes
+
+
+_table = cache(_Table)
 
 
 def _plain(text: str) -> bool:
@@ -46,15 +54,14 @@ def _plain(text: str) -> bool:
 
 def hidden(text: str) -> str | None:
     """The first character of `text` that no screen should get, None: all may be shown."""
-    found = None if _plain(text) else _pattern().search(text)
-    return None if found is None else found[0]
+    return None if _plain(text) else next((character for character in text if _hides(ord(character))), None)
 
 
 def neutral(text: str, keep: str = "") -> str:
     """`text` with every hidden character written out, but those in `keep`. A line break forges a row in a table."""
     if _plain(text):
         return text
-    return _pattern().sub(lambda found: found[0] if found[0] in keep else written(found[0]), text)
+    return text.translate(_table(keep))
 
 
 def written(character: str) -> str:

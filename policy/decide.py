@@ -24,7 +24,7 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.parts import reasons
+from policy.parts import quotas, reasons
 from policy.parts.sweeps import losers, resting
 from policy.parts.throughput import Throughput
 from policy.places import carrying
@@ -36,11 +36,6 @@ from policy.text.textform import name_of
 
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
-#: How often a policy is asked what it says of its own answer, which must stand: who moves to grow leaves a place to
-#: somebody earlier in order, who sees it only then. Nearly always the second answer is the first.
-TRIES = 4
-#: Up to so many jobs: an answer costs a large cluster more than what still moves in the next round.
-ASKED_AGAIN = 1000
 
 
 class PolicyFailed(Exception):
@@ -65,9 +60,10 @@ def decide(
     option that does not exist, PolicyFailed for a policy that fails.
     """
     entry, resolved = choose(snapshot, policy, options)
+    within, barred, narrowed = quotas.divided(snapshot)
     context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
-    proposal = propose(snapshot, entry, resolved, context)
-    return finish(snapshot, entry.name, resolved, proposal, context)
+    proposal = propose(within, entry, resolved, context)
+    return quotas.told(finish(within, entry.name, resolved, proposal, context), snapshot, barred, narrowed)
 
 
 def choose(
@@ -93,18 +89,6 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
     proposal = _asked(snapshot, lost, rest, entry, options, context)
-    # Programs' rounds (`parts/turns.py`) and leases make them stand. Another package's policy is asked once: what it
-    # remembers may be how often it was asked.
-    once = proposal.solver is not None or entry.bids is not None or not catalogue.is_own(entry)
-    if not once and len(snapshot.jobs) <= ASKED_AGAIN:
-        for _ in range(TRIES):
-            then = carrying.applied(snapshot, proposal)
-            if then.jobs is snapshot.jobs or not _possible(actual, proposal):
-                break
-            again = _asked(then, lost, rest, entry, options, context)
-            if carrying.applied(then, again).jobs is then.jobs:
-                break
-            snapshot, proposal = then, again
     wrong = _nonsense(actual, proposal)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -18,6 +18,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from policy.errors import BadInput as BadInput  # noqa: PLC0414 - a word of the model to everybody
+
 SCHEMA = 1
 
 Seconds = float
@@ -62,6 +64,7 @@ class Node:
     cpus: float | None = None  #: free for our jobs; None: not known, not a constraint
     memory: Bytes | None = None
     features: tuple[str, ...] = ()  #: what jobs may ask for by name
+    wake_s: Seconds = 0.0  #: powered down: how long a job waits there before it runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,17 @@ class Tenant:
     name: str
     weight: float = 1.0
     cap: Gpus | None = None  #: most GPUs it may hold now: a site's limit, learnt from a blocked grant
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A limit of the site's that binds some jobs together, as its cluster states it. What jobs that are not in the
+    snapshot use of it is taken off already."""
+
+    name: str  #: for people: "QOS small"
+    whom: tuple[JobName, ...]
+    gpus: Gpus | None = None  #: most that they may hold
+    jobs: int | None = None  #: most of them that may hold GPUs at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +283,7 @@ class Snapshot:
     active_apps: tuple[tuple[Seconds, int], ...] = ()  #: (time, number of active apps from then on)
     state: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  #: the policy's own, as it returned it
     policy: PolicyChoice | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 # --- the answer -------------------------------------------------------------------------------------------
@@ -382,23 +397,3 @@ class Decision:
     cancel: tuple[JobName, ...] = ()
     solver: SolverSummary | None = None
     state: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-
-
-class BadInput(ValueError):
-    """Input that a person can mend: says where, which field, what value, and what to do about it."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        where: str = "",
-        line: int | None = None,
-        field: str = "",
-        value: object = None,
-        remedy: str = "",
-    ) -> None:
-        self.message, self.where, self.line, self.field = message, where, line, field
-        self.value, self.remedy = value, remedy
-        place = where + (f":{line}" if line is not None else "")
-        parts = [place and f"{place}:", field and f"{field}:", message, remedy and f"({remedy})"]
-        super().__init__(" ".join(p for p in parts if p))

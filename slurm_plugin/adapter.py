@@ -8,6 +8,7 @@ first write `observe` shows as due, while this arbiter's claim stands, and `foll
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +35,16 @@ from slurm_plugin.files.spool import Spool
 from slurm_plugin.files.transport import LocalTransport, Transport
 from slurm_plugin.jobs import shapes, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
+from slurm_plugin.jobs.order import Order, site_factor
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
 from slurm_plugin.jobs.stops import Stops
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
-from slurm_plugin.writes import Change, release, update
+from slurm_plugin.writes import release
+
+CLEAN_EVERY_S = 3600.0
 
 
 class SlurmCluster:
@@ -59,9 +63,12 @@ class SlurmCluster:
         self._token: str | None = None
         self._due: list[tuple[JobRow, state_machine.Step]] = []  #: what the newest look found to be done
         self._moved: dict[JobId, JobRow] = {}  #: whom it found in a partition that is not ours
+        self._clean_s = 0.0  #: when the spool is to be cleaned next, by the clock that never jumps
+        self._left: tuple[str, ...] = ()  #: what could not be
         self._lock = threading.RLock()
         self._sight = Observer(options, client, self._spool, self._memories)
         self._starts = Starts(client, self._spool, self._memories, self._sight, self._lock, self._stands)
+        self._order = Order(client, self._memories)
         self._stops = Stops(options, client, self._spool, self._memories, self._sight)
 
     # --- reading ---
@@ -97,6 +104,7 @@ class SlurmCluster:
                 *self._memories.notes,
                 *self._client.notes(),
                 *look.notes,
+                *self._left,
             ]
             self._starts.late.clear()
             self._memories.notes.clear()
@@ -105,7 +113,9 @@ class SlurmCluster:
             self._due = due if ours else []
             self._moved = dict(self._sight.moved) if ours else {}
             jobs = tuple(self._sight.jobs.values())
-            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), self._shown_due())
+            lost = self.facts().multifactor and self._order.lost(self._sight.rows)
+            due_now = self._shown_due()
+            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), due_now, look.quotas, lost)
 
     def _shown_due(self) -> tuple[Due, ...]:
         """One line a job, with all that is to be done for it."""
@@ -183,6 +193,18 @@ class SlurmCluster:
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
             self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
+        if time.monotonic() >= self._clean_s:
+            self._clean_s = time.monotonic() + CLEAN_EVERY_S
+            self._clean()
+
+    def _clean(self) -> None:
+        """Folders of jobs that are over leave the spool by age, and by how much they hold."""
+        living = {memo.job for memo in self._memories.all()} | self._sight.rows.keys()
+        keep_s, most = self._options.keep_days * 86400.0, int(self._options.keep_gb * 1e9)
+        try:
+            self._left = tuple(self._spool.clean(self._sight.now_s(), keep_s, most, living))
+        except (PortError, OSError, Unbelievable) as error:
+            self._left = (f"the spool could not be cleaned: {printable(str(error))}",)
 
     def _stands(self) -> bool:
         """Whether no other arbiter claimed the cluster since."""
@@ -280,7 +302,7 @@ class SlurmCluster:
         if row.state in {"PENDING", "SPECIAL_EXIT"}:
             writes.insert(0, shapes.original(row, self._sight.now_s()))
         if memo.ordered:
-            writes.insert(0, update(row.id, Change(site_factor=0)))
+            writes.insert(0, site_factor(row, 0))
         self._client.write(writes, f"handing {job} back to Slurm")
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
@@ -289,19 +311,7 @@ class SlurmCluster:
                 "this Slurm has no lever for the order of pending jobs (PriorityType is not priority/multifactor)"
             )
         with self._lock:
-            pending = [job for job in jobs if job in self._sight.rows and self._sight.rows[job].state == "PENDING"]
-            own = [self._sight.rows[job].priority - self._memories.get(job).ordered for job in pending]
-            # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
-            step = 1 << (max(own, default=0) - min(own, default=0) + 10).bit_length()
-            writes, memos = [], []
-            for rank, job in enumerate(reversed(pending), start=1):
-                memo, factor = self._memories.get(job), rank * step
-                if memo.ordered != factor:
-                    writes.append(update(self._sight.rows[job].id, Change(site_factor=factor)))
-                    memos.append(replace(memo, ordered=factor))
-            self._client.write(writes, "ordering the pending jobs")
-            for memo in memos:
-                self._memories.put(memo)
+            self._order.set(jobs, self._sight.rows)
 
     def set_reason(self, job: JobId, text: str) -> None:
         self._spool.reason(job, text)

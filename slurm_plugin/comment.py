@@ -72,6 +72,7 @@ class Tag:
     alone: bool = False  #: --exclusive
     held: bool = False  #: waits held, not parked: it has a deadline
     features: tuple[str, ...] = ()
+    mail: int = 0  #: what its user wants to be written about, in Slurm's bits
 
 
 def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
@@ -129,6 +130,7 @@ def parse_tag(admin_comment: str) -> Tag | None:
         cpus=_digits(pairs, "cpus"),
         memory=memory << 20 if memory is not None else None,
         begin_s=_digits(pairs, "begin"),
+        mail=_digits(pairs, "mail") or 0,
         own_shape=pairs.get("shape") == "own",
         per_node=_digits(pairs, "per"),
         fixed_nodes=pairs.get("fixed") == "1",

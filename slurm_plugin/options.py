@@ -35,6 +35,8 @@ class Options:
     stop: str = "auto"
     timeout_s: float = 30.0
     blocked_after_s: float = 5.0  #: a grant that does not run by then is taken back and reported
+    keep_days: float = 30.0  #: how long the folder of a job that is over stays in the spool
+    keep_gb: float = 100.0  #: 10^9 bytes in all of them; beyond that the oldest go sooner
     hold: bool = True  #: the Lua module holds new jobs while our heartbeat is fresh
     ssh: str = ""  #: [user@]host[:port]: run the commands there
     ssh_key: str = ""
@@ -62,6 +64,9 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster") -> Options
     for key in ("spool", "state"):
         if values.get(key) and not values[key].startswith("/"):
             raise BadInput("is not an absolute path", where=where, field=key, value=values[key])
+    for key in ("keep_days", "keep_gb"):
+        if not values.get(key, 1.0) > 0:
+            raise BadInput("is not above 0", where=where, field=key, value=values[key])
     _check_clients(values, where)
     return Options(**values)
 

@@ -19,7 +19,7 @@ _IDENTITY = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")
 _DURATION = re.compile(r"^(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9})$")
 #: at most 999,999 of them: what is above is no request that a cluster could have taken
 _GPUS = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[0-9]*[A-Za-z_][A-Za-z0-9_.\-]*))?(?:[:=](?P<count>[0-9]{1,6}))?(?=[,(]|$)"
 )
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 _MOST_NODES = 100_000
@@ -116,6 +116,9 @@ class Facts:
     slurm_user: str = ""
     #: DefCpuPerGPU by partition; under "" the cluster's own
     default_cpus: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    enforced: frozenset[str] = frozenset()  #: AccountingStorageEnforce
+    partition_qos: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    resume_s: float = 0.0  #: ResumeTimeout: until a node that was powered down must be back
     ahead_s: float = 0.0  #: slurmctld's clock before ours, negative behind; 0 where that is too little to matter
 
     @property
@@ -189,6 +192,21 @@ def gpu_count(text: str) -> Gpus | None:
     """All GPUs of such a text, whatever the type; None where it names none."""
     found = gpus(text)
     return sum(found.values()) if found else None
+
+
+_PARTS = re.compile(
+    r"(?:^|,)(?:gres[:/])?(?:shard|mps)(?::[^,():]+)*:(?P<count>[0-9]{1,6})(?:\((?P<each>[^)]*)\))?(?=,|$)"
+)
+
+
+def gpus_in_use(text: str) -> Gpus:
+    """Of a node's GresUsed: GPUs that jobs have whole, and those of which jobs have parts, which nobody can have whole:
+    `gpu:v100:1(IDX:0),shard:v100:5(0/4,4/4,1/4,0/4)` is 3. Where the parts' GPUs are not told, each part is one."""
+    whole = gpu_count(text) or 0
+    for part in _PARTS.finditer(text):
+        told = [used for used, _, of in (each.partition("/") for each in (part["each"] or "").split(",")) if of]
+        whole += sum(used != "0" for used in told) if told else int(part["count"])
+    return whole
 
 
 def tres(text: str) -> dict[str, str]:

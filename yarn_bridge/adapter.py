@@ -33,14 +33,14 @@ from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.executor import JobExecutor
-from yarn_bridge.jobs.observer import Observer
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import given
 from yarn_bridge.jobs.state_machine import Action, Verb
-from yarn_bridge.jobs.steps import Steps
 from yarn_bridge.jobs.store import JobFiles, Seen
-from yarn_bridge.options import Options
+from yarn_bridge.options import BY_QUEUE, Options
+from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.observer import Observer
+from yarn_bridge.verbs.steps import Steps
 
 _LEAST = "yarn.scheduler.minimum-allocation-mb"
 
@@ -87,6 +87,7 @@ class YarnCluster:
             reshape_in_place=True,
             cpus_per_gpu=float(self._options.cpus),
             memory_per_gpu=given(self._options.memory_mib, least_mib) << 20,
+            tenant_key=shapes.EXTRA_QUEUE if self._options.tenants == BY_QUEUE else "",
             order_lever=None,
             notes=tuple(notes),
         )
@@ -135,8 +136,9 @@ class YarnCluster:
                 if known.record.released or known.spec != spec:
                     raise Never(f"there is already another job {job}")
                 return
-            self.files.prepare()
             owner = spec.owner or self._options.user
+            self._check_queue(owner, shapes.queue_of(spec, self._options))
+            self.files.prepare()
             record = Record(job, owner, shapes.service_name(job), self._clock(), since_s=self._clock())
             script = shapes.launch_script(job, spec, self._options, self.files.folder(job))
             try:
@@ -144,6 +146,16 @@ class YarnCluster:
             except Exists as error:
                 raise TryLater(f"{job}: another submission of it is on its way ({error.text})") from None
             self._observer.jobs[job] = Seen(record, spec, -1.0)
+
+    def _check_queue(self, owner: str, queue: str) -> None:
+        """Raises Never where YARN would refuse the job's application."""
+        if self._options.tenants == BY_QUEUE and not self._observer.limits.tenants():
+            self._observer.look()
+        if self._options.tenants == BY_QUEUE and queue not in {each.name for each in self._observer.limits.tenants()}:
+            raise Never(f"{queue} is none of the tenants' queues any more; hand it in again")
+        if why := self.manager.may_submit(queue, owner):
+            remedy = f"the queue's acl_submit_applications names who may ({why})"
+            raise Never(f"YARN lets {owner} not submit to queue {queue}: {remedy}")
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._lock:

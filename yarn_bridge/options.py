@@ -10,11 +10,14 @@ from typing import Any
 from horae.options import typed_options
 from policy.model import BadInput
 from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access
-from yarn_bridge.jobs.record import SERVICES, SLICES
 
+#: How a job gets its containers (`runtimes/`).
+SERVICES, SLICES = "services", "slices"
 AUTHS = (SIMPLE, KERBEROS)
+#: Who the tenants are.
+BY_QUEUE, BY_USER = "queue", "user"
 AUTO = "auto"
-RUNTIMES = (SERVICES, SLICES, AUTO)
+RUNTIMES, TENANTS = (SERVICES, SLICES, AUTO), (BY_USER, BY_QUEUE)
 _USER = re.compile(r"[a-z_][a-z0-9_.-]*\$?")
 
 
@@ -24,7 +27,8 @@ class Options:
 
     resource_manager: tuple[str, ...] = ()  #: web addresses: http://rm1:8088, one a server
     webhdfs: tuple[str, ...] = ()  #: web addresses of the NameNodes: http://nn1:9870
-    queue: str = "default"  #: leaf queue of Horae's jobs, where a job does not say another
+    queue: str = "default"  #: leaf queue of Horae's jobs, where a job does not say another; above those of the tenants
+    tenants: str = BY_USER  #: user, or queue: the leaf queues of `queue`, as the scheduler weighs and limits them
     user: str = "horae"  #: the bridge's own name, and the owner of jobs that name none
     folder: str = ""  #: in HDFS; what the bridge and its jobs keep; default: /user/USER/horae
     auth: str = SIMPLE
@@ -73,12 +77,10 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
         for url in urls:
             if not re.fullmatch(r"https?://[^/\s]+/?", url):
                 raise BadInput("is not a web address", where=where, field=key, value=url, remedy=f"as in {example}")
-    if found.auth not in AUTHS:
-        raise BadInput("is not known", where=where, field="auth", value=found.auth, remedy=f"one of {', '.join(AUTHS)}")
-    if found.runtime not in RUNTIMES:
-        raise BadInput(
-            "is not known", where=where, field="runtime", value=found.runtime, remedy=f"one of {', '.join(RUNTIMES)}"
-        )
+    for key, words in (("auth", AUTHS), ("runtime", RUNTIMES), ("tenants", TENANTS)):
+        value = getattr(found, key)
+        if value not in words:
+            raise BadInput("is not known", where=where, field=key, value=value, remedy=f"one of {', '.join(words)}")
     if not _USER.fullmatch(found.user):
         raise BadInput("is not a user's name", where=where, field="user", value=found.user)
     for key in ("folder", "framework"):

@@ -10,6 +10,7 @@ from typing import Any
 from horae import __version__
 from horae.arbiter.core import Core
 from horae.arbiter.requests.authority import Requester
+from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.requests.trial import Trial, Trials, prepare
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
@@ -66,10 +67,11 @@ class ArbiterBackend:
                 for row in rows:
                     start = soon.get(row["pool"], {}).get(row["id"])
                     row["start_s"] = None if start is None else wall_s + start.in_s
+            caps = core.view.observation.caps if core.view is not None else {}
             return {
                 "jobs": rows,
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
-                "tenants": jobs.tenants(ledger, config, status.nodes, now_s),
+                "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps),
             }
 
         pools = [
@@ -101,19 +103,27 @@ class ArbiterBackend:
             "alerts": alerts,
         }
 
+    def _named(self, word: str) -> JobId:
+        """The job that people call so. Raises NoSuchJob."""
+        found = self._arbiter.view(lambda core: core.ledger.named(word))
+        if found is None:
+            raise NoSuchJob(word)
+        return found
+
     def job(self, job: JobId) -> dict[str, Any]:
-        watch.job(self._arbiter, job)  # raises NoSuchJob
+        job = self._named(job)
         wall_s = time.time()
         return self._arbiter.view(
             lambda core: jobs.job(core.ledger.jobs[job], core.ledger, core.now_s(), wall_s, core.fresh)
         )
 
     def explain(self, job: JobId, *, reader: str | None = None) -> dict[str, Any]:
+        job = self._named(job)
         found, about = watch.explain(self._arbiter, job), self.job(job)
         causes = list(found.causes)
         if reader is not None and about["state"] == "failed" and (told := self._ending(job, about, reader)):
             causes.insert(1, told)
-        names = self._arbiter.view(lambda core: _named(core.ledger, found.ahead))
+        names = self._arbiter.view(lambda core: _names(core.ledger, found.ahead))
         return {
             **about,
             "headline": found.headline,
@@ -146,7 +156,7 @@ class ArbiterBackend:
         self, *, job: JobId | None, after: int | None, since_s: Seconds | None, limit: int
     ) -> list[dict[str, Any]]:
         if job is not None:
-            watch.job(self._arbiter, job)  # raises NoSuchJob
+            job = self._named(job)
         events = self._arbiter.history(job, after=after or 0, limit=limit, newest_first=True)
         begin_s = 0.0 if since_s is None else time.time() - since_s
         found = [e for e in reversed(events) if e.wall_s >= begin_s]
@@ -166,7 +176,7 @@ class ArbiterBackend:
         ]
 
     def log(self, job: JobId, offset: int, *, by: str) -> LogChunk:
-        return self._arbiter.read_log(job, offset, Requester(by))
+        return self._arbiter.read_log(self._named(job), offset, Requester(by))
 
     def snapshot(self, pool: str | None) -> str:
         names = [p.name for p in self._arbiter.config.pools]
@@ -180,8 +190,7 @@ class ArbiterBackend:
     # --- apps and their agents ----------------------------------------------------------------------------
 
     def apps(self) -> list[dict[str, Any]]:
-        config = self._arbiter.config
-        return self._arbiter.view(lambda core: app_views.rows(core.ledger, config, core.fresh))
+        return self._arbiter.view(lambda core: app_views.rows(core.ledger, core.config, core.fresh))
 
     def register_agent(self, app: str, *, by: str) -> dict[str, Any]:
         return self._arbiter.agents(lambda agents: agents.register(app, Requester(by)))
@@ -220,16 +229,17 @@ class ArbiterBackend:
         return found
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
+        job = self._named(job)
         self._arbiter.cancel(job, Requester(by), why)
         row = watch.job(self._arbiter, job)
         return f"is {row.state} already" if row.ended_s is not None else "is being ended"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.hold(job, Requester(by), why)
+        self._arbiter.hold(self._named(job), Requester(by), why)
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
-        self._arbiter.unhold(job, Requester(by))
+        self._arbiter.unhold(self._named(job), Requester(by))
         return "is not held"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
@@ -251,7 +261,7 @@ def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[
     return trial, watch.starts(core, trial.pool, trial.records)
 
 
-def _named(ledger: Ledger, jobs: Sequence[JobId]) -> list[dict[str, str]]:
+def _names(ledger: Ledger, jobs: Sequence[JobId]) -> list[dict[str, str]]:
     found = [ledger.jobs[job] for job in jobs if job in ledger.jobs]
     return [{"id": r.id, "name": r.spec.name, "tenant": r.tenant} for r in found]
 

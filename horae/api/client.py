@@ -14,11 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from horae.api.errors import ApiError, Code, from_answer
-from policy.model import Seconds
+
+if TYPE_CHECKING:
+    from policy.model import Seconds
 
 #: Where an arbiter's socket is looked for when nobody says, first first.
 PLACES = ("$XDG_RUNTIME_DIR/horae/api.sock", "/run/horae/api.sock")

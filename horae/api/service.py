@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from horae import extras
 from horae.api.arbiter import ArbiterBackend
@@ -12,7 +11,7 @@ from horae.api.privacy.access import AccessRules
 from horae.api.server import Server, create_app
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
-from horae.config import ClusterForm, Config
+from horae.config import ClusterForm, Config, socket_path
 from horae.configured import adapter, check_policies
 from horae.port import ClusterPort
 from horae.sweeps.hook import apps
@@ -35,18 +34,6 @@ def connect(cluster: ClusterForm) -> ClusterPort:
             remedy="install it again, with what it needs",
         ) from error
     return port
-
-
-def socket_path(config: Config) -> Path:
-    """Where the API listens: as configured, else where `horae.api.client` looks for it."""
-    if config.api.socket is not None:
-        return config.api.socket
-    if given := os.environ.get("RUNTIME_DIRECTORY"):  # systemd's, of a unit with RuntimeDirectory=horae
-        return Path(given.split(":")[0]) / "api.sock"
-    if os.getuid() == 0:
-        return Path("/run/horae/api.sock")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "horae" / "api.sock" if runtime else config.state_dir / "api.sock"
 
 
 def with_operators(config: Config) -> Config:

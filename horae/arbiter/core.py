@@ -37,7 +37,7 @@ from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
-from horae.port import Capabilities, JobId, JobState, TryLater, backoff_s
+from horae.port import Capabilities, JobId, JobState, SiteTenant, TryLater, backoff_s
 from policy.model import Decision, Seconds
 
 
@@ -88,6 +88,7 @@ PROBE_S = 5.0
 class Core:
     def __init__(self, config: Config, journal: Journal, models: Models, apps: Apps = round.no_apps) -> None:
         self.config, self.journal, self.models, self.apps = config, journal, models, apps
+        self._given, self._site = config, tuple[SiteTenant, ...]()  #: as the file says; tenants as the cluster says
         self.stage = Stage.IDLE
         self.stalled: str | None = None  #: why the journal takes nothing; nothing is done meanwhile
         self.token: str | None = None
@@ -105,7 +106,7 @@ class Core:
         self._next_s = 0.0  #: when the next round is due
         self._decided_s: dict[str, Seconds] = {}
         self._vetoes_end_s: dict[str, Seconds] = {}  #: when the first veto of a pool's newest admission runs out
-        self._nodes: dict[str, object] = {}
+        self._room: dict[str, object] = {}  #: what each pool's policy was asked about last: nodes and caps
         self._questions: dict[str, Question] = {}
         self._albums: dict[str, Album] = {}
         self._look_failed = 0
@@ -227,6 +228,9 @@ class Core:
         self._look_failed = 0
         observation, now_s = look.observation, self.now_s()
         self.capabilities = look.capabilities or self.capabilities
+        if observation.tenants != self._site:
+            self._site, self.config = observation.tenants, self._given.knowing(observation.tenants)
+            self._dirty = {pool.name for pool in self.config.pools}
         pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         can = self.capabilities
         view = SnapshotSources(
@@ -320,8 +324,10 @@ class Core:
         if not mode_of(self.ledger, pool).decides:
             return False
         nodes = tuple(n for n in view.observation.nodes if view.pools.get(n.name) == pool.name)
-        changed = self._nodes.get(pool.name) != nodes
-        self._nodes[pool.name] = nodes
+        limits = tuple((quota.name, quota.gpus, quota.jobs) for quota in view.observation.quotas)
+        room = (nodes, limits, view.observation.caps)
+        changed = self._room.get(pool.name) != room
+        self._room[pool.name] = room
         last_s = self._decided_s.get(pool.name, float("-inf"))
         return (
             changed
@@ -400,6 +406,10 @@ class Core:
     def acted(self, done: Sequence[Done]) -> list[Instruction]:
         try:
             drafts = outcomes.outcomes(self.ledger, done, self._retries, self.config.rounds, self.now_s())
+            # What a job that is put aside was to get is to be decided about anew.
+            self._dirty |= {
+                self.ledger.jobs[draft.job].pool for draft in drafts if draft.kind is Kind.ASIDE and draft.job
+            }
             self.write([*drafts, *outcomes.over(self.ledger, self._retries, self.now_s())])
             if self.stage in (Stage.SUBMITTING, Stage.CLAIMING):
                 return self._look()

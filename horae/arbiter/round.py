@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from horae.arbiter.admit import decision_record, guards, probes
 from horae.arbiter.admit.guards import Reallocation, Speed, Veto
-from horae.arbiter.admit.repair import Place, no_place, repair
+from horae.arbiter.admit.repair import Fit, Place, no_place, repair
 from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.decide.snapshot import (
@@ -34,7 +34,7 @@ from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.journal.quiet import quiet
 from horae.port import JobState
-from policy.model import EMPTY, Allocation, Health, Job, JobName, Seconds, Snapshot
+from policy.model import EMPTY, Allocation, Decision, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Admission", "Models", "admission", "backoff_until", "no_apps", "question", "steps"]
 
@@ -75,6 +75,8 @@ def ran_out(ledger: Ledger, pool: str, config: Config, since_s: Seconds, now_s: 
     times = [c.until_s for c in books.caps.values()] + [a.until_s for a in books.avoid.values()]
     for rec in ledger.live(pool):
         times += probes.due_s(rec, config.probes)
+        if rec.cap is not None:
+            times.append(rec.cap.until_s)
         for node_times in rec.leases.values():
             times += node_times
         if rec.aside is not None:
@@ -98,75 +100,133 @@ def admission(
     ledger: Ledger, pool: Pool, view: SnapshotSources, asked: Question, answer: Answer, models: Models
 ) -> Admission:
     """Turn an answer into targets. Without a decision the previous targets stand."""
-    words = {"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed}
+    record = _recorder(ledger, pool, view, asked, answer)
     if answer.decision is None:
+        return Admission({}, drafts=record({}))
+    claims = _claims(ledger, view, asked.snapshot, answer.decision)
+    speed = models.speed(asked.snapshot)
+    held = _held_back(ledger, pool, view, claims, speed)
+    fit = repair(
+        [j.name for j in claims.jobs if j.name in claims.wanted],
+        claims.wanted,
+        {j.name: j.allocation for j in claims.jobs},
+        capacity=_capacity(asked.snapshot),
+        vetoed=frozenset(held.hard),
+        stay=held.stay,
+        place=models.place(asked.snapshot),
+    )
+    targets, told = _probed(ledger, pool, view, asked.snapshot, held, fit, models.find, speed)
+    vetoes = _vetoes_told(held, fit, claims.wanted)
+    drafts = (
+        *record(targets),
+        *told,
+        *decision_record.guarded(ledger, pool.name, vetoes, claims.wanted),
+        *_cancels(ledger, pool, answer.decision),
+    )
+    return Admission(targets, vetoes, drafts)
+
+
+def _recorder(
+    ledger: Ledger, pool: Pool, view: SnapshotSources, asked: Question, answer: Answer
+) -> Callable[[Mapping[JobName, Allocation]], tuple[Draft, ...]]:
+    """What puts the answer on record, once it is known what becomes of it."""
+
+    def record(targets: Mapping[JobName, Allocation]) -> tuple[Draft, ...]:
         draft = decision_record.decided(
             ledger,
             pool.name,
-            question=words,
-            decision=None,
-            why_not=answer.why_not,
+            question={"policy": asked.policy, "options": dict(asked.options), "seed": asked.seed},
+            decision=answer.decision,
+            why_not=answer.why_not if answer.decision is None else "",
             took_s=answer.took_s,
-            targets={},
+            targets=targets,
             now_s=view.now_s,
         )
-        return Admission({}, drafts=(draft,) if draft else ())
-    decision, snapshot = answer.decision, asked.snapshot
-    # While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more.
-    jobs = [
-        j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
-    ]
+        return (draft,) if draft else ()
+
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """Who is decided about still, and what the policy wants them to hold."""
+
+    jobs: list[Job]
+    wanted: dict[JobName, Allocation]
+
+
+def _claims(ledger: Ledger, view: SnapshotSources, snapshot: Snapshot, decision: Decision) -> _Claims:
+    """While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more."""
+
+    def still(job: Job) -> bool:
+        found = ledger.jobs.get(job.name)
+        return found is not None and decidable(found, view.config, view.now_s)
+
+    jobs = [job for job in snapshot.jobs if still(job)]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
-    speed = models.speed(snapshot)
+    return _Claims(jobs, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldBack:
+    """What stands against the policy's wish: guards that nothing overrules, guards that room does, probes."""
+
+    hard: dict[JobName, Veto]
+    soft: dict[JobName, Veto]
+    probing: probes.Standing
+    going: dict[JobName, Allocation]  #: probes that go on
+    stay: dict[JobName, Allocation]
+
+
+def _held_back(ledger: Ledger, pool: Pool, view: SnapshotSources, claims: _Claims, speed: Speed) -> _HeldBack:
+    jobs, wanted = claims.jobs, claims.wanted
     probing = probes.standing(ledger, pool, view)
     going = {job: a for job, a in probing.stay.items() if job in wanted}
     hard, soft = _vetoes(ledger, pool, view, jobs, {**wanted, **going}, speed)
     soft = {job: veto for job, veto in soft.items() if job not in going}
     stay = {j.name: j.allocation for j in jobs if j.name in soft} | _in_transit(ledger, view, jobs, wanted, speed)
-    stay |= going
-    fit = repair(
-        [j.name for j in jobs if j.name in wanted],
-        wanted,
-        {j.name: j.allocation for j in jobs},
-        capacity=_capacity(snapshot),
-        vetoed=frozenset(hard),
-        stay=stay,
-        place=models.place(snapshot),
-    )
-    targets, told = dict(fit.targets), (*probing.over, *probes.overruled(pool, sorted(fit.overruled & going.keys())))
-    if models.find is not None and not going and not hard and not told:
-        moves, more = probes.begun(ledger, pool, view, snapshot, targets, find=models.find(snapshot), speed=speed)
-        targets |= moves
-        told += more
-    vetoes = {**hard, **{j: v for j, v in soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}}
-    for job, whose in fit.stepped_back.items():
-        if job not in vetoes:
-            vetoes[job] = Veto("room", f"the GPUs it was to get stay with {', '.join(whose) or 'others'} for now")
-    draft = decision_record.decided(
-        ledger,
-        pool.name,
-        question=words,
-        decision=decision,
-        why_not="",
-        took_s=answer.took_s,
-        targets=targets,
-        now_s=view.now_s,
-    )
-    cancels = [
-        events.cancel_asked(job, f"the scheduler of app {r.app}", _why(decision.reasons.get(job)))
-        for job in decision.cancel
-        if mode_of(ledger, pool) is Mode.ENFORCE  # else it is advice, and stands in the decision
-        and (r := ledger.jobs.get(job)) is not None
-        and r.live
-        and r.cancel_why is None
+    return _HeldBack(hard, soft, probing, going, stay | going)
+
+
+def _probed(
+    ledger: Ledger,
+    pool: Pool,
+    view: SnapshotSources,
+    snapshot: Snapshot,
+    held: _HeldBack,
+    fit: Fit,
+    find: Callable[[Snapshot], probes.Find] | None,
+    speed: Speed,
+) -> tuple[dict[JobName, Allocation], tuple[Draft, ...]]:
+    """The targets, with a probe begun where nothing else is under way, and what is told of probes."""
+    targets = dict(fit.targets)
+    told = (*held.probing.over, *probes.overruled(pool, sorted(fit.overruled & held.going.keys())))
+    if find is None or held.going or held.hard or told:
+        return targets, told
+    moves, begun = probes.begun(ledger, pool, view, snapshot, targets, find=find(snapshot), speed=speed)
+    return targets | moves, begun
+
+
+def _vetoes_told(held: _HeldBack, fit: Fit, wanted: Mapping[JobName, Allocation]) -> dict[JobName, Veto]:
+    """The vetoes that changed something, and those who get less because of them."""
+    soft = {j: v for j, v in held.soft.items() if j not in fit.overruled and fit.targets[j] != wanted[j]}
+    back = {
+        job: Veto("room", f"the GPUs it was to get stay with {', '.join(whose) or 'others'} for now")
+        for job, whose in fit.stepped_back.items()
+    }
+    return {**back, **soft, **held.hard}
+
+
+def _cancels(ledger: Ledger, pool: Pool, decision: Decision) -> list[Draft]:
+    """Trials that their app's scheduler ends. Where the pool does not enforce, it is advice, and in the decision."""
+    if mode_of(ledger, pool) is not Mode.ENFORCE:
+        return []
+    found = [(job, ledger.jobs.get(job)) for job in decision.cancel]
+    return [
+        events.cancel_asked(job, f"the scheduler of app {record.app}", _why(decision.reasons.get(job)))
+        for job, record in found
+        if record is not None and record.live and record.cancel_why is None
     ]
-    drafts = (
-        *((draft,) if draft else ()),
-        *told,
-        *decision_record.guarded(ledger, pool.name, vetoes, wanted),
-        *cancels,
-    )
-    return Admission(targets, vetoes, drafts)
 
 
 def _in_transit(
@@ -208,6 +268,7 @@ def _vetoes(
 ) -> tuple[dict[JobName, Veto], dict[JobName, Veto]]:
     books = ledger.pool(pool.name)
     health = {n.name: n.health for n in view.observation.nodes}
+    wake_s = {n.name: n.wake_s for n in view.observation.nodes if n.wake_s}
     hard, soft = {}, {}
     for job in jobs:
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
@@ -225,6 +286,7 @@ def _vetoes(
             health,
             books.maintenance,
             speed,
+            wake_s,
         )
         if (found := guards.veto(change)) is not None:
             hard[job.name] = found

@@ -31,12 +31,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
     "profile": ("horae.cli.profile", "Read training logs of any form: progress, iteration time, loss, failures."),
     "policies": ("horae.cli.policies", "List the policies: paper, section, what each needs and guarantees."),
+    "what-if": ("horae.cli.what_if", "A site's own history, and what other policies would have made of the same jobs."),
+    "trace": ("horae.cli.trace", "Look at a trace of jobs, or make another one: describe, sample, scale, fit."),
     "config": ("horae.cli.config", "Check, explain or write a configuration file."),
     "lab": ("horae.cli.lab", "Bring up, use and take down a mini-cluster of real daemons on this machine."),
     "install": ("horae.cli.install", "Put Horae's pieces onto a cluster's hosts; shows every change first."),
     "uninstall": ("horae.cli.uninstall", "Take them away again, byte for byte."),
     "release-all": ("horae.cli.release", "Hand every job back to the cluster's own scheduler."),
     "doctor": ("horae.cli.doctor", "Check this installation and its cluster, with remedies."),
+    "simulate": ("horae.cli.simulate", "Play a trace of jobs under a policy: what would have happened, in seconds."),
+    "compare": ("horae.cli.compare", "Play a trace under many policies: table, CSV and pictures."),
+    "reproduce": ("horae.cli.reproduce", "Compute a paper's figure or table again, and compare."),
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
@@ -45,6 +50,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", tuple(_JOBS.split())),
     ("Decisions", ("snapshot", "decide", "profile", "policies", "schema")),
+    ("What if", ("what-if", "simulate", "compare", "reproduce", "trace")),
     ("Site", ("serve", "config", "install", "uninstall", "release-all", "doctor", "completion")),
 )
 

@@ -34,7 +34,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    root = application(_wanted(arguments))
+    wanted = _wanted(arguments)
+    # The others are there for help, completion and who mistypes a name; each costs as much as one that is used.
+    alone = len(wanted) == 1 and wanted[0] in COMMANDS and "_HORAE_COMPLETE" not in os.environ
+    root = application(wanted, among=wanted if alone else COMMANDS)
     try:
         typer.main.get_command(root).main(list(arguments), prog_name="horae")
     except SystemExit as end:
@@ -42,15 +45,15 @@ def _invoke(arguments: Sequence[str]) -> int:
     return exits.DONE
 
 
-def _wanted(arguments: Sequence[str]) -> Collection[str]:
+def _wanted(arguments: Sequence[str]) -> Sequence[str]:
     """The command to load: the first word, or while completing a line every word on it."""
     if "_HORAE_COMPLETE" in os.environ:
         return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
     return arguments[:1]
 
 
-def application(load: Collection[str] = COMMANDS) -> typer.Typer:
-    """The whole command tree, in which only the commands of `load` are imported; the others are names with help."""
+def application(load: Collection[str] = COMMANDS, *, among: Collection[str] = COMMANDS) -> typer.Typer:
+    """The tree of the commands in `among`; only those of `load` are imported, the others are names with help."""
     root = typer.Typer(
         name="horae",
         add_completion="_HORAE_COMPLETE" in os.environ,
@@ -61,6 +64,8 @@ def application(load: Collection[str] = COMMANDS) -> typer.Typer:
     )
     root.callback(invoke_without_command=False)(_root)
     for name, (module_name, help_line) in COMMANDS.items():
+        if name not in among:
+            continue
         if name not in load:
             root.command(name, help=help_line)(_root)
             continue

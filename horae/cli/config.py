@@ -29,8 +29,7 @@ def check(config: File, as_json: Json = False) -> None:
     That is every key, the adapter and its options, the policies and theirs. Exit code 3 if anything is wrong. The
     cluster is not touched: that is `horae doctor`.
     """
-    from horae.api.service import socket_path
-    from horae.config import load
+    from horae.config import load, socket_path
     from horae.configured import check as check_named
 
     found = load(config)

@@ -72,7 +72,7 @@ def decide(
 
     document = load_file(instance)
     snapshot = from_document(document, table)
-    entry, given = _choose(snapshot, document, policy, _options(options or []))
+    entry, given = _choose(snapshot, document, policy, options_of(options or []))
     if perturb is not None:
         judgement = judge(snapshot, perturb, entry.name, given, seed, seeds, time_limit, solver)
         _show_judgement(judgement.to_plain(), as_json)
@@ -113,7 +113,7 @@ def _none_of(**given: object) -> None:
         raise typer.BadParameter(f"a batch says {', '.join(wrong)} line by line", param_hint="--batch")
 
 
-def _options(words: list[str]) -> dict[str, str]:
+def options_of(words: list[str]) -> dict[str, str]:
     out: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")

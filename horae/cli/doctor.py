@@ -31,8 +31,7 @@ def doctor(
     Every probe is harmless: nothing is claimed, submitted or changed. Exit code 1 if any check failed.
     """
     from horae.api.client import Unreachable, find_socket
-    from horae.api.service import socket_path
-    from horae.config import load
+    from horae.config import load, socket_path
     from horae.doctor import examine
 
     found = None if config is None else load(config)

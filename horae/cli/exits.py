@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from horae import __version__, extras, visible
-from horae.port import FixConfiguration, PortError, TryLater
-from policy.model import BadInput
+from horae import __version__, visible
+from policy.errors import BadInput
 
 DONE = 0
 NO = 1  #: the answer is no, or some inputs were bad
@@ -43,12 +39,37 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, BadInput):
         say(str(error))
         return BAD_FILE
+    for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter):
+        if (code := refused(error)) is not None:
+            return code
+    if isinstance(error, OSError) and error.filename is not None:
+        # A path that the user gave: the system's own words name the trouble.
+        say(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        return NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
+    return _bug(error, arguments)
+
+
+def _of_an_installation(error: Exception) -> int | None:
+    """A package that is missing, or that another stands in the place of."""
+    if not isinstance(error, ImportError):
+        return None
+    from horae import extras
+
     if isinstance(error, ModuleNotFoundError) and extras.is_extra(error):
         say(str(extras.missing(error)))
         return BAD_FILE
-    if isinstance(error, ImportError) and (why := extras.displaced()):
+    if why := extras.displaced():
         say(str(error), why)
         return BAD_FILE
+    return None
+
+
+def _of_a_cluster(error: Exception) -> int | None:
+    """What a cluster refused. Looked up only where one was spoken to."""
+    if "horae.port" not in sys.modules:
+        return None
+    from horae.port import FixConfiguration, PortError, TryLater
+
     if isinstance(error, TryLater):
         say(error.text, f"try again in {error.retry_after_s:g} s")
         return UNREACHABLE
@@ -58,15 +79,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, PortError):
         say(str(error))
         return NO
-    if (refusal := _of_a_policy(error)) is not None:
-        return refusal
-    if (refusal := _from_arbiter(error)) is not None:
-        return refusal
-    if isinstance(error, OSError) and error.filename is not None:
-        # A path that the user gave: the system's own words name the trouble.
-        say(f"{os.fsdecode(error.filename)}: {error.strerror}")
-        return NOT_ALLOWED if isinstance(error, PermissionError) else BAD_FILE
-    return _bug(error, arguments)
+    return None
 
 
 def _of_a_policy(error: Exception) -> int | None:
@@ -116,6 +129,9 @@ def say(text: str, remedy: str = "") -> None:
 
 
 def _bug(error: Exception, arguments: Sequence[str]) -> int:
+    import platform
+    import traceback
+
     report = "".join(
         [
             f"horae {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
@@ -130,6 +146,8 @@ def _bug(error: Exception, arguments: Sequence[str]) -> int:
 
 def _written(report: str, what: str = "") -> str:
     """Where the report went, in words. A full or read-only disk must not hide the bug itself."""
+    import tempfile
+
     name = f"horae-bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
         path = Path(tempfile.gettempdir()) / name

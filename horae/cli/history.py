@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import job_number
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import forms, screen
 from horae.tui.screen import Column
@@ -56,7 +57,9 @@ def _show(events: list[dict[str, Any]], as_json: bool, *, header: bool) -> None:
             screen.emit_json_line(event)
     elif events or header:
         screen.table(
-            COLUMNS, ([_stamp(e), e["job"] or "", e["name"], e["kind"], e["text"]] for e in events), header=header
+            COLUMNS,
+            ([_stamp(e), job_number(e["job"] or ""), e["name"], e["kind"], e["text"]] for e in events),
+            header=header,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -44,28 +45,37 @@ def install(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = REC
         print(f"written: {len(waiting)} files; what was there before is in {record}")
     else:
         print(f"nothing was written: {len(waiting)} files would change with --yes")
-    if commands and waiting:
-        print("then run:")
-        for command in commands:
-            print(f"  {command}")
+    _then(commands if waiting else [])
 
 
-def uninstall(kind: Kind, yes: Yes = False, record: Record = RECORD, as_json: Json = False) -> None:
-    """Put back, byte for byte, what install changed; files that were edited since are left alone and named."""
+def uninstall(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = RECORD, as_json: Json = False) -> None:
+    """Put back, byte for byte, what install changed; files that were edited since are left alone and named. What stays
+    beside them (accounts, folders, lines that you added) is named with the command that takes it away."""
     site = sites.site(kind)
+    stays = site.leaving(_pairs(set_ or [])) if isinstance(site, sites.Leaving) else []
     if not yes and not as_json:
         print(f"nothing was written: with --yes, everything noted in {record} is put back")
+        _then(stays)
         return
     done, left = sites.restore(record, getattr(site, "place", None)) if yes else ([], [])
     if as_json:
-        screen.emit_json({"restored": [str(p) for p in done], "left_alone": [str(p) for p in left], "written": yes})
+        told = {"restored": [str(p) for p in done], "left_alone": [str(p) for p in left], "commands": list(stays)}
+        screen.emit_json({**told, "written": yes})
     else:
         for path in done:
             print(f"restored {path}")
         for path in left:
             print(f"left alone, edited since: {path}")
+        _then(stays)
     if left:
         raise typer.Exit(1)
+
+
+def _then(commands: Sequence[str]) -> None:
+    if commands:
+        print("then run:")
+    for command in commands:
+        print(f"  {command}")
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

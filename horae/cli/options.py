@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from policy.model import BadInput
+from horae import job_number
+from policy.errors import BadInput
 
 if TYPE_CHECKING:
     from horae.api.client import Client
@@ -62,7 +63,7 @@ def job_names(incomplete: str) -> list[str]:
         jobs = Client(find_socket(), timeout_s=1.0).status()["jobs"]
     except (Unreachable, ApiError):
         return []
-    return [job["id"] for job in jobs if job["id"].startswith(incomplete)]
+    return [job_number(job["id"]) for job in jobs if job["id"].startswith(incomplete)]
 
 
 JobArgument = Annotated[str, typer.Argument(help="The job's number.", metavar="JOBID", autocompletion=job_names)]

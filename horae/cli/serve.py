@@ -29,14 +29,18 @@ def serve(
     Until SIGTERM or Ctrl-C, which stop the arbiter and no job: running jobs run on, and the next arbiter takes up
     where this one was. Tells systemd when it is ready, and feeds its watchdog.
     """
-    from horae.api.server import SocketInUse
-    from horae.api.service import Service
     from horae.cli import logs
     from horae.config import load
+    from horae.local.confine import confine
 
     logs.configure(as_json or not sys.stderr.isatty(), quiet=quiet)
+    settings = confine(load(config))  # before what reads anything of users is even loaded
+
+    from horae.api.server import SocketInUse
+    from horae.api.service import Service
+
     try:
-        service = Service(load(config))
+        service = Service(settings)
     except SocketInUse as error:
         raise exits.Failure(
             exits.NO, f"another arbiter answers on {error}", "stop it first, or set api.socket to another path"

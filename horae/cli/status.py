@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horae import job_number
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import formats, forms, screen
@@ -62,7 +63,7 @@ def status(
     if start and not jobs:
         waiting = [j for j in chosen if not j["ended"] and not j["allocation"]]
         chosen = sorted(waiting, key=lambda j: (j["start_s"] is None, j["start_s"] or 0.0))
-    missing = set(jobs or ()) - {j["id"] for j in chosen}
+    missing = set(jobs or ()) - {name for j in chosen for name in (j["id"], job_number(j["id"]))}
     if as_json:
         screen.emit_json({**answer, "jobs": chosen})
     else:
@@ -96,7 +97,7 @@ def _state_names() -> set[str]:
 
 def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None) -> bool:
     return (
-        (not jobs or job["id"] in jobs)
+        (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
         and (user is None or job["owner"] == user)
         and (tenant is None or job["tenant"] == tenant)
         and (state is None or state in (job["state"], screen.LETTERS.get(job["state"])))
@@ -127,7 +128,7 @@ PLACE_COLUMNS = (Column("NODELIST(REASON)"),)
 def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
     held = sum(job["allocation"].values())
     row: list[str | Cell] = [
-        job["id"],
+        job_number(job["id"]),
         job["name"],
         job["tenant"],
         job["owner"],

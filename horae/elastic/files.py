@@ -50,6 +50,22 @@ def write_atomic(path: str, data: bytes, sync: bool = True) -> None:
         sync_folder(folder or ".")
 
 
+def write_mark(path: str, data: bytes, sync: bool = True) -> None:
+    """As `write_atomic`; on a full disk over what is there, if that is as long: into the same block."""
+    try:
+        write_atomic(path, data, sync)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_size != len(data):
+                raise
+            os.pwrite(fd, data, 0)
+        finally:
+            os.close(fd)
+
+
 def read_bytes(path: str, limit: int = 1 << 20) -> Optional[bytes]:
     """The first `limit` bytes of a regular file, None when there is none. Links are not followed."""
     try:

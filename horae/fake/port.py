@@ -161,6 +161,7 @@ class FakePort:
         def order() -> None:
             self.world.order = tuple(jobs)
 
+        self.world.order_asked = tuple(jobs)
         self._tell("set_order", None, order)
 
     def set_reason(self, job: JobId, text: str) -> None:

@@ -80,6 +80,7 @@ class World:
         self.blocks: dict[JobId, Blocked] = {}  #: starts of these jobs are taken and do not run
         self.claim: str | None = None
         self.order: tuple[JobId, ...] = ()
+        self.order_asked: tuple[JobId, ...] = ()  #: whatever came of it
         self.refusals: list[str] = []
         self.violations: list[str] = []
         self._due: list[tuple[Seconds, int, FakeJob]] = []
@@ -299,7 +300,8 @@ class World:
         )
         jobs = tuple(self._observed(job) for job in self.jobs.values() if not job.released)
         due = tuple(Due(job, what) for job, what in sorted(self.unfinished.items()))
-        return Observation(self._now_s, nodes, jobs, self.claim, due=due)
+        lost = self.order != self.order_asked
+        return Observation(self._now_s, nodes, jobs, self.claim, due=due, order_lost=lost)
 
     def _observed(self, job: FakeJob) -> ObservedJob:
         return ObservedJob(

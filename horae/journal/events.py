@@ -44,7 +44,7 @@ class Kind(StrEnum):
     REOPENED = "reopened"  #: it was taken for ended, and the cluster goes on showing it alive
     MISSING = "missing"  #: the cluster does not show it (any more)
     MEASURED = "measured"
-    CAPPED = "capped"  #: a site's limit on a tenant, learnt from a blocked grant
+    CAPPED = "capped"  #: a site's limit on a tenant or a job, learnt from a blocked grant
     AVOIDED = "avoided"  #: GPUs of a node that a blocked grant showed to be unusable for now
     # what was decided and done
     OFFERED = "offered"  #: GPUs, to the agents of apps, until a deadline
@@ -242,8 +242,11 @@ def measured(job: JobId, data: Mapping[str, Any], *, warmup_s: Seconds | None = 
     return Draft(Kind.MEASURED, data if warmup_s is None else {**data, "warmup_s": warmup_s}, job=job)
 
 
-def capped(pool: str, tenant: str, cap: Gpus, until_s: Seconds, why: str) -> Draft:
-    return Draft(Kind.CAPPED, {"tenant": tenant, "cap": cap, "until_s": until_s, "text": why}, pool=pool)
+def capped(pool: str, tenant: str, cap: Gpus, until_s: Seconds, why: str, *, job: JobId | None = None) -> Draft:
+    """Of the whole tenant, or of one `job` of it alone."""
+    alone = {} if job is None else {"alone": True}
+    data = {"tenant": tenant, "cap": cap, "until_s": until_s, "text": why, **alone}
+    return Draft(Kind.CAPPED, data, job=job, pool=pool)
 
 
 def avoided(pool: str, node: str, gpus: Gpus, until_s: Seconds, why: str) -> Draft:

@@ -227,6 +227,11 @@ def _measured(ledger: Ledger, event: Event) -> None:
 
 def _capped(ledger: Ledger, event: Event) -> None:
     data = event.data
+    if event.job is not None:
+        record = _job(ledger, event)
+        if record is not None:
+            record.cap = Cap(data["cap"], data["until_s"], data["text"])
+        return
     pool = _pool(ledger, event)
     pool.caps[data["tenant"]] = Cap(data["cap"], data["until_s"], data["text"])
     for tenant in [t for t, c in pool.caps.items() if c.until_s <= event.at_s]:

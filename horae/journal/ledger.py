@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae import job_number
 from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
@@ -24,6 +25,13 @@ class Grant:
     allocation: dict[NodeName, Gpus]
     holding: dict[GpuType, Gpus]
     at_s: Seconds
+
+
+@dataclass(slots=True)
+class Cap:
+    cap: Gpus
+    until_s: Seconds
+    text: str
 
 
 @dataclass(slots=True)
@@ -49,6 +57,7 @@ class JobRecord:
     exit_code: int | None = None
     native: str = ""
     blocked: dict[str, Any] | None = None  #: {kind, text, cap, since_s}
+    cap: Cap | None = None  #: a limit of the site's on it alone, learnt from a blocked grant
     checkpoint: CheckpointMark | None = None
     missing_since_s: Seconds | None = None
 
@@ -152,13 +161,6 @@ class JobRecord:
 
 
 @dataclass(slots=True)
-class Cap:
-    cap: Gpus
-    until_s: Seconds
-    text: str
-
-
-@dataclass(slots=True)
 class Avoid:
     gpus: Gpus
     until_s: Seconds
@@ -235,6 +237,13 @@ class Ledger:
         return (
             r for r in self.jobs.values() if r.ended is None and not r.released and (pool is None or r.pool == pool)
         )
+
+    def named(self, word: str) -> JobId | None:
+        """The job that people mean by its id, or by the cluster's own number, which the newest has; None: no such."""
+        if word in self.jobs:
+            return word
+        found = [r for r in self.jobs.values() if job_number(r.id) == word]
+        return max(found, key=lambda r: (r.submitted_s, r.id)).id if found else None
 
     def pool(self, name: str) -> PoolRecord:
         """The pool's record, an empty one for a pool that no event has named yet."""

@@ -7,11 +7,15 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from horae.port import FixConfiguration
+
+#: Bytes of the note on who holds it: always the same, so that it takes no new block.
+_HOLDER = 256
 
 
 class AlreadyRunning(FixConfiguration):
@@ -31,9 +35,9 @@ class StateLock:
                 f"another arbiter works on {folder} ({_describe(holder)})",
                 remedy="stop it first, or give this one a state folder of its own",
             ) from None
-        self._file.truncate(0)
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}, self._file)
-        self._file.flush()
+        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()})
+        with suppress(OSError):  # a full disk: who holds it is only for people
+            os.pwrite(self._file.fileno(), holder.ljust(_HOLDER).encode(), 0)  # over what is there
 
     def close(self) -> None:
         self._file.close()

@@ -8,6 +8,10 @@ size that stays. Writing them over takes no new block of the disk, and SQLite fi
     low     an operator is told: less than 128 MiB are left, or a tenth of a small disk
     tight   no new job is taken out of what the disk has: 32 MiB, or a fortieth
 
+The log outlives its arbiter: SQLite would give its blocks back when the last connection closes, so they get a second
+name before (`keep`) and are the next one's log (`bring_back`). What only a start needs, the 32 KiB of the log's index,
+is in memory where the disk has no room for them (`Journal.alone`).
+
 File systems that copy what is written over (btrfs, zfs, snapshots) promise none of this.
 """
 
@@ -19,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST, LOW, TIGHT = 4 << 20, 128 << 20, 32 << 20
+#: The second name of a log that nobody has open, and what SQLite knows a log by.
+_KEPT, _LOG_HEADER = ".kept", 32
 #: What a journal of nothing but free pages is made of for a moment.
 _FILLER = "room"
 
@@ -67,6 +73,29 @@ def fill(db: sqlite3.Connection, size: int) -> None:
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
             raise
+
+
+def keep(log: Path) -> None:
+    """Before the last connection closes: the log's blocks stay ours. Raises OSError."""
+    kept = log.with_name(log.name + _KEPT)
+    kept.unlink(missing_ok=True)
+    if log.exists():
+        kept.hardlink_to(log)
+
+
+def bring_back(log: Path) -> None:
+    """Before the first connection opens: the log that was kept, and nothing in it. Raises OSError.
+
+    Where there is a log it was not closed: it may hold what is nowhere else, and the other name is its own or too old.
+    """
+    kept = log.with_name(log.name + _KEPT)
+    if log.exists():
+        kept.unlink(missing_ok=True)
+    elif kept.exists():
+        with kept.open("r+b", buffering=0) as file:
+            file.write(bytes(_LOG_HEADER))
+            os.fsync(file.fileno())
+        kept.rename(log)
 
 
 def restart(db: sqlite3.Connection) -> None:

@@ -14,8 +14,9 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import RLock
 from typing import TypeVar
 
 from horae.journal import events, room, schema
@@ -32,6 +33,10 @@ from policy.model import BadInput, Seconds
 
 T = TypeVar("T")
 FILE = "journal.db"
+#: What SQLite says where a file of its own cannot be made or grow.
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+#: Bytes that may be asked for once more, a few of which the index of the log takes.
+_INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 #: What a row that is not ours, or is damaged, may raise while it is folded
 _ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
@@ -54,6 +59,9 @@ class Journal:
         self.folder, self.path = folder, folder / FILE
         self.clock = clock or Clock()
         self.quarantined: str | None = None
+        #: The disk had no room for what connections share: history is read by the one there is.
+        self.alone = False
+        self._using = RLock()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = StateLock(folder)
@@ -86,21 +94,36 @@ class Journal:
             self._catch_up()
             restore(Ledger, plain(self.ledger))  # a row whose values are of other types is found now or much later
         except sqlite3.Error as error:
-            self._db.close()
+            self._disconnect()
             if _code(error) in _CORRUPT or "no such" in str(error):  # a table or column is not there
                 raise _Unreadable(str(error)) from error
             raise self._stopped(error) from error
         except BadInput:
-            self._db.close()
+            self._disconnect()
             raise
         except (_Unreadable, *_ODD) as error:
-            self._db.close()
+            self._disconnect()
             raise _Unreadable(f"{type(error).__name__}: {error}"[:300]) from error
         self.clock.anchor(self.ledger.at_s)
 
     def _connect(self) -> None:
+        """Alone, with the log's index in memory, where the disk has no room for it."""
+        with suppress(OSError):
+            room.bring_back(self._log)
+        try:
+            self._connect_as(alone=False)
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _NO_ROOM:
+                raise
+            self._db.close()
+            self._connect_as(alone=True)
+
+    def _connect_as(self, alone: bool) -> None:
+        self.alone = alone
         self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=10.0)
         self._full = True
+        if alone:
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         if self._db.execute("PRAGMA page_count").fetchone()[0] == 0:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -108,6 +131,15 @@ class Journal:
         self._room = room.size(self.folder)
         room.bound(self._db, self._room)
         self.path.chmod(0o600)
+
+    def _disconnect(self) -> None:
+        with suppress(OSError):  # without a second name it begins anew, where there is room
+            room.keep(self._log)
+        self._db.close()
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(f"{FILE}-wal")
 
     @quiet()
     def _catch_up(self) -> None:
@@ -171,14 +203,15 @@ class Journal:
         if durable is not self._full:
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._full = durable
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            value = what()
-            self._db.execute("COMMIT")
-        except sqlite3.Error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        with self._using:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                value = what()
+                self._db.execute("COMMIT")
+            except sqlite3.Error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
         return value
 
     def _reopen(self, error: sqlite3.Error) -> None:
@@ -186,7 +219,7 @@ class Journal:
         try:
             # On a full disk the log would go with the connection, and others would take its room.
             if _code(error) != sqlite3.SQLITE_FULL:
-                self._db.close()
+                self._disconnect()
                 self._connect()
             self._catch_up()
         except sqlite3.Error:
@@ -241,6 +274,10 @@ class Journal:
     def refill(self) -> None:
         """Again, where half of it is used and the disk has plenty."""
         found = self.room()
+        if self.alone and found.free > _INDEX:
+            with self._using, self._maintaining():
+                self._disconnect()
+                self._connect()
         if found.own < found.size // 2 and found.free > 4 * found.size and not found.low:
             self.take_room()
 
@@ -279,6 +316,9 @@ class Journal:
             values += [k.value for k in kinds]  # type: ignore[misc]
         tail = f"ORDER BY seq {'DESC' if newest_first else ''}" + (f" LIMIT {int(limit)}" if limit else "")
         try:
+            with self._using:
+                if self.alone:
+                    return tuple(_rows(self._db, f"{' AND '.join(where)} {tail}", values))
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
                 return tuple(_rows(reader, f"{' AND '.join(where)} {tail}", values))
         except sqlite3.Error as error:
@@ -286,7 +326,7 @@ class Journal:
 
     def close(self) -> None:
         try:
-            self._db.close()
+            self._disconnect()
         finally:
             self._lock.close()
 

@@ -9,14 +9,17 @@ that outlives the arbiter. See `adapter.py` for the port and `options.py` for wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from horae.port import ClusterPort
+if TYPE_CHECKING:
+    from horae.port import ClusterPort
 
 
 def connect(options: Mapping[str, Any]) -> ClusterPort:
     """The local cluster that `options` describe (entry point `local`). Raises BadInput."""
+    from horae.local import confine
     from horae.local.adapter import LocalCluster
     from horae.local.options import parse
 
-    return LocalCluster(parse(options))
+    read = parse(options)
+    return LocalCluster(read, confine.asked(read.state))

@@ -3,6 +3,7 @@
     STATE/claim  heartbeat          the arbiter's marks
     STATE/nodes/NAME                `down` or `drain`: the health of a virtual node, by whoever may write there
     STATE/books/                    what is known of each job, the arbiter's alone (books.py)
+    STATE/keepers/                  who keeps what runs (hands.py)
     STATE/jobs/JOB/                 one folder a job, its owner's (jobfolders.py, horae/elastic/supervisor/jobfolder.py)
 
 Nothing is remembered outside these files but caches. Two arbiters at once are safe: starts and notes are made under
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from pathlib import Path
 from threading import Lock
 
 from horae import spec_json
-from horae.elastic import protocol
-from horae.elastic.files import NO_ROOM, read_bytes, write_atomic
+from horae.elastic.files import NO_ROOM, read_bytes, write_mark
 from horae.elastic.protocol import State
-from horae.elastic.supervisor.processes import kill_marked
 from horae.local.account import Account
+from horae.local.asked import Asked
 from horae.local.books import Book, Books
 from horae.local.disks import shared
+from horae.local.hands import JOB, Hands
 from horae.local.jobfolders import JobFolders
 from horae.local.keeping import Keeper
-from horae.local.launch import Launcher, user_of
+from horae.local.launch import Launcher, as_root, own_hands
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
 from horae.port import (
@@ -48,18 +48,15 @@ from horae.spec import JobSpec
 from horae.untrusted import FromUser, Unbelievable
 from policy.model import Allocation, Health, Seconds
 
-_JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:+@=-]{0,199}$")
-
 #: What a supervisor may take beyond the grace of a request, to end its gang and say so, before all is killed.
 PRESS_S = 10.0
-#: A round waits no longer for the killed to be gone.
-_KILL_S = 1.0
 
 
 class LocalCluster:
     """A `horae.port.ClusterPort`. Thread-safe."""
 
-    def __init__(self, options: LocalOptions) -> None:
+    def __init__(self, options: LocalOptions, hands: Hands | Asked | None = None) -> None:
+        """`hands`: by which folders are reached and programs started; left out: our own."""
         self._options = options
         self._state = options.state
         self._mutex = Lock()
@@ -69,14 +66,16 @@ class LocalCluster:
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in (self._state, self._state / "jobs"):
                 _ours_to_write(folder)
-            self._folders = JobFolders(self._state / "jobs")
-            self._folders.leftovers()
             self._books = Books(self._state)
-            note = shared(self._books.path, self._folders.path)
-        self._notes = ("a released job that waits is not started by anybody: there is no other scheduler here", note)
+            self._hands = hands or own_hands(self._books, options)
+            self._folders = JobFolders(self._hands)
+            helped = isinstance(self._hands, Asked)
+            note = shared(self._books.path, self._folders.path) if helped or os.geteuid() == 0 else ""
+        alone = "a released job that waits is not started by anybody: there is no other scheduler here"
+        self._notes = (alone, note, "" if helped or options.account is not None else as_root())
         slots = {name: options.slots(node) for name, node in self._nodes.items()}
         self._records = Records(self._books, self._folders, slots)
-        self._launcher = Launcher(options, self._books)
+        self._launcher = Launcher(options, self._hands)
         self._keeper = Keeper(self._folders, self._books, options.keep_s)
         self._overdue: dict[JobId, tuple[int, float]] = {}  #: start, and when all of it is killed
 
@@ -92,7 +91,6 @@ class LocalCluster:
 
     def observe(self) -> Observation:
         with self._mutex, _reading():
-            self._launcher.reap()
             records = self._records.scan()
             health = self._health()
             records = [self._settled(self._pressed(self._struck(record, health))) for record in records]
@@ -124,16 +122,16 @@ class LocalCluster:
 
     def claim(self, token: str) -> None:
         with _mending("cannot write the claim"):
-            write_atomic(str(self._state / "claim"), token.encode() + b"\n")
+            write_mark(str(self._state / "claim"), token.encode() + b"\n")
 
     def heartbeat(self) -> None:
         with _mending("cannot write the heartbeat"):
-            write_atomic(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
+            write_mark(str(self._state / "heartbeat"), b"%.3f\n" % time.time(), sync=False)
 
     # --- acting -------------------------------------------------------------------------------------------
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        if not _JOB_ID.match(job):
+        if not JOB.fullmatch(job):
             raise Never(f"{job!r} cannot be a job's id here: letters, digits and ._:+@=- only, at most 200")
         data = spec_json.encode(spec)
         self._launcher.check(spec)
@@ -147,7 +145,7 @@ class LocalCluster:
                 if not self._books.is_of(job, spec):  # else only its folder was taken away
                     self._books.write(job, Book(spec, time.time()), sync=False)
                 if record is None:  # else made during a power cut: the folder is there, its book was not
-                    self._folders.make(job, data, user_of(spec.owner))
+                    self._folders.make(job, data, self._launcher.owner(spec))
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         with self._mutex, _mending(f"cannot start job {job}"):
@@ -185,22 +183,22 @@ class LocalCluster:
             book = self._change(job, lambda book: replace(book, grace_s=max(grace_s, 0.0)))
             # Where its folder does not take the request, the signal asks all the same, and in the end it is killed.
             with _despite():
-                self._folders.ask_stop(job, book.epoch, grace_s, user_of(book.spec.owner))
-            self._books.signal_keeper(job, signal.SIGUSR1)
+                self._folders.ask_stop(job, book.epoch, grace_s)
+            self._hands.signal(job, signal.SIGUSR1)
 
     def cancel(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot cancel job {job}"):
             record = self._known(job)
             if record.book is None or record.cancelled or (record.job_state.ended and not record.lives):
                 return
-            book = self._change(job, lambda book: replace(book, cancelled=True))
+            self._change(job, lambda book: replace(book, cancelled=True))
             with _despite():
-                self._folders.ask_cancel(job, user_of(book.spec.owner))
-            self._books.signal_keeper(job, signal.SIGUSR1)
+                self._folders.ask_cancel(job)
+            self._hands.signal(job, signal.SIGUSR1)
 
     def release(self, job: JobId) -> None:
         with self._mutex, _mending(f"cannot release job {job}"):
-            record = self._records.one(job) if _JOB_ID.match(job) else None
+            record = self._records.one(job) if JOB.fullmatch(job) else None
             if record is not None and record.book is not None and not record.released:
                 self._change(job, lambda book: replace(book, released=True))
 
@@ -213,7 +211,7 @@ class LocalCluster:
             self._folders.reason(job, text)
 
     def close(self) -> None:
-        self._launcher.reap()
+        self._hands.close()
 
     # --- starting -----------------------------------------------------------------------------------------
 
@@ -259,9 +257,9 @@ class LocalCluster:
         }
         book = book.started(epoch, {node: tuple(held) for node, held in slots.items()}, now_s)
         self._books.set_aside(record.id, book)
-        self._folders.prepare(record.id, epoch, state, user_of(spec.owner))
+        self._folders.prepare(record.id, epoch, state)
         self._books.write(record.id, book)
-        self._launcher.start(record.id, record.folder, spec, state, lock)
+        self._launcher.start(record.id, spec, state, lock)
 
     def _change(self, job: JobId, how: Callable[[Book], Book]) -> Book:
         """Note something in a job's book, on top of what others noted. Raises OSError, Unbelievable, Never."""
@@ -300,7 +298,7 @@ class LocalCluster:
             self._books.free(record.id)
             with _despite():
                 if end is not record.said:
-                    self._folders.tell_end(record.id, end, user_of(book.spec.owner))
+                    self._folders.tell_end(record.id, end)
         except Unbelievable as odd:
             return replace(record, trouble=str(odd))
         finally:
@@ -345,14 +343,13 @@ class LocalCluster:
         return record
 
     def _kill(self, record: Record) -> None:
-        """Its keeper kills all that is below it. Where that is gone: every process that carries the job's mark."""
-        if not self._books.signal_keeper(record.id, signal.SIGUSR2):
+        """Its keeper kills all below it. Where that is gone: its owner's processes that carry the job's mark."""
+        if not self._hands.signal(record.id, signal.SIGUSR2):
             self._kill_marked(record)
 
-    @staticmethod
-    def _kill_marked(record: Record) -> None:
-        for variable in (protocol.ENV_SUPERVISED, protocol.ENV_JOB_DIR):
-            kill_marked(variable, record.folder, _KILL_S)
+    def _kill_marked(self, record: Record) -> None:
+        if record.book is not None:
+            self._hands.kill_left(record.id, self._launcher.owner(record.book.spec))
 
     def _health(self) -> dict[str, Health]:
         """Nodes that are not up."""
@@ -364,7 +361,7 @@ class LocalCluster:
         return found
 
     def _known(self, job: JobId) -> Record:
-        record = self._records.one(job) if _JOB_ID.match(job) else None
+        record = self._records.one(job) if JOB.fullmatch(job) else None
         if record is None or record.released:
             raise Never(f"there is no job {job}")
         return record

@@ -3,7 +3,6 @@
     STATE/books/JOB.json     whose job it is, what to run, which start is the newest, the GPUs granted to it, what was
                              asked of it, how its last start ended
     STATE/books/JOB.lock     flock-held by whoever starts the job, then by its keeper and supervisor: whether it lives
-    STATE/books/JOB.keeper   the keeper's pid and the time it was started, written by the keeper itself
     STATE/books/JOB.spare    as long as a start lives: what its book is written into where the disk is full
 
 The job's own folder (`jobs/JOB`) is its owner's: what stands there is told, not believed. A book is changed by whoever
@@ -16,8 +15,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,7 +31,7 @@ from horae.untrusted import Facts, Folder, Unbelievable, parse
 from policy.model import EMPTY, Seconds
 
 FOLDER = "books"
-_BOOK, _LOCK, _KEEPER, _SPARE, _OLD = ".json", ".lock", ".keeper", ".spare", ".old"
+_BOOK, _LOCK, _SPARE, _OLD = ".json", ".lock", ".spare", ".old"
 #: A book is padded to whole blocks with at least so much room: for the end of a start, and what was asked of it.
 _BLOCK, _SLACK = 4096, 3072
 #: A specification may carry a long environment.
@@ -115,7 +112,11 @@ class Books:
         """Raises OSError."""
         self.path = state / FOLDER
         self.path.mkdir(mode=0o700, exist_ok=True)
-        self.path.chmod(0o700)  # also where it was there before us
+        found = self.path.stat()
+        #: Root beside an arbiter with an account of its own (`horae doctor`, say) takes nothing away from it.
+        self._owner = (found.st_uid, found.st_gid) if found.st_uid != os.geteuid() else None
+        if self._owner is None:
+            self.path.chmod(0o700)  # also where it was there before us
         self._lock = state / "start.lock"
 
     @contextmanager
@@ -123,6 +124,7 @@ class Books:
         """One change at a time on the whole cluster, whoever the arbiter is. Raises OSError."""
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            self._given(fd)
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
@@ -158,7 +160,7 @@ class Books:
         data = encode(book)
         with Folder.open(self.path) as folder:
             try:
-                folder.replace(job + _BOOK, data, mode=0o600, sync=sync)
+                folder.replace(job + _BOOK, data, mode=0o600, owner=self._owner, sync=sync)
             except OSError as error:
                 if error.errno not in NO_ROOM or not _into_spare(folder, job, data.rstrip()):
                     raise
@@ -166,7 +168,7 @@ class Books:
     def set_aside(self, job: JobId, book: Book) -> None:
         """Room for what is still to be noted of a start, however full the disk is then. Raises OSError."""
         with Folder.open(self.path) as folder:
-            folder.replace(job + _SPARE, encode(book), mode=0o600, sync=False)
+            folder.replace(job + _SPARE, encode(book), mode=0o600, owner=self._owner, sync=False)
 
     def free(self, job: JobId) -> None:
         """Nothing more is to be noted of it in a hurry."""
@@ -175,7 +177,7 @@ class Books:
 
     def forget(self, job: JobId) -> None:
         with Folder.open(self.path) as folder:
-            for suffix in (_KEEPER, _LOCK, _SPARE, _OLD, _BOOK):
+            for suffix in (_LOCK, _SPARE, _OLD, _BOOK):
                 folder.remove(job + suffix)
 
     # --- life ---------------------------------------------------------------------------------------------
@@ -185,43 +187,20 @@ class Books:
         with Folder.open(self.path) as folder:
             fd = os.open(job + _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder.fd)
         try:
+            self._given(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return None
         return fd
 
+    def _given(self, fd: int) -> None:
+        if self._owner is not None and os.fstat(fd).st_uid == os.geteuid():
+            os.fchown(fd, *self._owner)
+
     def lives(self, job: JobId) -> bool:
         with Folder.open(self.path) as folder:
             return folder.held(job + _LOCK)
-
-    def keepers_note(self, job: JobId) -> int:
-        """A descriptor for the keeper to write down who it is."""
-        with Folder.open(self.path) as folder:
-            folder.replace(job + _KEEPER, b" " * 64, mode=0o600, sync=False)  # written over: on a full disk too
-            return os.open(job + _KEEPER, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.fd)
-
-    def signal_keeper(self, job: JobId, number: signal.Signals) -> bool:
-        """False where it is gone, or has not said yet who it is."""
-        with Folder.open(self.path) as folder:
-            words = (folder.read(job + _KEEPER, 100) or b"").split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
-            return False
-        pid, began = int(words[0]), words[1]
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            return False
-        try:
-            # With the descriptor open the pid is not given to another: what began when it did is the keeper.
-            if _began(pid) != began or select.select([fd], [], [], 0)[0]:
-                return False
-            signal.pidfd_send_signal(fd, number)
-        except ProcessLookupError:
-            return False
-        finally:
-            os.close(fd)
-        return True
 
 
 def _into_spare(folder: Folder, job: JobId, data: bytes) -> bool:
@@ -244,12 +223,3 @@ def _into_spare(folder: Folder, job: JobId, data: bytes) -> bool:
     folder.rename_to(job + _OLD, folder, job + _SPARE)
     folder.sync()
     return True
-
-
-def _began(pid: int) -> bytes:
-    """When a process was started, in the kernel's ticks."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
-    return text[text.rfind(b")") + 2 :].split()[19]

@@ -10,51 +10,31 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from horae import spec_json
 from horae.elastic import protocol
 from horae.local import account
 from horae.local.account import MOST_EPOCHS, Account
+from horae.local.asked import Asked
 from horae.local.books import Book
+from horae.local.hands import JOBS, OURS, REASON_FILE, RELEASED_FILE, Hands, put, whose
 from horae.port import JobId, LogChunk
 from horae.untrusted import Facts, Folder, Unbelievable, parse
 from policy.model import Seconds
 
-#: Where `set_reason` writes.
-REASON_FILE = "reason"
-#: What a version before wrote into a folder whose job was handed back.
-RELEASED_FILE = "released"
 _MOST_SPEC = 8 << 20
-_OWN = "|".join(
-    re.escape(name)
-    for name in (
-        protocol.SPEC_FILE,
-        protocol.EPOCH_FILE,
-        protocol.STOP_FILE,
-        protocol.CANCEL_FILE,
-        protocol.STATE_FILE,
-        protocol.LOCK_FILE,
-        protocol.LOG_FILE,
-        REASON_FILE,
-        RELEASED_FILE,
-    )
-)
-#: The supervisor's and the adapter's files, their half-written and reserved forms, and older parts of the log.
-_OURS = re.compile(rf"(?:{_OWN}|{re.escape(protocol.LOG_FILE)}\.\d+|\.(?:{_OWN})\.\d+\.[0-9a-f]+|\.state\.reserve-\d)$")
-_GONE = ".gone."
 
 
 class JobFolders:
     """STATE/jobs: the folder itself is ours, what lies in its folders is not."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, hands: Hands | Asked) -> None:
+        self._hands = hands
+        self.path = hands.state / JOBS
         self._truncations: dict[JobId, int] = {}
 
     def jobs(self) -> list[JobId]:
@@ -63,21 +43,11 @@ class JobFolders:
             return [e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
 
     def path_of(self, job: JobId) -> str:
-        return str(self.path / job)
+        return self._hands.path_of(job)
 
-    def make(self, job: JobId, spec: bytes, owner: pwd.struct_passwd | None) -> None:
-        """The folder, whole and its owner's, or nothing. Raises OSError (FileExistsError too)."""
-        hidden = f".{job}.{os.urandom(4).hex()}"
-        with Folder.open(self.path, one_mount=True) as jobs:
-            try:
-                with jobs.make(hidden) as folder:
-                    folder.replace(protocol.SPEC_FILE, spec, sync=False)
-                    if owner is not None:
-                        folder.give(owner.pw_uid, owner.pw_gid)
-                os.rename(hidden, job, src_dir_fd=jobs.fd, dst_dir_fd=jobs.fd)
-            except OSError:
-                self._empty(jobs, hidden)
-                raise
+    def make(self, job: JobId, spec: bytes, owner: str) -> None:
+        """The folder, whole and its owner's, or nothing; "": ours. Raises OSError (FileExistsError too)."""
+        self._hands.make(job, spec, owner)
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -125,8 +95,8 @@ class JobFolders:
         else was changed by him. Raises OSError, Unbelievable.
         """
         with self._open(job) as folder:
-            data = folder.read(protocol.SPEC_FILE, _MOST_SPEC)
             where = folder.name_of(protocol.SPEC_FILE)
+            data = folder.read(protocol.SPEC_FILE, _MOST_SPEC)
             if data is None:
                 raise Unbelievable(where, "is missing")
             try:
@@ -136,15 +106,15 @@ class JobFolders:
             _same_owner(spec.owner, folder.stat().st_uid, where)
             epoch = _epoch(folder)
             state, slots = _older_state(folder, known)
-            found = folder.lstat(protocol.SPEC_FILE)
+            names = folder.names()
             ended = state is not None and state.final and state.epoch == epoch
             return Book(
                 spec=spec,
-                submitted_s=found.st_mtime if found is not None else time.time(),
+                submitted_s=_changed_s(folder, protocol.SPEC_FILE),
                 epoch=epoch,
                 slots=slots,
-                cancelled=folder.lstat(protocol.CANCEL_FILE) is not None,
-                released=folder.lstat(RELEASED_FILE) is not None,
+                cancelled=protocol.CANCEL_FILE in names,
+                released=RELEASED_FILE in names,
                 end=state if ended else None,
                 last=None if ended else state,
                 older=epoch > 0,
@@ -152,86 +122,65 @@ class JobFolders:
 
     # --- telling ------------------------------------------------------------------------------------------
 
-    def prepare(self, job: JobId, epoch: int, state: Mapping[str, Any], owner: pwd.struct_passwd | None) -> None:
+    def prepare(self, job: JobId, epoch: int, state: Mapping[str, Any]) -> None:
         """The fence and the first account of a start. What stands in their way is moved aside.
 
         Raises OSError, Unbelievable.
         """
-        whose = None if owner is None else (owner.pw_uid, owner.pw_gid)
         with self._open(job) as folder:
-            _put(folder, protocol.EPOCH_FILE, b"%d\n" % epoch, whose)
+            put(folder, protocol.EPOCH_FILE, b"%d\n" % epoch, sync=True)
             folder.remove(protocol.STOP_FILE)
-            _put(folder, protocol.STATE_FILE, json.dumps(state).encode() + b"\n", whose, sync=False)
+            put(folder, protocol.STATE_FILE, json.dumps(state).encode() + b"\n")
 
-    def ask_stop(self, job: JobId, epoch: int, grace_s: Seconds, owner: pwd.struct_passwd | None) -> None:
+    def ask_stop(self, job: JobId, epoch: int, grace_s: Seconds) -> None:
         request = {"epoch": epoch, "grace_s": grace_s, "time_s": time.time()}
-        self.write(job, protocol.STOP_FILE, json.dumps(request).encode() + b"\n", owner)
+        self.write(job, protocol.STOP_FILE, json.dumps(request).encode() + b"\n")
 
-    def ask_cancel(self, job: JobId, owner: pwd.struct_passwd | None) -> None:
-        self.write(job, protocol.CANCEL_FILE, b"%d\n" % int(time.time()), owner)
+    def ask_cancel(self, job: JobId) -> None:
+        self.write(job, protocol.CANCEL_FILE, b"%d\n" % int(time.time()))
 
-    def write(self, job: JobId, name: str, data: bytes, owner: pwd.struct_passwd | None) -> None:
+    def write(self, job: JobId, name: str, data: bytes) -> None:
         """Raises OSError, Unbelievable."""
         with self._open(job) as folder:
-            _put(folder, name, data, None if owner is None else (owner.pw_uid, owner.pw_gid), sync=False)
+            put(folder, name, data)
 
-    def tell_end(self, job: JobId, end: Account, owner: pwd.struct_passwd | None) -> None:
+    def tell_end(self, job: JobId, end: Account) -> None:
         """What its supervisor would have written."""
         value = {**end.plain(), "pid": None, "allocation": {}, "slots": {}}
-        self.write(job, protocol.STATE_FILE, json.dumps(value).encode() + b"\n", owner)
+        self.write(job, protocol.STATE_FILE, json.dumps(value).encode() + b"\n")
 
     def reason(self, job: JobId, text: str) -> None:
         """Raises OSError, Unbelievable."""
         with self._open(job) as folder:
-            folder.replace(REASON_FILE, text.encode(errors="replace") + b"\n", sync=False)
+            folder.replace(REASON_FILE, text.encode(errors="replace") + b"\n", owner=whose(folder), sync=False)
 
     # --- clearing -----------------------------------------------------------------------------------------
 
     def only_ours(self, job: JobId) -> bool:
         """Whether it holds nothing but what the supervisor and we write. Raises OSError, Unbelievable."""
         with self._open(job) as folder:
-            return all(_OURS.match(name) for name in folder.names())
+            return all(OURS.fullmatch(name) for name in folder.names())
 
     def clear(self, job: JobId) -> None:
-        """First out of sight, then file by file: nothing is followed and nothing else is touched. Raises OSError."""
-        with Folder.open(self.path, one_mount=True) as jobs:
-            hidden = f"{_GONE}{job}.{os.urandom(4).hex()}"
-            os.rename(job, hidden, src_dir_fd=jobs.fd, dst_dir_fd=jobs.fd)
-            self._empty(jobs, hidden)
+        """Raises OSError."""
+        self._hands.clear(job)
         self._truncations.pop(job, None)
-
-    def leftovers(self) -> None:
-        """Finish what a killed arbiter began to throw away. Raises OSError."""
-        with Folder.open(self.path, one_mount=True) as jobs, os.scandir(jobs.fd) as entries:
-            for name in [entry.name for entry in entries if entry.name.startswith(_GONE)]:
-                self._empty(jobs, name)
-
-    @staticmethod
-    def _empty(jobs: Folder, name: str) -> None:
-        try:
-            with jobs.below(name) as folder:
-                for each in folder.names():
-                    if _OURS.match(each):
-                        folder.remove(each)
-                if not folder.names():
-                    os.rmdir(name, dir_fd=jobs.fd)
-        except (FileNotFoundError, Unbelievable):
-            return  # not there, or its owner put something there that is not ours to remove
 
     @contextmanager
     def _open(self, job: JobId) -> Iterator[Folder]:
         """Raises OSError, Unbelievable."""
-        with Folder.open(self.path, job, one_mount=True) as folder:
+        with self._hands.open(job) as folder:
             yield folder
 
 
-def _put(folder: Folder, name: str, data: bytes, owner: tuple[int, int] | None, sync: bool = True) -> None:
-    """Written although a folder of that name may be in the way."""
+def _changed_s(folder: Folder, name: str) -> Seconds:
+    fd = folder.open_plain(name)
+    if fd is None:
+        return time.time()
     try:
-        folder.replace(name, data, owner=owner, sync=sync)
-    except Unbelievable:
-        folder.remove(name)
-        folder.replace(name, data, owner=owner, sync=sync)
+        return os.fstat(fd).st_mtime
+    finally:
+        os.close(fd)
 
 
 def _generation(folder: Folder) -> int:

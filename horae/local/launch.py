@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import subprocess
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import horae.elastic
 from horae import spec_json
-from horae.elastic import protocol
+from horae.descriptors import Folder
+from horae.local.asked import Asked, file_of
 from horae.local.books import Books
-from horae.local.options import LocalOptions
+from horae.local.hands import KEEPERS, Hands, adopt
+from horae.local.options import ACCOUNT, USERADD, LocalOptions
 from horae.port import JobId, Never
 from horae.spec import JobSpec
 
-_ELASTIC = str(Path(horae.elastic.__file__).parent)
 #: Of our own environment, what a job gets: nothing in it can be a secret.
 _PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH")
 _PASSED_PREFIX = "LC_"
@@ -32,43 +29,19 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Launcher:
-    def __init__(self, options: LocalOptions, books: Books) -> None:
-        self._options, self._books = options, books
-        self._children: list[subprocess.Popen[bytes]] = []
+    def __init__(self, options: LocalOptions, hands: Hands | Asked) -> None:
+        self._options, self._hands = options, hands
 
     def check(self, spec: JobSpec) -> None:
-        """Raises Never for a job that this process could not run as its owner."""
-        user_of(spec.owner)
+        """Raises Never for a job that could not be run as its owner."""
+        self.owner(spec)
         if not spec.command:
             raise Never("a job needs a command")
 
-    def start(self, job: JobId, folder: str, spec: JobSpec, state: Mapping[str, Any], lock: int) -> None:
+    def start(self, job: JobId, spec: JobSpec, state: Mapping[str, Any], lock: int) -> None:
         """Returns at once; the supervisor holds `lock` from the first moment. Raises OSError, Never."""
-        user = user_of(spec.owner)
-        with tempfile.TemporaryFile() as start:
-            start.write(json.dumps(self._document(spec, state)).encode())
-            start.flush()
-            note = self._books.keepers_note(job)
-            try:
-                # Isolated and without site-packages: nothing of the arbiter's or the user's environment can break it.
-                argv = [self._options.python, "-I", "-S", _ELASTIC, "--job", folder, "--daemon"]
-                argv += ["--lock", str(lock), "--start", str(start.fileno()), "--keeper", str(note)]
-                if user is not None:
-                    argv += ["--user", user.pw_name]
-                self._children.append(
-                    subprocess.Popen(
-                        argv,
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                        pass_fds=(lock, start.fileno(), note),
-                        start_new_session=True,
-                        cwd="/",
-                        env={**environment(user, self._options.pass_env), protocol.ENV_SUPERVISED: folder},
-                    )
-                )
-            finally:
-                os.close(note)
+        with file_of(json.dumps(self._document(spec, state)).encode()) as document:
+            self._hands.start(job, self.owner(spec), lock, document)
 
     def _document(self, spec: JobSpec, state: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -77,44 +50,68 @@ class Launcher:
             "limits": {"log_bytes": self._options.log_limit_bytes, "free_bytes": self._options.keep_free_bytes},
         }
 
-    def reap(self) -> None:
-        """Collect the intermediate processes of past starts."""
-        self._children = [child for child in self._children if child.poll() is None]
+    def owner(self, spec: JobSpec) -> str:
+        """As whom it runs; "" for ourselves. Raises Never for somebody whose jobs cannot be run here."""
+        name, me = spec.owner, os.geteuid()
+        helped = isinstance(self._hands, Asked)
+        if not name and not helped:
+            return ""
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            raise Never(f"there is no user {name} on this machine") from None
+        if helped:
+            if user.pw_uid == me or user.pw_uid < self._options.least_uid:
+                raise Never(
+                    f"jobs of {name} are not run here: only those of users from number {self._options.least_uid} on "
+                    f"(least_uid among cluster.options), and never the arbiter's own"
+                )
+            return name
+        if user.pw_uid == me:
+            return ""
+        if me != 0:
+            raise Never(f"this arbiter runs as {_name(me)} and cannot run jobs of {name}")
+        return name
 
 
-def environment(user: pwd.struct_passwd | None, more: tuple[str, ...] = ()) -> dict[str, str]:
-    """What a job starts with: its user's name and home, and what the site names in `pass_env`."""
-    whose = user if user is not None else _me()
+def own_hands(books: Books, options: LocalOptions) -> Hands:
+    """Of this process. Raises OSError."""
+    made = Hands(options.state, options.python, environment(options.pass_env))
+    with Folder.open(books.path) as before, Folder.open(options.state / KEEPERS) as keepers:
+        if before.stat().st_uid == os.geteuid():
+            adopt(before, keepers)
+    made.leftovers()
+    return made
+
+
+def as_root() -> str:
+    """A note for an arbiter that is root as a whole; else nothing."""
+    if os.geteuid() != 0:
+        return ""
+    try:
+        pwd.getpwnam(ACCOUNT)
+        first = ""
+    except KeyError:
+        first = f"`{USERADD.format(ACCOUNT)}`, "
+    return (
+        f"this arbiter is root as a whole, and need not be: {first}`account: {ACCOUNT}` among cluster.options, restart "
+        "(then only a small helper is root)"
+    )
+
+
+def environment(more: tuple[str, ...] = ()) -> dict[str, str]:
+    """What every job starts with of ours, beside its user's name and home; `more`: `pass_env`."""
     env = {
         name: value
         for name, value in os.environ.items()
         if name in _PASSED or name in more or name.startswith(_PASSED_PREFIX)
     }
     env.setdefault("PATH", _PATH)
-    if whose is not None:
-        env.update(HOME=whose.pw_dir, USER=whose.pw_name, LOGNAME=whose.pw_name, SHELL=whose.pw_shell)
     return env
 
 
-def _me() -> pwd.struct_passwd | None:
+def _name(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.geteuid())
+        return pwd.getpwuid(uid).pw_name
     except KeyError:  # a container's number without a name
-        return None
-
-
-def user_of(owner: str) -> pwd.struct_passwd | None:
-    """Whom to become; None for ourselves. Raises Never."""
-    me = os.geteuid()
-    if not owner:
-        return None
-    try:
-        user = pwd.getpwnam(owner)
-    except KeyError:
-        raise Never(f"there is no user {owner} on this machine") from None
-    if user.pw_uid == me:
-        return None
-    if me != 0:
-        known = _me()
-        raise Never(f"this arbiter runs as {known.pw_name if known else me} and cannot run jobs of {owner}")
-    return user
+        return str(uid)

@@ -11,6 +11,8 @@ python: /usr/bin/python3              interpreter of the supervisor; default: th
 log_limit_bytes: 1073741824           a job's output is rotated at this size at the latest. 1 GiB; one older part stays
 keep_free_bytes: 67108864             output that would leave less room than this on the disk is dropped. 64 MiB, and
                                       never more than a twentieth of the disk
+account: horae                        who the arbiter is; only a helper stays root. Default: whoever starts it
+least_uid: 1000                       with an account: nothing is started as a user below, and never as root
 pass_env: [CUDA_HOME]                 what jobs get of the arbiter's environment beside PATH, LD_LIBRARY_PATH, the
                                       language and the time zone
 """
@@ -35,7 +37,15 @@ _MOST_CPUS, _MOST_MEMORY, _MOST_SPEED = 1e6, 1 << 60, 1e6
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*$")
 _FIELDS = frozenset({"name", "gpu_type", "gpus", "rack", "cpus", "memory"})
 _MOST_KEPT_S = 100 * 366 * 86400.0
-_OPTIONS = frozenset({"state", "nodes", "speeds", "python", "keep_s", "log_limit_bytes", "keep_free_bytes", "pass_env"})
+_OPTIONS = frozenset(
+    "state nodes speeds python keep_s log_limit_bytes keep_free_bytes account least_uid pass_env".split()
+)
+_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}$")
+#: Users of systems made in the last ten years begin here; below are accounts of services.
+LEAST_UID, _MOST_UID = 1000, (1 << 32) - 2
+#: What an account is called unless a site says otherwise, and how it is made.
+ACCOUNT = "horae"
+USERADD = "useradd --system --user-group --home-dir /var/lib/horae --shell /usr/sbin/nologin {}"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 #: A week: as long as an arbiter remembers ended jobs unless it is told otherwise.
 KEEP_S: Seconds = 7 * 86400.0
@@ -52,6 +62,8 @@ class LocalOptions:
     keep_s: Seconds | None = KEEP_S  #: how long the folder of an ended job stays; None: for ever
     log_limit_bytes: int = LOG_LIMIT_BYTES  #: whatever a job asks for
     keep_free_bytes: int = KEEP_FREE_BYTES
+    account: str | None = None  #: who the arbiter is where root starts it; None: root
+    least_uid: int = LEAST_UID
     pass_env: tuple[str, ...] = ()  #: names
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)  #: real GPUs' indices, by node
 
@@ -69,9 +81,7 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
                 field=str(name),
                 remedy=f"known: {', '.join(sorted(_OPTIONS))}",
             )
-    state = options.get("state")
-    if not isinstance(state, str | Path) or not str(state):
-        raise BadInput("the local cluster needs a folder to remember its jobs in", field="state", value=state)
+    folder = state(options)
     wanted = options.get("nodes", "auto")
     real = wanted == "auto"
     found = machine_gpus.this_machine() if real else ()
@@ -88,16 +98,42 @@ def parse(options: Mapping[str, Any]) -> LocalOptions:
         if count > 1:
             raise BadInput("two nodes have the same name", field="nodes", value=name)
     return LocalOptions(
-        state=Path(state).expanduser().absolute(),
+        state=folder,
         nodes=nodes,
         speeds=_speeds(options.get("speeds", {})),
         python=str(options.get("python") or sys.executable),
         keep_s=_keep_s(options.get("keep_s", KEEP_S)),
         log_limit_bytes=_bytes(options.get("log_limit_bytes", LOG_LIMIT_BYTES), "log_limit_bytes", 4096),
         keep_free_bytes=_bytes(options.get("keep_free_bytes", KEEP_FREE_BYTES), "keep_free_bytes", 0),
-        pass_env=_names(options.get("pass_env", ())),
+        account=account(options),
+        least_uid=least_uid(options),
+        pass_env=pass_env(options),
         devices={node.name: indices for node, indices in found},
     )
+
+
+def state(options: Mapping[str, Any]) -> Path:
+    """Raises BadInput."""
+    value = options.get("state")
+    if not isinstance(value, str | Path) or not str(value):
+        raise BadInput("the local cluster needs a folder to remember its jobs in", field="state", value=value)
+    return Path(value).expanduser().absolute()
+
+
+def account(options: Mapping[str, Any]) -> str | None:
+    """Raises BadInput."""
+    value = options.get("account")
+    if value is not None and not (isinstance(value, str) and _ACCOUNT.match(value)):
+        raise BadInput("not a user's name", field="account", value=value, remedy="such as horae")
+    return value
+
+
+def least_uid(options: Mapping[str, Any]) -> int:
+    """Raises BadInput."""
+    value = options.get("least_uid", LEAST_UID)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_UID:
+        raise BadInput(f"a user's number from 1 to {_MOST_UID}", field="least_uid", value=value, remedy="1000")
+    return value
 
 
 def _nodes(value: object) -> tuple[Node, ...]:
@@ -183,7 +219,9 @@ def _bytes(value: object, name: str, least: int) -> int:
     return value
 
 
-def _names(value: object) -> tuple[str, ...]:
+def pass_env(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Raises BadInput."""
+    value = options.get("pass_env", ())
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise BadInput("a list of variables' names", field="pass_env", value=value, remedy="[CUDA_HOME, NCCL_DEBUG]")
     for i, name in enumerate(value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae import visible
+from horae import job_number, visible
 from horae.tui import forms, screen
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def page(answer: dict[str, Any]) -> Text:
     answer = visible.deep(answer)
     held = sum(answer["allocation"].values())
     text = Text()
-    text.append(f"job {answer['id']} ", "bold").append(f"{answer['name']}")
+    text.append(f"job {job_number(answer['id'])} ", "bold").append(f"{answer['name']}")
     text.append(f"  {answer['tenant']}  {answer['state']}", screen.STATE_STYLES.get(answer["state"], ""))
     text.append(f"\n{'holds':<9}{_gpus(held)}")
     text.append(f" on {forms.allocation(answer['allocation'])}" if held else "")
@@ -48,8 +48,8 @@ def page(answer: dict[str, Any]) -> Text:
 
 
 def _ahead(answer: dict[str, Any]) -> str:
-    named = [f"{job['id']} {job['name']} ({job['tenant']})" for job in answer.get("ahead_jobs", ())]
-    return ", ".join((named or answer["ahead"])[:12])
+    named = [f"{job_number(job['id'])} {job['name']} ({job['tenant']})" for job in answer.get("ahead_jobs", ())]
+    return ", ".join((named or [job_number(job) for job in answer["ahead"]])[:12])
 
 
 def _gpus(number: int) -> str:

@@ -6,11 +6,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from horae import visible
+from horae import job_number, visible
 from horae.tui import forms, screen
-from policy.model import BadInput, Seconds
+from policy.errors import BadInput
+
+if TYPE_CHECKING:
+    from policy.model import Seconds
 
 Job = Mapping[str, Any]
 
@@ -39,7 +42,7 @@ def _done(job: Job) -> str:
 
 #: letter -> (head, text)
 LETTERS: dict[str, tuple[str, Callable[[Job], str]]] = {
-    "i": ("JOBID", lambda j: j["id"]),
+    "i": ("JOBID", lambda j: job_number(j["id"])),
     "j": ("NAME", lambda j: j["name"]),
     "a": ("TENANT", lambda j: j["tenant"]),
     "u": ("USER", lambda j: j["owner"]),

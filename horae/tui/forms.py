@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from policy.model import BadInput, GpuRange, Gpus, NodeName, Seconds
+from policy.errors import BadInput
+
+if TYPE_CHECKING:
+    from policy.model import GpuRange, Gpus, NodeName, Seconds
 
 # As many digits as anybody means: more are no number to Python, or no time.
 _SLURM_TIME = re.compile(r"(?:(?P<d>\d{1,12})-)?(?P<a>\d{1,12})(?::(?P<b>\d{1,12}))?(?::(?P<c>\d{1,12}))?")
@@ -45,6 +49,8 @@ def parse_duration(text: str, field: str = "duration") -> Seconds:
 
 def parse_gpus(text: str, field: str = "--gpus") -> GpuRange:
     """`4` rigid; `1:8` a range; `2:` no upper limit; `1,2,4,8` these only. Requested: the most, else the least."""
+    from policy.model import GpuRange
+
     remedy = "write one number (4), a range (1:8 or 2:), or a list (1,2,4,8)"
     try:
         if "," in text:

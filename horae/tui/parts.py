@@ -9,6 +9,7 @@ from itertools import groupby
 from rich.style import Style
 from rich.text import Text
 
+from horae import job_number
 from horae.tui.forms import allocation, duration, number
 from horae.tui.screen import LETTERS, STATE_STYLES
 from horae.tui.view import JobView, NodeView, TenantView, TrialView, View, palette
@@ -77,7 +78,10 @@ def _node(node: NodeView, jobs: Sequence[JobView], colours: Mapping[str, str], l
         if slot < len(jobs):
             job = jobs[slot]
             style = Style(color="black", bgcolor=colours[job.tenant], bold=True, reverse=False)
-            text.append(f"{job.id[-2:]:>2} ", style if job.state == "running" else style + Style(dim=True, bold=False))
+            text.append(
+                f"{job_number(job.id)[-2:]:>2} ",
+                style if job.state == "running" else style + Style(dim=True, bold=False),
+            )
         elif node.health == "down":
             text.append(" × ", "red")
         elif slot < len(jobs) + node.foreign:
@@ -166,7 +170,7 @@ def app_lines(view: View, width: int) -> Text:
 
 
 def _trial_cell(trial: TrialView, colour: str) -> Text:
-    label = f"{trial.id[-2:]:>2}"
+    label = f"{job_number(trial.id)[-2:]:>2}"
     if trial.state == "completed":
         return Text(f"{label}✓", "green")
     if trial.state in ("cancelled", "failed"):
@@ -213,7 +217,7 @@ def _job(job: JobView, colour: str, bar: int, spark: int, *, long_range: bool) -
     where = allocation(job.allocation) if job.held else f"({job.reason})" if job.reason else ""
     asked = f" of {job.gpus}" if long_range else f"/{job.gpus.rpartition(':')[2].rpartition(',')[2] or '∞'}"
     return [
-        Text(job.id),
+        Text(job_number(job.id)),
         Text(job.name, style="dim" if job.ended else ""),
         Text(job.tenant, style=colour),
         Text(LETTERS.get(job.state, job.state), style=STATE_STYLES.get(job.state, "")),

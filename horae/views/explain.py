@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horae import job_number
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
@@ -106,7 +107,7 @@ def _asked(record: JobRecord) -> list[Cause]:
     if record.cancel_why is not None:
         causes.append(Cause("cancel", f"{record.cancel_why} ({record.cancel_by})", change="nothing: it is ending"))
     if record.hold_why is not None:
-        causes.append(Cause("hold", record.hold_why, change=f"`horae unhold {record.id}`"))
+        causes.append(Cause("hold", record.hold_why, change=f"`horae unhold {job_number(record.id)}`"))
     return causes
 
 
@@ -232,10 +233,11 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         text = f"the policy would give it {wanted} GPUs, but {said}"
         numbers = {"guard": guard["guard"], "wanted": wanted, "for_s": now_s - guard["since_s"]}
         causes.append(Cause("guard", text, numbers, change))
-    cap = ledger.pool(record.pool).caps.get(record.tenant)
-    if cap is not None and cap.until_s > now_s:
-        text = f"the site lets tenant {record.tenant} hold {cap.cap} GPUs: {cap.text}"
-        causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
+    caps = {f"tenant {record.tenant}": ledger.pool(record.pool).caps.get(record.tenant), "it": record.cap}
+    for whom, cap in caps.items():
+        if cap is not None and cap.until_s > now_s:
+            text = f"the site lets {whom} hold {cap.cap} GPUs: {cap.text}"
+            causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
     fallback = ledger.pool(record.pool).decided.get("fallback")
     if fallback:
         causes.append(

@@ -14,7 +14,7 @@ from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
-from policy.model import GpuRange, GpuType, Node, Seconds
+from policy.model import EMPTY, GpuRange, Gpus, GpuType, Node, Seconds
 
 #: Newest points of a loss curve that a status carries.
 LOSS_POINTS = 60
@@ -123,8 +123,11 @@ def nodes(found: Iterable[Node], pool_of: Mapping[str, str], ledger: Ledger) -> 
     ]
 
 
-def tenants(ledger: Ledger, config: Config, found: Iterable[Node], now_s: Seconds) -> list[dict[str, Any]]:
-    """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now."""
+def tenants(
+    ledger: Ledger, config: Config, found: Iterable[Node], now_s: Seconds, site_caps: Mapping[str, Gpus] = EMPTY
+) -> list[dict[str, Any]]:
+    """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now; `site_caps`: the most
+    that the cluster says it may hold."""
     found = tuple(found)
     capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
     present = {n.gpu_type for n in found}
@@ -135,7 +138,7 @@ def tenants(ledger: Ledger, config: Config, found: Iterable[Node], now_s: Second
     }
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(float(capacity), weights, demand)
-    caps = {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
+    caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
     return [
         {
             "name": name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from horae import job_number
 from horae.config import Config
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
@@ -86,7 +87,7 @@ def _shrank(ledger: Ledger, record: JobRecord, now_s: Seconds) -> list[Cause]:
     if found is None or sum(record.allocation.values()) >= found["from"]:
         return []
     others = [ledger.jobs[job] for job in found["gained"] if job in ledger.jobs]
-    named = ", ".join(f"job {r.id} {r.spec.name} ({r.tenant})" for r in others[: size.NAMED])
+    named = ", ".join(f"job {job_number(r.id)} {r.spec.name} ({r.tenant})" for r in others[: size.NAMED])
     for_whom = f", when {named} got more" if named else ""
     into = f"from {found['from']} to {found['to']} GPUs" if found["to"] else f"its {found['from']} GPUs"
     verb = "it shrank" if found["to"] else "it gave up"

@@ -44,6 +44,10 @@ def _because(data: Data, key: str = "text") -> str:
     return f": {data[key]}" if data.get(key) else ""
 
 
+def _whom(capped: Data) -> str:
+    return "it" if capped.get("alone") else f"tenant {capped['tenant']}"
+
+
 def _seen(data: Data) -> str:
     state, start = data["state"], f", start {data['epoch']}" if data.get("epoch") else ""
     held = f" on {gpus(data['allocation'])}" if data["allocation"] else ""
@@ -148,7 +152,7 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.SEEN: _seen,
     Kind.MISSING: lambda d: "the cluster does not show it",
     Kind.MEASURED: _measured,
-    Kind.CAPPED: lambda d: f"the site lets tenant {d['tenant']} hold {d['cap']} GPUs{_because(d)}",
+    Kind.CAPPED: lambda d: f"the site lets {_whom(d)} hold {d['cap']} GPUs{_because(d)}",
     Kind.AVOIDED: lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now{_because(d)}",
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,

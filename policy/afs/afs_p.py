@@ -41,7 +41,8 @@ def decide_s(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -
 
 
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *, simple: bool) -> Proposal:
-    """State, by job: `units` completed, and the GPU-seconds attained when the running unit began (`base`)."""
+    """State, by job: `units` completed, the GPU-seconds attained when the running unit began (`base`), and the place in
+    the queue (`rank`)."""
     jobs = active(snapshot)
     units = _units(snapshot, jobs, options["unit"])
 
@@ -49,7 +50,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     def amid(job: Job) -> bool:
         return bool(job.held) and sum(job.attained.values()) > units[job.name][1] + 1e-9
 
-    queue = sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
+    queue = _same(snapshot, jobs, units) or sorted(jobs, key=lambda j: (units[j.name][0], not amid(j), j.order))
     pools, placer = Pools(snapshot, context.speeds), Placer(snapshot, context.speeds)
     fair = max(pools.left // max(len(jobs), 1), 1)
     stuck, crowded = _stage_one(pools, queue, placer)
@@ -71,8 +72,21 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
     taken = placed.placer.taken
     said = _reasons([j for j in jobs if j.name not in stuck], taken, units, crowded, context)
     said |= explain(snapshot, jobs, sated, placed, context)
-    state = {name: {"units": count, "base": base} for name, (count, base) in units.items()}
+    rank = {job.name: n for n, job in enumerate(queue)}
+    state = {name: {"units": n, "base": base, "rank": rank[name]} for name, (n, base) in units.items()}
     return Proposal(taken, reasons=said, state={"jobs": state})
+
+
+def _same(snapshot: Snapshot, jobs: list[Job], units: Mapping[JobName, tuple[int, float]]) -> list[Job]:
+    """The queue as it was, while nobody arrives, ends or completes a unit; empty: it is made anew.
+
+    Who begins is amid a unit from then on: without this its place, and then others', would change by that alone.
+    """
+    old = snapshot.state.get("jobs", {})
+    same = len(old) == len(jobs) and all(
+        j.name in old and "rank" in old[j.name] and old[j.name]["units"] == units[j.name][0] for j in jobs
+    )
+    return sorted(jobs, key=lambda j: old[j.name]["rank"]) if same else []
 
 
 def _stage_one(pools: Pools, queue: list[Job], placer: Placer) -> tuple[set[JobName], bool]:

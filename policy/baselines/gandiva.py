@@ -4,7 +4,7 @@
   best; greedily, in the order of submission.
 - Over-subscription: when somebody waits, jobs that have run for a quantum give way in turn to those that wait
   longest (time-slicing by suspend and resume).
-- Migration: one job a round moves to a place where its measured throughput is better by more than a threshold.
+- Migration: one job a quantum moves to a place where its measured throughput is better by more than a threshold.
 - Grow-shrink: elastic jobs grow on idle GPUs, beyond what they requested, and shrink back when others need them.
 
 `variant=themis` is the baseline of Themis §6.1: no time-slicing; highest placement preference first, greedily, which
@@ -14,7 +14,8 @@ is the allocation with the best score S over all waiting and running jobs.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from policy.baselines.shortest import normalised_rate
@@ -26,37 +27,63 @@ from policy.places.placement import Placer
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
-    """State: by job, when it last began (`since_s`) and last ended (`until_s`) running."""
-    placer = Placer(snapshot, context.speeds)
+    """State: by job, when its turn began (`since_s`) and when it last ran (`until_s`); when a job last migrated."""
+    this = _round(snapshot, options, context)
+    served, said = Served(this.placer, this.said), this.said
     jobs = active(snapshot)
-    for job in snapshot.jobs:
-        if job.work.left == 0:
-            placer.drop(job)
-    turns = _turns(snapshot, jobs)
-    said: dict[JobName, Reason] = {}
-    if options["variant"] == "themis":
-        _by_preference(jobs, placer)
-    else:
-        _by_turns(snapshot, jobs, turns, options, placer, said, context)
-    served = Served(placer, said)
+    for job in jobs:
+        now = this.placer.taken.get(job.name)
+        seen = reasons.outcome(job, now, context.speeds) if now else None
+        if seen is not None:
+            said.setdefault(job.name, seen)
 
     def gain(job: Job, has: Gpus, then: Gpus) -> float:
         return normalised_rate(job, then, context.speeds) - normalised_rate(job, has, context.speeds)
 
-    for job in jobs:
-        now = placer.taken.get(job.name)
-        seen = reasons.outcome(job, now, context.speeds) if now else None
-        if seen is not None:
-            said.setdefault(job.name, seen)
+    def again(now: Snapshot) -> Placer:
+        runs = {j.name for j in now.jobs if j.held}
+        return _round(replace(now, state=_state(snapshot, jobs, this, runs)), options, context).placer
+
     if options["grow"]:
-        grow(served, jobs, context, gain, "its throughput grows most by them")
-    state = {}
+        what = "its throughput grows most by them"
+        grow(snapshot, served, jobs, context, gain, what, again, as_held=not this.turned)
+    runs = {j.name for j in jobs if served.placer.taken.get(j.name)}
+    return Proposal(served.placer.taken, reasons=said, state=_state(snapshot, jobs, this, runs))
+
+
+@dataclass(slots=True)
+class _Round:
+    """Who runs on the gang it requested, before anybody grows. `turned`: turns that were over have been given away."""
+
+    placer: Placer
+    turns: Mapping[JobName, tuple[float, float]]
+    said: dict[JobName, Reason]
+    turned: bool = False
+    migrated_s: float | None = None
+
+
+def _round(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> _Round:
+    placer, jobs = Placer(snapshot, context.speeds), active(snapshot)
+    for job in snapshot.jobs:
+        if job.work.left == 0:
+            placer.drop(job)
+    this = _Round(placer, _turns(snapshot, jobs), {}, migrated_s=snapshot.state.get("migrated_s"))
+    if options["variant"] == "themis":
+        _by_preference(jobs, placer)
+    else:
+        _by_turns(snapshot, jobs, options, this, context)
+    return this
+
+
+def _state(snapshot: Snapshot, jobs: list[Job], this: _Round, running: Collection[JobName]) -> dict[str, Any]:
+    """Once turns were given away, everybody's who runs begins: the next are given away a quantum later."""
+    now, turns = snapshot.now_s, {}
     for job in jobs:
-        since, until = turns[job.name]
-        runs = bool(placer.taken.get(job.name))
-        begins = snapshot.now_s if not job.held else since
-        state[job.name] = {"since_s": begins if runs else since, "until_s": snapshot.now_s if runs else until}
-    return Proposal(placer.taken, reasons=said, state={"turns": state})
+        since, until = this.turns[job.name]
+        runs = job.name in running
+        begins = now if this.turned or not job.held else since
+        turns[job.name] = {"since_s": begins if runs else since, "until_s": now if runs else until}
+    return {"turns": turns, **({} if this.migrated_s is None else {"migrated_s": this.migrated_s})}
 
 
 def _turns(snapshot: Snapshot, jobs: list[Job]) -> dict[JobName, tuple[float, float]]:
@@ -72,13 +99,11 @@ def _turns(snapshot: Snapshot, jobs: list[Job]) -> dict[JobName, tuple[float, fl
 def _by_turns(
     snapshot: Snapshot,
     jobs: list[Job],
-    turns: Mapping[JobName, tuple[float, float]],
     options: Mapping[str, Any],
-    placer: Placer,
-    said: dict[JobName, Reason],
+    this: _Round,
     context: Context,
 ) -> None:
-    quantum = options["quantum"]
+    quantum, placer, turns, said = options["quantum"], this.placer, this.turns, this.said
     running = [j for j in jobs if placer.keep(j) is not None]
     holds = {j.name for j in running}
     waiting = sorted((j for j in jobs if j.name not in holds), key=lambda j: (turns[j.name][1], j.order))
@@ -90,8 +115,11 @@ def _by_turns(
     if not waiting:
         for job in stale:
             _take(job, placer.keep(job), placer)
-        _migrate(jobs, options["migration_threshold"], placer, said, context)
+        lately = this.migrated_s is not None and snapshot.now_s - this.migrated_s < quantum
+        if not lately and _migrate(jobs, options["migration_threshold"], placer, said, context):
+            this.migrated_s = snapshot.now_s
         return
+    this.turned = bool(stale)
     # Those that wait longest go first, then those whose turn is over, the longest-running last to come back.
     mates = _Mates(placer)
     for job in waiting:
@@ -193,8 +221,8 @@ class _Mates:
         return best
 
 
-def _migrate(jobs: list[Job], threshold: float, placer: Placer, said: dict[JobName, Reason], context: Context) -> None:
-    """Move the one job that gains most, if it gains more than `threshold`."""
+def _migrate(jobs: list[Job], threshold: float, placer: Placer, said: dict[JobName, Reason], context: Context) -> bool:
+    """Move the one job that gains most, if it gains more than `threshold`; whether there is one."""
     best: tuple[float, Job, Allocation] | None = None
     for job in jobs:
         now = placer.taken.get(job.name)
@@ -215,6 +243,7 @@ def _migrate(jobs: list[Job], threshold: float, placer: Placer, said: dict[JobNa
         placer.take(job, place)
         text = f"moves to {reasons.places(place)}, where it runs {gain:.0%} faster"
         said[job.name] = Reason(Code.MOVED, text, {"gpus": sum(place.values()), "held": job.held, "gain": gain}, "")
+    return best is not None
 
 
 def _by_preference(jobs: list[Job], placer: Placer) -> None:

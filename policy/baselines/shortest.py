@@ -10,6 +10,7 @@ Jobs of unknown length or speed come last, earliest submitted first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -36,26 +37,33 @@ def srsf_elastic(snapshot: Snapshot, options: Mapping[str, Any], context: Contex
     return _shortest(snapshot, context, service=True, elastic=True)
 
 
-def remaining_s(job: Job, size: Gpus, speeds: Throughput) -> float:
-    """Remaining time on a gang of `size` at its fastest type here; inf where length or speed is not known."""
-    best = max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
-    return inf if job.work_left is None or best <= 0 else job.work_left / best
+def fastest_rate(job: Job, size: Gpus, speeds: Throughput) -> float:
+    """iterations/s of a gang of `size` on its fastest type here; 0 where no speed is known."""
+    return max((speeds.at(job, t, size) or 0.0 for t in speeds.types(job)), default=0.0)
+
+
+def _remaining_s(job: Job, rate: float) -> float:
+    """Remaining time; inf where length or speed is not known."""
+    return inf if job.work_left is None or rate <= 0 else job.work_left / rate
 
 
 def normalised_rate(job: Job, gpus: Gpus, speeds: Throughput) -> float:
     """Throughput of a gang at best placement on its fastest type, in GPUs of its slowest type."""
     if not job.throughput:
         return float(gpus)
-    best = max((speeds.at(job, t, gpus) or 0.0 for t in speeds.types(job)), default=0.0)
-    return best / (speeds.reference(job) or inf)
+    return fastest_rate(job, gpus, speeds) / (speeds.reference(job) or inf)
 
 
 def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: bool) -> Proposal:
-    placer = Placer(snapshot, context.speeds)
+    placer, speeds = Placer(snapshot, context.speeds), context.speeds
+    fastest: dict[tuple[int, Gpus], float] = {}  #: by kind of job and size
 
     def entry(job: Job) -> tuple[float, Ranked]:
-        size = placer.usual(job)
-        left = remaining_s(job, size, context.speeds)
+        size = placer.usual(job, anew=True)
+        alike = (speeds.kind(job), size)
+        if alike not in fastest:
+            fastest[alike] = fastest_rate(job, size, speeds)
+        left = _remaining_s(job, fastest[alike])
         key = left * size if service else left
         what, unit = ("service", "GPU-s") if service else ("time", "s")
         why = f"its remaining {what} is {key:.6g} {unit}" if key < inf else f"its remaining {what} is not known"
@@ -69,5 +77,10 @@ def _shortest(snapshot: Snapshot, context: Context, *, service: bool, elastic: b
         def gain(job: Job, has: Gpus, then: Gpus) -> float:
             return normalised_rate(job, then, context.speeds) - normalised_rate(job, has, context.speeds)
 
-        grow(served, jobs, context, gain, "its throughput grows most by them")
+        def again(now: Snapshot) -> Placer:
+            named = {j.name: j for j in now.jobs}
+            return serve(now, [replace(r, job=named[r.job.name]) for _, r in ranked], context, told=False).placer
+
+        first = [r.job for _, r in ranked]
+        grow(snapshot, served, jobs, context, gain, "its throughput grows most by them", again, first=first)
     return Proposal(served.placer.taken, reasons=served.reasons)

@@ -286,8 +286,9 @@ class _Round:
         by_name = {j.name: j for j in self.jobs}
         for name in chosen:
             stay = self.placer.keep(by_name[name]) if self.amid else None
-            elsewhere = stay is not None and sum(stay.values()) == self.size[name]
-            self._take(by_name[name], stay if stay and elsewhere else self.site.homes[name])
+            gpus = sum((stay or EMPTY).values())
+            as_it_is = gpus == self.size[name] or (gpus > self.size[name] and by_name[name].gpus.max is None)
+            self._take(by_name[name], stay if stay and as_it_is else self.site.homes[name])
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
         for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway

@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from policy.contract import Context
-from policy.model import Allocation, Gpus, GpuType, Job, JobName, Snapshot
-from policy.parts.pools import ANY, Pools
+from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
+from policy.parts.pools import ANY, NOISE, Pools
+from policy.parts.standing import settled
+from policy.parts.throughput import Throughput
 from policy.places.filling import fill as fill_idle
+from policy.places.filling import nothing_idle
 from policy.places.placement import Placer
 
 
@@ -54,6 +57,69 @@ def assign(
     Jobs without a want get nothing but left-over GPUs. `fewest_nodes`: a place that spreads a gang wider than it
     needs counts as not fitting.
     """
+    goal = _Goal(wants, order, context, fewest_nodes)
+
+    def place(now: Snapshot) -> Placer:
+        return _placed(now, wants, order, context, fewest_nodes=fewest_nodes, fill=fill)
+
+    def full(placer: Placer) -> bool:
+        return not fill or nothing_idle(placer, order)
+
+    placer = settled(snapshot, context.speeds, place, full, goal.worth, goal.reached)
+    short = {name: has for name, want in wants.items() if (has := _has(placer, name)) < want.gpus}
+    return Assignment(placer, short)
+
+
+def _has(placer: Placer, name: JobName) -> Gpus:
+    return sum(placer.taken.get(name, EMPTY).values())
+
+
+class _Goal:
+    """What places are worth: nobody is short of what it is to have, many run, and gangs are on few nodes."""
+
+    def __init__(
+        self, wants: Mapping[JobName, Want], order: Sequence[Job], context: Context, fewest_nodes: bool
+    ) -> None:
+        self._wants, self._order, self._speeds, self._fewest_nodes = wants, order, context.speeds, fewest_nodes
+        self._wanted = sum(want.gpus for want in wants.values())
+
+    def worth(self, placer: Placer) -> tuple[int, int, int]:
+        """(- GPUs missing, jobs that run, - nodes beyond the fewest)."""
+        missing = running = spread = 0
+        for job in self._order:
+            want, has = self._wants.get(job.name, _NONE), placer.taken.get(job.name, EMPTY)
+            gpus = sum(has.values())
+            running += gpus > 0
+            beyond = len(has) - placer.fewest(job, gpus, has) if len(has) > 1 else 0
+            spread += beyond
+            missing += want.gpus - min(self._counted(job, want, has, gpus, beyond), want.gpus)
+        return (-missing, running, -spread)
+
+    def _counted(self, job: Job, want: Want, has: Allocation, gpus: Gpus, beyond: int) -> Gpus:
+        """The GPUs of what is wanted that it has."""
+        if not has or (self._fewest_nodes and beyond):
+            return 0
+        return gpus if gpus < want.gpus or _suits(job, has, want, self._speeds) else 0
+
+    def reached(self, placer: Placer) -> bool:
+        missing, running, spread = self.worth(placer)
+        if missing or spread:
+            return False
+        spare = placer.free() + sum(map(sum, (p.values() for p in placer.taken.values()))) - self._wanted
+        waiting = (j.gpus.above(0) or 0 for j in self._order if not placer.taken.get(j.name))
+        return running == len(self._order) or spare < min(waiting)
+
+
+def _placed(
+    snapshot: Snapshot,
+    wants: Mapping[JobName, Want],
+    order: Sequence[Job],
+    context: Context,
+    *,
+    fewest_nodes: bool,
+    fill: bool,
+) -> Placer:
+    """Everything placed once, beside what jobs hold."""
     jobs = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus > 0]
     largest = sorted(jobs, key=lambda j: (wants[j.name].gpu_type is None, -wants[j.name].gpus, j.order))
     idle = [j for j in snapshot.jobs if wants.get(j.name, _NONE).gpus == 0]
@@ -65,13 +131,9 @@ def assign(
     if first.short:
         _step_down(first, wants, largest, context)
     if fill and (first.short or first.placer.free() > 0):
-        _use_left_over(first, wants, order, context)
-    short = {
-        name: sum(first.placer.taken.get(name, {}).values())
-        for name, want in wants.items()
-        if sum(first.placer.taken.get(name, {}).values()) < want.gpus
-    }
-    return Assignment(first.placer, short)
+        names = {j.name: j for j in snapshot.jobs}
+        _use_left_over(first, wants, [names[j.name] for j in order], context)
+    return first.placer
 
 
 _NONE = Want(0)
@@ -101,10 +163,12 @@ def _attempt(
     for job in idle:
         placer.drop(job)
     rest: list[Job] = []
-    for job in largest:
+    above = _above_their_limit(snapshot, wants)
+    # What a limit cannot touch goes first: beside anything new it would have no room.
+    for job in sorted(largest, key=lambda j: j.tenant not in above) if above else largest:
         want = wants[job.name]
-        stay = placer.keep(job) if keep and job.held == want.gpus else None
-        if stay is not None and _as_wanted(stay, want, placer) and len(stay) <= placer.fewest(job, want.gpus, stay):
+        stay = placer.keep(job) if (keep or job.tenant in above) and job.held == want.gpus else None
+        if stay is not None and (job.tenant in above or _as_good(job, stay, want, placer)):
             placer.take(job, stay)
         else:
             rest.append(job)
@@ -119,8 +183,26 @@ def _attempt(
     return _Attempt(placer, short)
 
 
-def _as_wanted(stay: Allocation, want: Want, placer: Placer) -> bool:
-    return want.gpu_type is None or set(placer.speeds.by_type(stay)) == {want.gpu_type}
+def _above_their_limit(snapshot: Snapshot, wants: Mapping[JobName, Want]) -> set[str]:
+    """Tenants that are to have more than their limit, which some of their jobs, as they are, exceed already."""
+    left = {t.name: t.cap for t in snapshot.tenants if t.cap is not None}
+    for job in snapshot.jobs if left else ():
+        if job.tenant in left:
+            left[job.tenant] -= wants.get(job.name, _NONE).gpus
+    return {tenant for tenant, gpus in left.items() if gpus < 0}
+
+
+def _as_good(job: Job, stay: Allocation, want: Want, placer: Placer) -> bool:
+    return _suits(job, stay, want, placer.speeds) and len(stay) <= placer.fewest(job, want.gpus, stay)
+
+
+def _suits(job: Job, has: Allocation, want: Want, speeds: Throughput) -> bool:
+    """True for GPUs of the type wanted, and for others where the job is as fast: nobody moves for a tie."""
+    types = speeds.by_type(has)
+    if want.gpu_type is None or not job.throughput or (len(types) == 1 and want.gpu_type in types):
+        return True
+    gpus, wanted = sum(has.values()), speeds.at(job, want.gpu_type, want.gpus) or 0.0
+    return all((speeds.at(job, t, gpus) or 0.0) >= wanted * (1 - NOISE) for t in types)
 
 
 def _step_down(attempt: _Attempt, wants: Mapping[JobName, Want], largest: Sequence[Job], context: Context) -> None:

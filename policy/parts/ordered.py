@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policy.contract import Context
-from policy.model import Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
 from policy.parts import reasons
-from policy.places.filling import fill
+from policy.parts.standing import settled
+from policy.places.filling import fill, nothing_idle
 from policy.places.placement import Placer
 
 
@@ -39,8 +40,9 @@ def active(snapshot: Snapshot) -> list[Job]:
     return sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
 
 
-def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Served:
-    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing."""
+def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context, *, told: bool = True) -> Served:
+    """Place the requested gangs (`Placer.usual`) in the order of `ranked`. A job not in it gets nothing. `told` False:
+    no reasons are asked for."""
     placer = Placer(snapshot, context.speeds)
     in_order = {r.job.name for r in ranked}
     for job in snapshot.jobs:
@@ -54,14 +56,15 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context) -> Ser
         numbers = {"position": position, **entry.numbers}
         if place is not None:
             placer.take(job, place)
-            seen = reasons.outcome(job, place, context.speeds)
+            seen = reasons.outcome(job, place, context.speeds) if told else None
             if seen is not None:
                 text = f"{seen.text}; {_place(position)}, because {entry.why}"
                 out[job.name] = Reason(seen.code, text, {**seen.numbers, **numbers}, seen.change)
             ahead = job.name
             continue
         placer.drop(job)
-        out[job.name] = _waits(job, size, ahead, entry, numbers, placer)
+        if told:
+            out[job.name] = _waits(job, size, ahead, entry, numbers, placer)
     return Served(placer, out)
 
 
@@ -85,14 +88,66 @@ def _waits(
 
 
 def grow(
-    served: Served, jobs: Sequence[Job], context: Context, gain: Callable[[Job, Gpus, Gpus], float], what: str
+    snapshot: Snapshot,
+    served: Served,
+    jobs: Sequence[Job],
+    context: Context,
+    gain: Callable[[Job, Gpus, Gpus], float],
+    what: str,
+    serve_again: Callable[[Snapshot], Placer],
+    *,
+    first: Sequence[Job] = (),
+    as_held: bool = True,
 ) -> None:
     """Hand left-over GPUs to jobs that run: each step to the largest `gain(job, from, to)` per GPU, while positive.
 
     Ties: earliest submitted, then name. Growing keeps the GPU type and, where it can, the place. What is idle then goes
     to waiting jobs of which a smaller gang than they requested has a place, and to whoever is faster over GPU types.
+
+    The answer stands when it is asked again: another one has to serve more jobs (the `first` ones first, where it says
+    so), or to make them faster together. `serve_again`: the ledger of `served` for a snapshot in which jobs hold other
+    GPUs. `as_held` False: what jobs hold now is out of the question.
     """
-    placer, speeds = served.placer, context.speeds
+    speeds = context.speeds
+    before: dict[JobName, Allocation] = {
+        j.name: served.placer.taken[j.name] for j in jobs if served.placer.taken.get(j.name)
+    }
+    ranked = first or jobs
+    usual = [served.placer.usual(j) for j in ranked]
+
+    def place(now: Snapshot) -> Placer:
+        placer = served.placer if now is snapshot else serve_again(now)
+        named = {j.name: j for j in now.jobs}
+        _hand_out(placer, [named[j.name] for j in jobs], context, gain)
+        return placer
+
+    def worth(placer: Placer) -> tuple[tuple[int, ...], float]:
+        taken = [placer.taken.get(j.name, EMPTY) for j in ranked]
+        runs = tuple(sum(t.values()) >= size for t, size in zip(taken, usual, strict=True))
+        return runs if first else (sum(runs),), round(
+            sum(speeds.normalised(j, t) for j, t in zip(ranked, taken, strict=True) if t), 6
+        )
+
+    placer = settled(snapshot, speeds, place, lambda p: nothing_idle(p, jobs), worth, lambda p: False, as_held=as_held)
+    served.placer = placer
+    for job in jobs:
+        was, now = before.get(job.name, {}), placer.taken.get(job.name, {})
+        if now == was:
+            continue
+        if not now:
+            served.reasons.pop(job.name, None)
+            continue
+        seen = reasons.outcome(job, now, speeds)
+        if seen is not None:
+            more = sum(now.values()) - (sum(was.values()) or placer.usual(job))
+            beside = f"{more} more than" if more > 0 else f"{-more} fewer than" if more else "as many as"
+            text = f"{seen.text}; {beside} it requested: left over, and {what}"
+            numbers = {**(served.reasons[job.name].numbers if job.name in served.reasons else {}), **seen.numbers}
+            served.reasons[job.name] = Reason(seen.code, text, numbers, seen.change)
+
+
+def _hand_out(placer: Placer, jobs: Sequence[Job], context: Context, gain: Callable[[Job, Gpus, Gpus], float]) -> None:
+    speeds = context.speeds
     heap: list[tuple[float, tuple[float, str], int, Gpus]] = []
 
     def push(n: int) -> None:
@@ -102,9 +157,8 @@ def grow(
         if step is not None and (worth := gain(job, has, step) / (step - has)) > 1e-12:
             heapq.heappush(heap, (-worth, job.order, n, step))
 
-    before: dict[JobName, Allocation] = {j.name: placer.taken[j.name] for j in jobs if placer.taken.get(j.name)}
     for n, job in enumerate(jobs):
-        if job.name in before:
+        if placer.taken.get(job.name):
             push(n)
     while heap and placer.free() > 0:
         _, _, n, step = heapq.heappop(heap)
@@ -116,14 +170,3 @@ def grow(
         if place:
             push(n)
     fill(placer, jobs)
-    for job in jobs:
-        was, now = before.get(job.name, {}), placer.taken.get(job.name, {})
-        if now == was or not now:
-            continue
-        seen = reasons.outcome(job, now, speeds)
-        if seen is not None:
-            more = sum(now.values()) - (sum(was.values()) or placer.usual(job))
-            beside = f"{more} more than" if more > 0 else f"{-more} fewer than" if more else "as many as"
-            text = f"{seen.text}; {beside} it requested: left over, and {what}"
-            numbers = {**(served.reasons[job.name].numbers if job.name in served.reasons else {}), **seen.numbers}
-            served.reasons[job.name] = Reason(seen.code, text, numbers, seen.change)

@@ -3,7 +3,8 @@
 An elastic policy hands out GPUs step by step: a job goes from one size of its gang to the next. `Pools` knows which
 step comes next and whether it can be had: GPUs of its type are left, its tenant's cap allows it, and it makes the job
 faster. With its first step a job is bound to one GPU type, the one it is fastest on among those with room (ties: the
-type it holds, then the newest); a gang that no single type has room for is left to `policy/parts/assign.py`, which
+newest, whatever it holds: `policy/parts/assign.py` moves nobody for a tie, and what a job is to have must not depend
+on what it was given last); a gang that no single type has room for is left to `policy/parts/assign.py`, which
 may mix
 types. GPUs on draining nodes count for the jobs that hold them and for nobody else.
 
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.parts.throughput import Span, Throughput
+from policy.places.placement import Placer
 
 #: A gain smaller than this part of the throughput is float noise.
 NOISE = 1e-12
@@ -46,6 +48,8 @@ class Pools:
         """`widest`: count the slowdown of the narrowest span that holds a gang; else the table alone. `mixed` False:
         every job is bound to a type."""
         self.speeds = speeds
+        self._snapshot = snapshot
+        self._places: Placer | None = None  #: nothing taken; once it was asked for
         self._mixed = mixed and not snapshot.cluster.limits.one_type_per_job and len(speeds.present) > 1
         self._any = 0  #: GPUs, of whatever type, that unbound jobs have taken
         self.count: dict[JobName, Gpus] = {}
@@ -81,6 +85,7 @@ class Pools:
         # By kind of job, type and size: what a gang makes there, and the next size that helps.
         self._rates: dict[tuple[int, GpuType, Gpus], float] = {}
         self._next: dict[tuple[int, GpuType, Gpus], Gpus | None] = {}
+        self._firsts: dict[int, list[Step]] = {}  #: by kind of job, the fastest first
 
     def rate(self, job: Job, gpu_type: GpuType, gpus: Gpus) -> float:
         """iterations/s of a gang; per GPU 1 where no speed is known."""
@@ -140,16 +145,14 @@ class Pools:
 
     def first_step(self, job: Job) -> Step | None:
         """The smallest gang, on the type where it is fastest and has room; else where it would be fastest."""
-        best: tuple[tuple[bool, float, int, int], Step] | None = None
-        held = self.speeds.by_type(job.allocation) if job.allocation else {}
-        for t in self._types(job):
-            size = self._useful(job, t, 0)
-            if size is None:
-                continue
-            key = (size <= self.room(job, t), self.rate(job, t, size), held.get(t, 0), self._newest.get(t, 0))
-            if best is None or key > best[0]:
-                best = (key, Step(t, size, size))
-        return None if best is None else best[1]
+        kind = self.speeds.kind(job)
+        steps = self._firsts.get(kind)
+        if steps is None:
+            sizes = ((t, self._useful(job, t, 0)) for t in self._types(job))
+            found = [Step(t, size, size) for t, size in sizes if size is not None]
+            found.sort(key=lambda s: (-self.rate(job, s.gpu_type, s.gpus), -self._newest.get(s.gpu_type, 0)))
+            steps = self._firsts[kind] = found
+        return next((s for s in steps if s.gpus <= self.room(job, s.gpu_type)), steps[0] if steps else None)
 
     def _useful(self, job: Job, gpu_type: GpuType, has: Gpus) -> Gpus | None:
         key = (self.speeds.kind(job), gpu_type, has)
@@ -186,8 +189,13 @@ class Pools:
 
     def _stays(self, job: Job, step: Step) -> bool:
         """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
-        as_it_is = step.gpus == job.held and step.add == step.gpus
-        return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0)
+        as_it_is = job.tenant in self._caps and step.gpus == job.held and step.add == step.gpus
+        return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0) and self._can_stay(job)
+
+    def _can_stay(self, job: Job) -> bool:
+        if self._places is None:
+            self._places = Placer(self._snapshot, self.speeds)
+        return self._places.keep(job) is not None
 
     def give(self, job: Job, step: Step) -> None:
         """Take the step."""

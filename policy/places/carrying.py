@@ -70,18 +70,6 @@ def _fits(then: Snapshot, now: Snapshot) -> bool:
     return all(n <= max(caps[t], stays.get(t, 0)) for t, n in holds.items() if t in caps)
 
 
-def applied(snapshot: Snapshot, proposal: Proposal) -> Snapshot:
-    """What the cluster would show if the proposal were carried out now; `jobs` itself where that changes nothing."""
-    jobs = tuple(
-        job
-        if dict(to := proposal.allocation.get(job.name, EMPTY)) == dict(job.allocation)
-        else replace(job, allocation=dict(to), lease_until=proposal.leases.get(job.name, EMPTY))
-        for job in snapshot.jobs
-    )
-    same = all(a is b for a, b in zip(jobs, snapshot.jobs, strict=True))
-    return replace(snapshot, jobs=snapshot.jobs if same else jobs, state=proposal.state)
-
-
 def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
     """The proposal with, in its state, what it changes and until the cluster shows it."""
     pending: dict[JobName, Any] = {}

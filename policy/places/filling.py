@@ -10,6 +10,7 @@ what the certificate calls work-conserving.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from policy.model import Allocation, Gpus, Job, JobName
 from policy.parts.pools import NOISE
@@ -33,15 +34,17 @@ def fill(
     waiting: bool = True,
     growing: bool = True,
     may: Callable[[Job, Gpus], bool] = always,
+    once: bool = False,
 ) -> set[JobName]:
-    """Give away what is idle; returns the jobs whose GPUs changed. `may(job, size)`: False forbids a size."""
+    """Give away what is idle; returns the jobs whose GPUs changed. `may(job, size)`: False forbids a size. `once`: end
+    with the first job that takes some."""
     changed: set[JobName] = set()
     jobs = [j for j in order if j.work.left != 0]
     for _ in range(MOST_PASSES):
         moved = False
         refused: set[object] = set()
         for job in jobs:
-            if placer.free() == 0:
+            if placer.free() == 0 or (once and changed):
                 return changed
             has = placer.taken.get(job.name)
             if has:
@@ -52,6 +55,11 @@ def fill(
         if not moved:
             break
     return changed
+
+
+def nothing_idle(placer: Placer, order: Sequence[Job]) -> bool:
+    """True if nobody could use what is left. Where it is False, somebody has taken some of it."""
+    return not fill(placer, order, once=True)
 
 
 def _start(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool], refused: set[object]) -> bool:
@@ -96,7 +104,10 @@ def _larger(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool]) -> Alloc
         best = max((speeds.at(job, t, size) or 0.0 for t in types), default=0.0) / job.slowdown.node
         if not job.throughput or now is None or best > now * (1 + NOISE):
             placer.give_back(job)
-            found = next((p for p in _places(job, size, placer) if _faster(job, p, now, placer)), None)
+            # Beside what it held, else beside what it has: so that it finds no more when it holds what it has.
+            as_now = [job] if has == job.allocation else [job, replace(job, allocation=has)]
+            places = (p for one in as_now for p in _places(one, size, placer))
+            found = next((p for p in places if _faster(job, p, now, placer)), None)
             placer.take(job, has)
         size = job.gpus.above(size)
     return found

@@ -117,6 +117,7 @@ class Placer:
         self._usable: dict[object, int] = {}
         self._possible: dict[object, bool] = {}
         self._fewest: dict[object, int] = {}
+        self._requested: set[object] = set()  #: jobs that could have what they request, by all that it depends on
         self._ranks: dict[tuple[int, Gpus], tuple[GpuType, ...]] = {}
 
     # --- questions -----------------------------------------------------------------------------------------
@@ -167,15 +168,25 @@ class Placer:
         must = {self._index[n]: g for n, g in at_least.items()}
         for one in self._types(job, gpus, gpu_type):
             if (found := self._in_type(one, need, gpus, own, must, self._equal(job))) is not None:
-                return self._named(found)
+                return self._as_held(job, self._named(found), gpu_type, at_least)
         if gpu_type is None and not self.limits.one_type_per_job:
             types = self._types(job, gpus, None)
             if len(types) > 1:
                 scope = [self._by_type[t] for t in types]
                 own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
                 both = fit(scope, need, gpus, own, must, self._equal(job))
-                return None if both is None else self._named(both)
+                return None if both is None else self._as_held(job, self._named(both), None, at_least)
         return None
+
+    def _as_held(self, job: Job, place: Allocation, gpu_type: GpuType | None, at_least: Allocation) -> Allocation:
+        """What the job holds, where that is as good as `place`: no more nodes, no wider span, no slower types."""
+        had, speeds = job.allocation, self.speeds
+        if len(place) == 1 or len(had) != len(place) or had == place or job.held != sum(place.values()):
+            return place
+        types, rate = set(speeds.by_type(had)), speeds.rate(job, place) or 0.0
+        alike = types <= set(speeds.by_type(place)) or (gpu_type is None and (speeds.rate(job, had) or 0.0) >= rate)
+        fits = alike and speeds.span(had) <= speeds.span(place) and all(had.get(n, 0) >= g for n, g in at_least.items())
+        return dict(had) if fits and self.could_take(job, had) else place
 
     def keep(self, job: Job) -> Allocation | None:
         """What the job holds, if that is a gang and all of it can be held on; else None."""
@@ -211,18 +222,23 @@ class Placer:
             self._usable[alike] = free
         return Code.WAITS_GANG if free >= gpus else Code.WAITS_CAPACITY
 
-    def usual(self, job: Job) -> Gpus:
+    def usual(self, job: Job, *, anew: bool = False) -> Gpus:
         """The gang of a policy that gives jobs what they request: that, or what is the largest of the job's sizes below
         it that the nodes that are up (or what the job holds) and its tenant's cap could ever hold. Where none could,
-        the requested size, so that `why_not` says what is in the way."""
+        the requested size, so that `why_not` says what is in the way. `anew`: whatever it holds."""
         cap = self._caps.get(job.tenant)
         size = job.gpus.requested
-        if cap is not None and size > cap and size != job.held:
+        alike = (self.speeds.kind(job), size, job.cpus_per_gpu, job.memory_per_gpu)
+        if cap is None and alike in self._requested:
+            return size
+        if cap is not None and size > cap and (anew or size != job.held or self.keep(job) is None):
             size = job.gpus.at_most(cap)
         while size and not self.possible(job, size):
-            if size == job.held and self.keep(job) is not None:
+            if not anew and size == job.held and self.keep(job) is not None:
                 return size
             size = job.gpus.at_most(min(size - 1, self._most(job)))
+        if size == job.gpus.requested:
+            self._requested.add(alike)
         return size or job.gpus.requested
 
     def _most(self, job: Job) -> Gpus:

@@ -104,6 +104,7 @@ class NodeForm(Form):
     cpus: Cpus | None = Field(None, description="CPUs for our jobs; null: not a constraint")
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
     features: list[Name] = Field(default_factory=list, description="what jobs may ask for by name")
+    wake_s: Time = Field(0.0, description="powered down: how long a job waits there before it runs")
 
 
 class GroupForm(Form):
@@ -137,6 +138,23 @@ class TenantForm(Form):
     name: Name
     weight: Weight = 1.0
     cap: Count | None = Field(None, description="most GPUs it may hold now")
+
+
+class MatchForm(Form):
+    """Whom a quota binds: who is named by job, by tenant or by app."""
+
+    jobs: list[Name] = Field(default_factory=list, max_length=MOST_ROWS)
+    tenant: Name | None = None
+    app: Name | None = None
+
+
+class QuotaForm(Form):
+    """A limit of the site's on some jobs together, less what others use of it."""
+
+    name: Name
+    gpus: Count | None = Field(None, description="most that they may hold")
+    jobs: Count | None = Field(None, description="most of them that may hold GPUs at a time")
+    match: MatchForm
 
 
 class GpusForm(Form):
@@ -325,6 +343,7 @@ class InstanceForm(Form):
     now: Time = Field(0.0, description="s")
     cluster: ClusterForm
     tenants: list[TenantForm] | None = Field(None, description="default: every tenant named by a job, weight 1")
+    quotas: list[QuotaForm] = Field(default_factory=list, max_length=MOST_ROWS, description="limits of the site")
     jobs: list[JobForm] = Field(default_factory=list, max_length=MOST_ROWS)
     apps: list[AppForm] = Field(default_factory=list, description="apps with a scheduler of their own")
     history: HistoryForm = HistoryForm()

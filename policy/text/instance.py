@@ -6,7 +6,7 @@ snapshot, and printing again gives the same bytes: a saved snapshot is replayed,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from policy.model import (
@@ -23,6 +23,7 @@ from policy.model import (
     Pinning,
     PolicyChoice,
     Provenance,
+    Quota,
     Shape,
     Slowdown,
     Snapshot,
@@ -85,6 +86,7 @@ def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
         active_apps=active,
         state=form.state,
         policy=None if form.policy is None else PolicyChoice(form.policy.name, form.policy.options),
+        quotas=_quotas(form, jobs, document),
     )
 
 
@@ -111,8 +113,11 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
                 remedy=f"at most {n.gpus}",
             )
         nodes.append(
-            Node(n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features))
-        )
+            Node(
+                n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features),
+                n.wake_s,
+            )
+        )  # fmt: skip
         places.append((*place, "name"))
     numbers: dict[str, int] = {}
     if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
@@ -160,6 +165,22 @@ def _tenants(form: InstanceForm, document: Document) -> tuple[Tenant, ...]:
                 remedy=f"add it to tenants, leave tenants out, or use one of {one_of(known)}",
             )
     return tuple(Tenant(t.name, t.weight, t.cap) for t in form.tenants)
+
+
+def _quotas(form: InstanceForm, jobs: Sequence[Job], document: Document) -> tuple[Quota, ...]:
+    _once((q.name for q in form.quotas), "quotas", document)
+    known = {j.name for j in jobs}
+    found = []
+    for i, quota in enumerate(form.quotas):
+        match = quota.match
+        for k, name in enumerate(match.jobs):
+            if name not in known:
+                place = ("quotas", i, "match", "jobs", k)
+                raise document.bad(place, f"no job {name!r}", value=name, remedy="name jobs of this file")
+        named = set(match.jobs)
+        whom = [j.name for j in jobs if j.name in named or match.tenant == j.tenant or match.app == j.app]
+        found.append(Quota(quota.name, tuple(whom), quota.gpus, quota.jobs))
+    return tuple(found)
 
 
 def _once(names: Iterable[str], section: str, document: Document) -> None:
@@ -350,6 +371,16 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
         "tenants": [{"name": t.name, "weight": t.weight, **_unless("cap", t.cap, None)} for t in snapshot.tenants],
         "jobs": [_job_plain(j) for j in snapshot.jobs],
     }
+    if snapshot.quotas:
+        out["quotas"] = [
+            {
+                "name": q.name,
+                **_unless("gpus", q.gpus, None),
+                **_unless("jobs", q.jobs, None),
+                "match": {"jobs": list(q.whom)},
+            }
+            for q in snapshot.quotas
+        ]
     if snapshot.apps:
         out["apps"] = [
             {
@@ -393,6 +424,7 @@ def _node_plain(node: Node) -> dict[str, Any]:
         **_unless("cpus", node.cpus, None),
         **_unless("memory", node.memory, None),
         **_unless("features", list(node.features), []),
+        **_unless("wake_s", node.wake_s, 0.0),
     }
 
 

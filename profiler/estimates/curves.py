@@ -116,14 +116,26 @@ def loss_curve(run: Run) -> Curve | None:
         points = [p for p in run.points if p.kind is kind and p.losses and not p.redrawn]
         totals = [p for p in points if p.total]
         if totals:
-            first = _most_common([p.losses[0].name for p in totals])
-            named = [p for p in totals if p.losses[0].name == first]
-            return _loss_curve(run, named, lambda p: p.losses[0].value, first, ())
+            return _curve_of_totals(run, totals)
         if points:
-            parts = _most_common([tuple(v.name for v in p.losses) for p in points])
-            named = [p for p in points if tuple(v.name for v in p.losses) == parts]
-            return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+            return _curve_of_parts(run, points)
     return None
+
+
+def _curve_of_totals(run: Run, points: Sequence[Point]) -> Curve | None:
+    name = most_common([p.losses[0].name for p in points])
+    named = [p for p in points if p.losses[0].name == name]
+    return _loss_curve(run, named, lambda p: p.losses[0].value, name, ())
+
+
+def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
+    parts = most_common([_names(p) for p in points])
+    named = [p for p in points if _names(p) == parts]
+    return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+
+
+def _names(p: Point) -> tuple[str, ...]:
+    return tuple(v.name for v in p.losses)
 
 
 def _loss_curve(
@@ -134,7 +146,7 @@ def _loss_curve(
     curve = curve_of((positions(p), -1 if p.from_bar and p.rank is None else p.rank, value(p)) for p in points)
     if not curve:
         return None
-    kind = _most_common([p.losses[0].kind for p in points])
+    kind = most_common([p.losses[0].kind for p in points])
     if kind is LossKind.RUNNING and positions.axis == "epoch" and all(at.is_integer() for at, _ in curve):
         kind = LossKind.EPOCH  # an average that is told when its epoch is over
     return Curve(name, kind, positions.axis, curve, parts)
@@ -194,27 +206,22 @@ def _named_curve(run: Run, rows: Sequence[tuple[Point, tuple[Value, ...]]]) -> C
     valued = [(p, values) for p, values in rows if values]
     if not valued:
         return None
-    names = [values[0].name for _, values in valued]
-    name = _most_common(names)
-    if "test" in name.casefold():  # a test set printed beside the validation set
-        name = next((n for n in names if "val" in n.casefold()), name)
+    name = _name_of([values[0].name for _, values in valued])
     kept = [(p, values[0]) for p, values in valued if values[0].name == name]
     where = _held_out_positions(run)
-    at = [where[p.line] if p.kind is Kind.VALIDATION else None for p, _ in kept]
-    positions = _axis_of(run, [p for p, _ in kept if p.kind is not Kind.VALIDATION]) if None in at else None
-    axis: Axis = positions.axis if positions is not None else _axis_name(run)
-    rowed = [
-        (positions(p) if a is None and positions is not None else a, p.rank, v.value)
-        for a, (p, v) in zip(at, kept, strict=True)
-    ]
-    # An evaluation's meters print the same position again and again: the last word counts, per rank.
-    held_out = [(a, rank if rank is not None else -1, v) for a, rank, v in rowed]
-    curve = curve_of(held_out if None not in at else rowed)
-    return Curve(name, kept[0][1].kind, axis, curve) if curve else None
+    beside = [p for p, _ in kept if p.kind is not Kind.VALIDATION]
+    positions = _axis_of(run, beside) if beside else Positions.of(run)
+    placed = [(where[p.line] if p.kind is Kind.VALIDATION else positions(p), p.rank, v.value) for p, v in kept]
+    if not beside:  # an evaluation's meters print the same position again and again: the last word counts, per rank
+        placed = [(at, -1 if rank is None else rank, value) for at, rank, value in placed]
+    curve = curve_of(placed)
+    return Curve(name, kept[0][1].kind, positions.axis, curve) if curve else None
 
 
-def _axis_name(run: Run) -> Axis:
-    return Positions.of(run).axis
+def _name_of(names: Sequence[str]) -> str:
+    """The name that counts: the commonest, but of a test set beside a validation set the latter."""
+    name = most_common(names)
+    return next((n for n in names if "val" in n.casefold()), name) if "test" in name.casefold() else name
 
 
 def _held_out_positions(run: Run) -> dict[int, float | None]:
@@ -240,7 +247,7 @@ def _held_out_positions(run: Run) -> dict[int, float | None]:
     return found
 
 
-def _most_common(items: Sequence[T]) -> T:
+def most_common(items: Sequence[T]) -> T:
     counts: dict[T, int] = defaultdict(int)
     for item in items:
         counts[item] += 1

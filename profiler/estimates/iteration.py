@@ -27,7 +27,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from profiler.estimates.curves import quantile
+from profiler.estimates.curves import most_common, quantile
 from profiler.estimates.sources import (
     Sample,
     epoch_time,
@@ -40,7 +40,17 @@ from profiler.estimates.sources import (
     tick_of,
 )
 from profiler.evidence import Evidence, Ground, confidence, some
-from profiler.model import EpochTime, IterationTime, Kind, Run, ThroughputSummary, TimeSource, WarmUp
+from profiler.model import (
+    EpochTime,
+    IterationTime,
+    Kind,
+    Point,
+    Run,
+    Throughput,
+    ThroughputSummary,
+    TimeSource,
+    WarmUp,
+)  # fmt: skip
 
 DISAGREE = 0.2  #: relative difference above which two sources are said to disagree
 WALL_FACTOR = 1.5  #: printed times this much below the fastest clocked intervals are not an iteration's
@@ -119,22 +129,28 @@ def _evidence(run: Run, source: TimeSource, samples: Sequence[Sample], levels: M
     others = {name: level for name, level in levels.items() if name != source}
     against = tuple(_says(n, level) for n, level in others.items() if abs(level - best) > DISAGREE * best)
     agree = any(abs(level - best) <= DISAGREE * best for level in others.values())
-    generic = run.format in (None, "generic")
-    printed_too = source == "timestamps" and {"printed", "throughput", "bar"} & others.keys()
-    if abs(levels[source] - best) > DISAGREE * best or (printed_too and not agree):
+    own = levels.get(source)  # None: the elapsed time of a log that prints no other is used
+    corrected = own is None or abs(own - best) > DISAGREE * best
+    printed_too = source == "timestamps" and bool({"printed", "throughput", "bar"} & others.keys())
+    if corrected or (printed_too and not agree):
         ground = Ground.CORRECTED
     elif agree:
         ground = Ground.CONFIRMED
     elif against:
         ground = Ground.DISPUTED
-    elif source == "timestamps":
-        ground = Ground.CLOCK if len(samples) >= 3 else Ground.TWO_STAMPS
-    elif source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration" and _of_batch(run.timed_by):
-        ground = Ground.UNIT_UNKNOWN
     else:
-        ground = Ground.WORDS if generic else Ground.PRINTED
+        ground = _ground_alone(run, source, len(samples))
     lines = some([s.line for s in samples])
     return Evidence(confidence("iteration_time.median", ground), lines, against, ground)
+
+
+def _ground_alone(run: Run, source: TimeSource, samples: int) -> Ground:
+    """Of a time that nothing in the log can be held against."""
+    if source == "timestamps":
+        return Ground.CLOCK if samples >= 3 else Ground.TWO_STAMPS
+    if source == "printed" and (run.accumulation or 1) > 1 and run.unit == "iteration" and _of_batch(run.timed_by):
+        return Ground.UNIT_UNKNOWN
+    return Ground.WORDS if run.format in (None, "generic") else Ground.PRINTED
 
 
 def _choose(
@@ -145,43 +161,72 @@ def _choose(
     coarse = _coarseness(found["epoch"])
     if source == "epoch" and "bar" in levels and coarse > COARSE:
         source = "bar"
-    samples, best, warnings = found[source], levels[source], []
-    said: set[str] = {source}
+    pick = _Pick(source, found[source], levels[source])
     if source in ("printed", "throughput", "bar"):
-        finer = _finer(samples, best, clocks)
-        if finer:
-            samples, said = clocks[finer], {source, finer}
-            if abs(_level(samples) - best) > COARSE * best:
-                warnings.append(
-                    f"{_says(source, best)} is printed with too few digits: {_says(finer, _level(samples))} is used"
-                )
-            best = _level(samples)
-            source = finer if finer == "timestamps" else source  # type: ignore[assignment]
-    for clock, clocked in clocks.items():
-        if source in ("timestamps", "epoch") or clock in said:
-            continue
-        fast, slow = _spread(clocked)
-        if clock == "epoch":
-            slow *= 1 + coarse
-        # An epoch's time holds set-up and stray pauses, so it can only refute a claim that is too long.
-        too_short = clock != "epoch" and len(clocked) >= 3 and best * WALL_FACTOR < fast
-        too_long = best > slow * (1 + DISAGREE)
-        if too_short or too_long:
-            why = "even the fastest intervals of the clock are longer" if too_short else "longer than the clock allows"
-            warnings.append(
-                f"{_says(source, best)} cannot be the time of an iteration as counted here ({why}): "
-                f"{_says(clock, _level(clocked))} is used"
-            )
-            said |= {source, clock}
-            samples, best = clocked, _level(clocked)
-            source = "timestamps" if clock == "timestamps" else "epoch" if clock == "epoch" else "printed"
-            break
+        pick.refine(clocks)
+    pick.hold_against(clocks, coarse)
     for other, level in levels.items():
-        if other != source and other not in said:
-            apart = abs(level - best) / best
-            if apart > DISAGREE + (coarse if "epoch" in (source, other) else 0.0):
-                warnings.append(f"{_says(source, best)} is used; {_says(other, level)}, {apart:.0%} apart")
-    return source, samples, warnings
+        if other != pick.source and other not in pick.said:
+            apart = abs(level - pick.best) / pick.best
+            if apart > DISAGREE + (coarse if "epoch" in (pick.source, other) else 0.0):
+                pick.warnings.append(
+                    f"{_says(pick.source, pick.best)} is used; {_says(other, level)}, {apart:.0%} apart"
+                )
+    return pick.source, pick.samples, pick.warnings
+
+
+class _Pick:
+    """The source that is used so far, and what was said of the others."""
+
+    def __init__(self, source: TimeSource, samples: list[Sample], best: float) -> None:
+        self.source, self.samples, self.best = source, samples, best
+        self.warnings: list[str] = []
+        self.said: set[str] = {source}
+
+    def refine(self, clocks: Mapping[str, list[Sample]]) -> None:
+        """What is printed with too few digits gives way to a clock within its rounding."""
+        finer = _finer(self.samples, self.best, clocks)
+        if not finer:
+            return
+        level = _level(clocks[finer])
+        if abs(level - self.best) > COARSE * self.best:
+            self.warnings.append(
+                f"{_says(self.source, self.best)} is printed with too few digits: {_says(finer, level)} is used"
+            )
+        self.said.add(finer)
+        self.samples, self.best = clocks[finer], level
+        if finer == "timestamps":
+            self.source = "timestamps"
+
+    def hold_against(self, clocks: Mapping[str, list[Sample]], coarse: float) -> None:
+        """What no clock allows gives way to the first that refutes it."""
+        for clock, clocked in clocks.items():
+            if self.source in ("timestamps", "epoch") or clock in self.said:
+                continue
+            why = _refuted(self.best, clock, clocked, coarse)
+            if why:
+                self.warnings.append(
+                    f"{_says(self.source, self.best)} cannot be the time of an iteration as counted here ({why}): "
+                    f"{_says(clock, _level(clocked))} is used"
+                )
+                self.said |= {self.source, clock}
+                self.samples, self.best = clocked, _level(clocked)
+                self.source = _SOURCE_OF.get(clock, "printed")
+                break
+
+
+_SOURCE_OF: Mapping[str, TimeSource] = {"timestamps": "timestamps", "epoch": "epoch"}
+
+
+def _refuted(best: float, clock: str, clocked: Sequence[Sample], coarse: float) -> str:
+    """Why a clock does not allow a time; "" where it does. An epoch's time holds set-up and stray pauses, so it can
+    only refute a claim that is too long."""
+    fast, slow = _spread(clocked)
+    if clock == "epoch":
+        slow *= 1 + coarse
+    elif len(clocked) >= 3 and best * WALL_FACTOR < fast:
+        return "even the fastest intervals of the clock are longer"
+    return "longer than the clock allows" if best > slow * (1 + DISAGREE) else ""
 
 
 def _finer(samples: Sequence[Sample], best: float, clocks: Mapping[str, list[Sample]]) -> str:
@@ -228,28 +273,24 @@ def throughput_summary(run: Run) -> ThroughputSummary | None:
     rated = [(p, p.throughput) for p in run.points if p.throughput is not None and p.kind is not Kind.VALIDATION]
     if not rated:
         return None
-    ranking = [
-        [(p, t) for p, t in rated if p.kind is Kind.TRAIN and not t.averaged],
-        [(p, t) for p, t in rated if p.kind is Kind.TRAIN],
-        rated,
-    ]
-    chosen = next(rows for rows in ranking if rows)
-    units: dict[str, int] = defaultdict(int)
-    for _, t in chosen:
-        units[t.unit] += 1
-    unit = max(units, key=lambda u: units[u])
+    training = [(p, t) for p, t in rated if p.kind is Kind.TRAIN]
+    chosen = [(p, t) for p, t in training if not t.averaged] or training or rated
+    unit = most_common([t.unit for _, t in chosen])
+    values = _whole_rates(run, [(p, t) for p, t in chosen if t.unit == unit and np.isfinite(t.value) and t.value > 0])
+    return ThroughputSummary(median=median(values), unit=unit) if values else None
+
+
+def _whole_rates(run: Run, rated: Sequence[tuple[Point, Throughput]]) -> list[float]:
+    """Rates of the whole run: a rank's own times the ranks, of those that print the same position their mean."""
     values: list[float] = []
     own: dict[tuple[float | None, float | None], list[float]] = defaultdict(list)
-    for p, t in chosen:
-        if t.unit != unit or not np.isfinite(t.value) or t.value <= 0:
-            continue
+    for p, t in rated:
         if t.of_rank and p.rank is not None:
             own[p.epoch, p.iteration].append(t.value)
         else:
             values.append(t.value * (run.ranks or 1 if t.of_rank else 1))
     ranks = run.ranks or max((len(v) for v in own.values()), default=1)
-    values += [fmean(v) * ranks for v in own.values()]
-    return ThroughputSummary(median=median(values), unit=unit) if values else None
+    return values + [fmean(v) * ranks for v in own.values()]
 
 
 # --- robust levels ----------------------------------------------------------------------------------------

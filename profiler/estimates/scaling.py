@@ -173,26 +173,26 @@ def merge(
         votes.setdefault((s.gpu_type, s.gpus), []).append((seconds_at(s, batch) / penalty, s))
     table: dict[str, dict[int, Rate]] = {}
     for (gpu_type, gpus), rows in votes.items():
-        # Where the best placement was measured itself, converted ones are not needed.
-        tightest = min(s.span for _, s in rows)
-        kept = [(t, s) for t, s in rows if s.span == tightest]
-        by_job: dict[str, list[float]] = {}
-        for t, s in kept:
-            by_job.setdefault(s.job, []).append(math.log(t))
-        logs = np.array([np.median(own) for own in by_job.values()])
-        middle = float(np.median(logs))
-        variance = float(np.mean([s.variance for _, s in kept])) / len(logs)
-        if len(logs) > 2:
-            variance += float(np.var(logs, ddof=1)) / len(logs)
-        e = slowdown.get(tightest)
-        if e is not None and e.value > 1:
-            variance += (math.log(e.interval[1] / e.interval[0]) / 3.29) ** 2
-        slack = 1.645 * math.sqrt(variance)
-        value = math.exp(-middle)
-        table.setdefault(gpu_type, {})[gpus] = Rate(
-            value,
-            Source.MEASURED,
-            (value * math.exp(-slack), value * math.exp(slack)),
-            sum(s.n for _, s in kept),
-        )
+        table.setdefault(gpu_type, {})[gpus] = _measured(rows, slowdown)
     return {gpu_type: Scaling(points) for gpu_type, points in table.items()}
+
+
+def _measured(rows: Sequence[tuple[float, Stretch]], slowdown: Mapping[Span, Estimate]) -> Rate:
+    """(seconds an iteration at best placement, the stretch that tells it) -> the rate, one vote a job."""
+    # Where the best placement was measured itself, converted ones are not needed.
+    tightest = min(s.span for _, s in rows)
+    kept = [(t, s) for t, s in rows if s.span == tightest]
+    by_job: dict[str, list[float]] = {}
+    for t, s in kept:
+        by_job.setdefault(s.job, []).append(math.log(t))
+    logs = np.array([np.median(own) for own in by_job.values()])
+    variance = float(np.mean([s.variance for _, s in kept])) / len(logs)
+    if len(logs) > 2:
+        variance += float(np.var(logs, ddof=1)) / len(logs)
+    e = slowdown.get(tightest)
+    if e is not None and e.value > 1:
+        variance += (math.log(e.interval[1] / e.interval[0]) / 3.29) ** 2
+    slack = 1.645 * math.sqrt(variance)
+    value = math.exp(-float(np.median(logs)))
+    interval = (value * math.exp(-slack), value * math.exp(slack))
+    return Rate(value, Source.MEASURED, interval, sum(s.n for _, s in kept))

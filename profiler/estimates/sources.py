@@ -59,7 +59,7 @@ def _by_position(run: Run, rows: Iterable[tuple[Point, float]]) -> list[Sample]:
 def printed(run: Run) -> list[Sample]:
     """Printed step times; else differences of a printed elapsed time; else running averages; else epochs' means."""
     train = [p for p in _train(run) if not p.from_bar]
-    steps = [(p, p.step_s) for p in train if p.step_s is not None]
+    steps = _stepped(train)
     if steps:
         return _by_position(run, steps)
     clocked = _differences(run, [(p, p.elapsed_s) for p in train if p.elapsed_s is not None])
@@ -70,8 +70,11 @@ def printed(run: Run) -> list[Sample]:
     averaged = _by_position(run, averages)
     if averaged:
         return averaged[len(averaged) // 2 :]
-    means = [p for p in run.points if p.kind is Kind.EPOCH and p.step_s is not None and not p.from_bar]
-    return _by_position(run, [(p, p.step_s) for p in means if p.step_s is not None])
+    return _by_position(run, _stepped([p for p in run.points if p.kind is Kind.EPOCH and not p.from_bar]))
+
+
+def _stepped(points: Iterable[Point]) -> list[tuple[Point, float]]:
+    return [(p, p.step_s) for p in points if p.step_s is not None]
 
 
 def from_throughput(run: Run) -> list[Sample]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from profiler.estimates.curves import accuracy_curve, loss_curve, loss_summary, 
 from profiler.estimates.iteration import Timing, timing
 from profiler.estimates.loss import fit_of
 from profiler.evidence import Evidence, confidence, known, some
-from profiler.model import Epochs, Iterations, Kind, Run, RunSummary
+from profiler.model import Epochs, Iterations, Kind, Point, Run, RunSummary
 from profiler.runs.sane import sane
 
 
@@ -52,31 +53,45 @@ def summarise(run: Run, *, target: float | None = None) -> RunSummary:
 
 def _weighed(told: RunSummary, run: Run, times: Timing) -> RunSummary:
     """The answer with its evidence, less what is not sure enough to be told."""
-    train = [p.line for p in run.points if p.kind is not Kind.VALIDATION]
-    held = [p.line for p in run.points if p.kind is Kind.VALIDATION or p.validation_losses or p.validation_accuracies]
-    parts: dict[str, tuple[str, list[int]]] = {
-        "iterations": ("iterations.last", [p.line for p in run.points if p.iteration is not None]),
-        "epochs": ("epochs.last", [p.line for p in run.points if p.epoch is not None] or train),
-        "epoch_time": ("epoch_time.median", [p.line for p in run.points if p.epoch_s is not None] or train),
-        "throughput": ("throughput.median", [p.line for p in run.points if p.throughput is not None]),
-        "loss": ("loss.last", [p.line for p in run.points if p.losses and not p.redrawn]),
-        "accuracy": ("accuracy.last", [p.line for p in run.points if p.accuracies and not p.redrawn]),
-        "validation_loss": ("validation.loss.last", held),
-        "validation_accuracy": ("validation.accuracy.last", held),
-        "failure": ("failure.kind", [] if run.failure is None else [run.failure.line]),
-    }
     evidence = {} if times.evidence is None else {"iteration_time.median": times.evidence}
     doubted: dict[str, Any] = {}
     notes: list[str] = []
-    for part, (name, lines) in parts.items():
+    train = _lines(run, lambda p: p.kind is not Kind.VALIDATION)
+    for part, (name, says) in _PARTS.items():
         if getattr(told, part) is None:
             continue
+        lines = _lines(run, says) or (train if part in _OF_TRAINING else [])
+        if part == "failure" and run.failure is not None:
+            lines = [run.failure.line]
         ground = known(run.format, len(set(lines)))
         evidence[name] = Evidence(confidence(name, ground), some(lines), (), ground)
         if not evidence[name].told and part != "failure":
             doubted[part] = None
             notes.append(f"{name} is not told: right in {evidence[name].confidence:.0%} where the log is like this one")
     return replace(told, **doubted, evidence=evidence, warnings=(*told.warnings, *notes))
+
+
+def _held(p: Point) -> bool:
+    return p.kind is Kind.VALIDATION or bool(p.validation_losses or p.validation_accuracies)
+
+
+#: Part of the answer -> its field, and which points say it.
+_PARTS: Mapping[str, tuple[str, Callable[[Point], object]]] = {
+    "iterations": ("iterations.last", lambda p: p.iteration is not None),
+    "epochs": ("epochs.last", lambda p: p.epoch is not None),
+    "epoch_time": ("epoch_time.median", lambda p: p.epoch_s is not None),
+    "throughput": ("throughput.median", lambda p: p.throughput is not None),
+    "loss": ("loss.last", lambda p: p.losses and not p.redrawn),
+    "accuracy": ("accuracy.last", lambda p: p.accuracies and not p.redrawn),
+    "validation_loss": ("validation.loss.last", _held),
+    "validation_accuracy": ("validation.accuracy.last", _held),
+    "failure": ("failure.kind", lambda p: False),
+}
+_OF_TRAINING = ("epochs", "epoch_time")  #: told by all of its lines, where no line says it
+
+
+def _lines(run: Run, says: Callable[[Point], object]) -> list[int]:
+    return [p.line for p in run.points if says(p)]
 
 
 def _iterations(run: Run) -> Iterations | None:

@@ -59,38 +59,15 @@ class Verdict:
 
 def judge(claim: Claim, watched: Watched | None, peers: Sequence[float] = ()) -> Verdict:
     """`peers`: rates (iterations/s) of other jobs with the same key at the same GPU type and count."""
-    reasons: list[str] = []
-    believed = True
-    claimed = 1 / claim.seconds if claim.seconds and claim.seconds > 0 and math.isfinite(claim.seconds) else None
     if not math.isfinite(claim.done) or claim.done < 0:
         return Verdict(None, False, False, ("it claims a progress that is no number",))
-    if claim.total is not None and claim.done > claim.total * 1.001 + 1:
+    reasons: list[str] = []
+    believed = claim.total is None or claim.done <= claim.total * 1.001 + 1
+    if not believed:
         reasons.append(f"it claims {claim.done:.0f} of {claim.total:.0f} iterations")
-        believed = False
-    clocked: float | None = None
-    if watched is not None and watched.seconds >= LONG_ENOUGH_S:
-        moved = claim.done - watched.done_before
-        if moved < 0:
-            if not watched.restarted:
-                reasons.append(f"its progress went back from {watched.done_before:.0f} to {claim.done:.0f}")
-        else:
-            clocked = moved / watched.seconds
-    use, own = claimed, claimed is not None
-    if clocked is not None and claimed is not None and clocked > 0:
-        if claimed > clocked * CLOCK_FACTOR:
-            reasons.append(
-                f"it claims {1 / claimed:.3g} s an iteration, but {claim.done:.0f} - {watched_from(watched):.0f} "
-                f"iterations took {1 / clocked:.3g} s each by the clock"
-            )
-            use, own = clocked, False
-        elif clocked > claimed * SLOW_FACTOR:
-            reasons.append(
-                f"its progress is {clocked / claimed:.1f} times as fast as the iterations it times: "
-                "it counts more than it trains, or times something else"
-            )
-            use, own = clocked, False
-    elif claimed is None and clocked:
-        use, own = clocked, False
+    claimed = 1 / claim.seconds if claim.seconds and claim.seconds > 0 and math.isfinite(claim.seconds) else None
+    use = _by_the_clock(claim, claimed, watched, reasons)
+    own = claimed is not None and use is claimed
     known = [p for p in peers if p > 0 and math.isfinite(p)]
     if use is not None and len(known) >= FEWEST_PEERS and use > PEER_FACTOR * max(known):
         reasons.append(
@@ -99,6 +76,40 @@ def judge(claim: Claim, watched: Watched | None, peers: Sequence[float] = ()) ->
         )
         use, own, believed = median(known), False, False
     return Verdict(use, own, believed, tuple(reasons))
+
+
+def _by_the_clock(claim: Claim, claimed: float | None, watched: Watched | None, reasons: list[str]) -> float | None:
+    """The claimed rate, or the clock's where the claim cannot be true; why, into `reasons`."""
+    clocked = _clocked(claim, watched, reasons)
+    if clocked is None or clocked <= 0:
+        return claimed
+    if claimed is None:
+        return clocked
+    if claimed > clocked * CLOCK_FACTOR:
+        reasons.append(
+            f"it claims {1 / claimed:.3g} s an iteration, but {claim.done:.0f} - {watched_from(watched):.0f} "
+            f"iterations took {1 / clocked:.3g} s each by the clock"
+        )
+        return clocked
+    if clocked > claimed * SLOW_FACTOR:
+        reasons.append(
+            f"its progress is {clocked / claimed:.1f} times as fast as the iterations it times: "
+            "it counts more than it trains, or times something else"
+        )
+        return clocked
+    return claimed
+
+
+def _clocked(claim: Claim, watched: Watched | None, reasons: list[str]) -> float | None:
+    """The rate of its progress by the clock; None where that was not watched for long enough, or went back."""
+    if watched is None or watched.seconds < LONG_ENOUGH_S:
+        return None
+    moved = claim.done - watched.done_before
+    if moved >= 0:
+        return moved / watched.seconds
+    if not watched.restarted:
+        reasons.append(f"its progress went back from {watched.done_before:.0f} to {claim.done:.0f}")
+    return None
 
 
 def watched_from(watched: Watched | None) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,41 +89,60 @@ class RuleBook:
         self, text: str, canonical: str, numbers: list[str], candidates: Iterable[Rule], generic_too: bool
     ) -> Plan | None:
         """The plan for the shape of `text` (with its canonical form and numbers); None when nothing reads it."""
-        prefix: ranks.Prefix | None = None
-        behind = _BEHIND_BAR.search(canonical) if "%|" in canonical else None
+        look = _Look(text, canonical, numbers)
+        reads = self.generic and generic_too and bool(numbers)
         for rule in candidates:
-            if behind is not None and rule.late:
+            if look.behind is not None and rule.late:
                 break
-            if rule.kind == "auto" and prefix is None:
-                prefix = ranks.strip(canonical, numbers)
-            plan = rule.plan(canonical, prefix.start if prefix is not None else 0)
+            plan = rule.plan(canonical, look.prefix.start if rule.kind == "auto" else 0)
             if plan is not None:
-                if rule.kind == "ignore" and not _TAGGED.match(canonical):
-                    return None
-                if prefix is None:
-                    prefix = ranks.strip(canonical, numbers)
-                if rule.kind != "ignore":
-                    return _placed(plan, prefix, text)
-                if prefix.rank is None and prefix.fixed_rank is None:
-                    return None
-                return _placed(
-                    Plan(rule.full_name, "setup", canonical), prefix, text
-                )  # a rank wrote it: there are ranks
-        if prefix is None and (behind is not None or (self.generic and generic_too and numbers)):
-            prefix = ranks.strip(canonical, numbers)
-        if behind is not None and prefix is not None:
-            own = ranks.strip(canonical, numbers, behind.end())
-            plan = generic.assemble(canonical, own.start, "generic/pairs") if self.generic else None
-            if plan is not None and not plan.bar and plan.kind in _TOLD:
-                return _placed(plan, prefix if prefix.clock is not None else own, text)
-            for rule in candidates:
-                plan = rule.plan(canonical, prefix.start, behind.end()) if rule.late else None
-                if plan is not None:
-                    return None if rule.kind == "ignore" else _placed(plan, prefix, text)
-        if not (self.generic and generic_too) or not numbers or prefix is None:
+                return look.ignored(plan) if rule.kind == "ignore" else look.placed(plan)
+        if look.behind is not None:
+            found = self._behind_bar(look, look.behind.end(), candidates)
+            if found is not None:
+                return found.plan
+        plan = generic.assemble(canonical, look.prefix.start, "generic/pairs") if reads else None
+        return None if plan is None else look.placed(plan)
+
+    def _behind_bar(self, look: _Look, end: int, candidates: Iterable[Rule]) -> _Found | None:
+        """What a program printed behind its bar, else the bar itself; None when no rule decides."""
+        own = ranks.strip(look.canonical, look.numbers, end)
+        plan = generic.assemble(look.canonical, own.start, "generic/pairs") if self.generic else None
+        if plan is not None and not plan.bar and plan.kind in _TOLD:
+            return _Found(_placed(plan, look.prefix if look.prefix.clock is not None else own, look.text))
+        for rule in candidates:
+            plan = rule.plan(look.canonical, look.prefix.start, end) if rule.late else None
+            if plan is not None:
+                return _Found(None if rule.kind == "ignore" else look.placed(plan))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    plan: Plan | None  #: None: a rule says that the line is of no use
+
+
+class _Look:
+    """A line that is looked at, and what stands before its text, worked out when it is asked for."""
+
+    def __init__(self, text: str, canonical: str, numbers: list[str]) -> None:
+        self.text, self.canonical, self.numbers = text, canonical, numbers
+        self.behind = _BEHIND_BAR.search(canonical) if "%|" in canonical else None
+
+    @cached_property
+    def prefix(self) -> ranks.Prefix:
+        return ranks.strip(self.canonical, self.numbers)
+
+    def placed(self, plan: Plan) -> Plan:
+        return _placed(plan, self.prefix, self.text)
+
+    def ignored(self, plan: Plan) -> Plan | None:
+        """A line of no interest still tells that there are ranks, where one wrote it."""
+        if not _TAGGED.match(self.canonical):
             return None
-        plan = generic.assemble(canonical, prefix.start, "generic/pairs")
-        return None if plan is None else _placed(plan, prefix, text)
+        if self.prefix.rank is None and self.prefix.fixed_rank is None:
+            return None
+        return self.placed(Plan(plan.rule, "setup", self.canonical))
 
 
 def _placed(plan: Plan, prefix: ranks.Prefix, text: str) -> Plan:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
-from profiler.rules.words import STEP_NOUNS, TIME_UNITS, Meaning, excluded, meaning, rate_of
+from profiler.rules.places import Mark, Place, place
+from profiler.rules.units import TIME_UNITS, Meaning, rate_of
+from profiler.rules.words import excluded, meaning
 from profiler.text.tokens import DEC, DUR, INT
 
 _NAN = re.compile(r"(?<![A-Za-z0-9_.])([-+]?(?:nan|inf|infinity))(?![A-Za-z0-9_])(?!\s*[:=])", re.IGNORECASE)
@@ -42,27 +43,9 @@ _LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{
 #: What stands between two numbers and is a rate, and nothing else.
 _RATE_BETWEEN = re.compile(r"\s+([A-Za-z]+(?:/[A-Za-z]+)+)\s*[:=]?\s*")
 _UNITLESS = _MEASURES | {"iteration", "epoch", "lr"}
+#: What the last word of a key may say when the whole key says nothing.
+_ALONE = frozenset(("iteration", "epoch", "loss", "accuracy", "lr"))
 _KEY_JUNK = " \t\"'`:=<>[](#~*@"
-
-
-@dataclass(slots=True)
-class Mark:
-    """One number and what it is. `what`: of `words.FIELDS`, or unnamed, bracket, total, average, uncertainty."""
-
-    token: int  #: -1 for nan and inf
-    at: int  #: where it stands in the canonical text
-    kind: str
-    what: str
-    key: str = ""
-    meaning: Meaning | None = None
-    negative: bool = False
-    constant: float = 0.0
-    total: Mark | None = None
-    average: Mark | None = None
-    unit: str = ""
-    scale: float = 1.0
-    more: tuple[tuple[int, float], ...] = ()  #: earlier numbers of the same duration, with their seconds
-    separated: bool = False  #: a colon or equals sign stands between key and number
 
 
 def _items(canonical: str, start: int) -> list[tuple[int, int, int, str]]:
@@ -99,63 +82,86 @@ def key_of(left: str) -> str:
 
 def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = None) -> list[Mark]:
     """Every number from `start` on that words or place explain. `words` (lower-case keys) come before the lexicon."""
-    words = words or {}
+    walk = _Walk(canonical, start, words or {})
     items = _items(canonical, start)
-    marks: list[Mark] = []
-    end = start
-    metric: str | None = None  # the name of the line's metric, once it was looked for
-    headed = False  # the numbers are parts of the loss that a heading named
-    listed = len(_LISTED.findall(canonical, start)) >= 3
-    pending = ""  # words before a counter, for the value after it: "loss at step 5: 2.3"
-    promised = ""  # words of prose before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
-    for n, (at, length, token, text) in enumerate(items):
-        left = canonical[end:at]
-        nxt = items[n + 1][0] if n + 1 < len(items) else len(canonical)
-        right = canonical[at + length : nxt]
-        end = at + length
-        mark = Mark(token, at, text if token >= 0 else DEC, "")
-        if token < 0:
-            mark.constant = float(text)
+    for (at, length, token, text), end in zip(items, (*(i[0] for i in items[1:]), len(canonical)), strict=False):
+        mark = Mark(token, at, text, "") if token >= 0 else Mark(token, at, DEC, "", constant=float(text))
+        walk.take(mark, length, end)
+    return walk.marks
+
+
+class _Walk:
+    """The way over the numbers of a line, and what earlier ones say of later ones."""
+
+    def __init__(self, canonical: str, start: int, words: Mapping[str, Meaning]) -> None:
+        self.canonical, self.start, self.words = canonical, start, words
+        self.marks: list[Mark] = []
+        self.end = start  #: of the number before, with its unit
+        self.metric: str | None = None  #: the name of the line's metric, once it was looked for
+        self.headed = False  #: the numbers are parts of the loss that a heading named
+        self.listed = len(_LISTED.findall(canonical, start)) >= 3
+        self.pending = ""  #: words before a counter, for the value after it: "loss at step 5: 2.3"
+        self.promised = ""  #: words before a number that is not theirs: "accuracy on the 10000 test images: 97 %"
+
+    def take(self, mark: Mark, length: int, end: int) -> None:
+        """The next number, of so many characters; the one after it stands at `end`."""
+        left = self.canonical[self.end : mark.at]
+        right = self.canonical[mark.at + length : end]
+        left = self._signed(mark, left)
         bare = left.strip()
-        previous = marks[-1] if marks else None
-        adjacent = previous is not None and n > 0
-        if bare[-1:] in "-+" and bare:
-            joint = left.rstrip()
-            if left.endswith(("-", "+")) and not (len(joint) == 1 and adjacent and left == joint and bare == "-"):
-                mark.negative = bare[-1] == "-"
-                left = left[: left.rstrip().rfind(bare[-1])]
-                bare = left.strip()
-        used = 0 if _heads_next(left, right, words) else _unit_of(mark, right, words)
-        end += used
-        if previous is not None and adjacent and _place(mark, previous, left, bare, right, canonical):
-            marks.append(mark)
-            continue
-        mark.separated = left.rstrip(" \"'[(").endswith((":", "=")) or bare in ("is", "was", "are")
-        if listed and bare.endswith(","):
+        used = 0 if _heads_next(left, right, self.words) else _unit_of(mark, right, self.words)
+        self.end = mark.at + length + used
+        if self.marks and place(mark, Place(self.marks[-1], left, bare, right, self.canonical)):
+            self.marks.append(mark)
+            return
+        verb = bare in ("is", "was", "are")
+        mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
+        if self.listed and bare.endswith(","):
             left, mark.separated = left.rstrip(" ,"), True
-        key = "" if bare in ("is", "was", "are") else key_of(left)
-        if not key and mark.separated and pending:
-            key, pending = pending, ""
-        if key.lower() == "value":
-            if metric is None:
-                named = _METRIC.search(canonical, start)
-                metric = named.group(1) if named else key
-            key = metric
-        _name(mark, key, left, words, right[used:])
-        if mark.what == "" and mark.kind == DEC and (headed or _HEADING.search(left)) and not excluded(key):
-            headed, mark.what, mark.meaning = True, "part", Meaning("part")
-        else:
-            headed = False
-        if mark.what in _MEASURES and not mark.separated and (_PROSE.search(key) or _OF_MANY.match(right, used)):
-            promised, mark.what, mark.meaning = key, "", None
-        elif promised and mark.separated and ((many := _OF_MANY.match(f" {key}:")) or mark.what == ""):
-            _name(mark, promised if many else f"{promised} {key}", left, words)
-            promised = ""
+        key = self._key(mark, "" if verb else key_of(left))
+        _name(mark, key, left, self.words, right[used:])
+        self._as_part(mark, key, left)
+        self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)
         if not mark.separated and mark.meaning is not None and mark.what in ("iteration", "epoch"):
             phrase = _AT.match(key)
-            pending = phrase.group(1) if phrase else ""
-        marks.append(mark)
-    return marks
+            self.pending = phrase.group(1) if phrase else ""
+        self.marks.append(mark)
+
+    def _signed(self, mark: Mark, left: str) -> str:
+        """Take the sign off the text before a number. A lone dash between two numbers is none."""
+        bare = left.strip()
+        if not left.endswith(("-", "+")) or (left == bare == "-" and self.marks):
+            return left
+        mark.negative = bare[-1] == "-"
+        return left[: left.rstrip().rfind(bare[-1])]
+
+    def _key(self, mark: Mark, key: str) -> str:
+        """The words before a number, or those that an earlier number, or the line's metric, left for it."""
+        if not key and mark.separated and self.pending:
+            key, self.pending = self.pending, ""
+        if key.lower() != "value":
+            return key
+        if self.metric is None:
+            named = _METRIC.search(self.canonical, self.start)
+            self.metric = named.group(1) if named else key
+        return self.metric
+
+    def _as_part(self, mark: Mark, key: str, left: str) -> None:
+        """A number that nothing names, behind the heading of a loss, is a part of it."""
+        bare = mark.what == "" and mark.kind == DEC
+        self.headed = bare and (self.headed or _HEADING.search(left) is not None) and not excluded(key)
+        if self.headed:
+            mark.what, mark.meaning = "part", Meaning("part")
+
+    def _as_promised(self, mark: Mark, key: str, left: str, of_many: bool) -> None:
+        """In prose the words before a number may belong to a later one."""
+        if mark.what in _MEASURES and not mark.separated and (of_many or _PROSE.search(key)):
+            self.promised, mark.what, mark.meaning = key, "", None
+        elif self.promised and mark.separated:
+            many = _OF_MANY.match(f" {key}:")
+            if many or mark.what == "":
+                _name(mark, self.promised if many else f"{self.promised} {key}", left, self.words)
+                self.promised = ""
 
 
 def _heads_next(left: str, right: str, words: Mapping[str, Meaning]) -> bool:
@@ -178,74 +184,55 @@ def _unit_of(mark: Mark, right: str, words: Mapping[str, Meaning]) -> int:
     m = _UNIT.match(right)
     if m is None:
         return used
-    unit = m.group(1)
-    if unit.startswith("/"):
-        mark.unit = "/s"
-    elif unit == "%" or rate_of(unit):
+    written = m.group(1)
+    unit = _unit(written, mark.kind, right)
+    if unit is not None:
         mark.unit = unit
-    elif unit in ("minute", "minutes", "min", "mins") and mark.kind == INT:
-        mark.unit = "minutes"
-    elif unit in TIME_UNITS and (len(unit) > 1 or right[0] != " " or not right[2:3].isalpha()):
-        mark.unit = ("minutes" if right[:1] == "m" else "") if unit in ("m", "h") else unit
-    elif unit in ("day", "days") and mark.kind == INT:
-        mark.unit = "days"
-    elif (first := unit.split()[0]) in TIME_UNITS and len(first) > 1:
+        return used + m.end()
+    first = written.split()[0]
+    if first in TIME_UNITS and len(first) > 1:
         mark.unit = first
         return used + right.find(first) + len(first)
-    else:
-        return used
-    return used + m.end()
+    return used
 
 
-def _place(mark: Mark, previous: Mark, left: str, bare: str, right: str, canonical: str) -> bool:
-    """Whether the number belongs to the one before: its total, its average, the end of its range."""
-    if bare in ("/", "of", "out of", "\\"):
-        mark.what = "total"
-        if previous.total is None and previous.what not in ("total", "skip"):
-            previous.total = mark
-        return True
-    if left == "-" and previous.kind == INT and mark.kind == INT:
-        previous.token, previous.at = mark.token, mark.at  # a range is at its end
-        mark.what = "skip"
-        return True
-    if mark.unit in TIME_UNITS and bare == "(":
-        return False  # a duration in brackets is no average of what stands before
-    if bare == "(" and left[:2].lstrip()[:1] == "(" and (right[:1] in (")", ",", "%") or mark.unit):
-        mark.what = "skip" if mark.unit == "%" else "average"
-        if previous.average is None and mark.what == "average":
-            previous.average = mark
-        return mark.unit == "%" or rate_of(mark.unit) is None
-    if bare in ("+/-", "±", "+-", "<", "~"):
-        mark.what = "skip"
-        return True
-    if bare in ("][", "] [") or (bare == "[" and previous.what in ("epoch", "total") and right.lstrip()[:1] in "/]-:"):
-        mark.what = "unnamed" if right.lstrip()[:1] == "/" else "bracket"
-        return True
-    listed = canonical[: previous.at].rstrip().endswith("[") and right[:1] == "]"
-    if bare == "," and listed and previous.what == "iteration" and previous.kind == mark.kind == INT:
-        mark.what, mark.key, mark.meaning = "iteration", previous.key, previous.meaning
-        previous.what = "epoch"
-        return True
-    if bare == "," and previous.what == "bracket" and mark.kind == INT and right[:1] in "])":
-        mark.what = "pair"
-        return True
-    if previous.unit == "minutes" and bare == "" and mark.unit in ("s", "sec", "seconds"):
-        mark.more = ((previous.token, 60.0),)
-        mark.what, mark.key = previous.what, previous.key
-        mark.meaning = None if previous.meaning is None else replace(previous.meaning, scale=1.0)
-        previous.what = "skip"
-        return True
-    if previous.unit == "days" and bare in ("", ",") and mark.kind == DUR:
-        mark.more = ((previous.token, 86400.0),)
-        mark.what, mark.key, mark.meaning = previous.what, previous.key, previous.meaning
-        previous.what = "skip"
-        return True
-    return False
+def _unit(written: str, kind: str, right: str) -> str | None:
+    """The unit that a text behind a number of this kind is; None where it is none. `right`: all that stands there."""
+    if written.startswith("/"):
+        return "/s"
+    if written == "%" or rate_of(written):
+        return written
+    if written in ("minute", "minutes", "min", "mins") and kind == INT:
+        return "minutes"
+    if written in TIME_UNITS and (len(written) > 1 or right[0] != " " or not right[2:3].isalpha()):
+        if written in ("m", "h"):
+            return "minutes" if right[:1] == "m" else ""
+        return written
+    return "days" if written in ("day", "days") and kind == INT else None
 
 
 def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind: str = "") -> None:
     """Set what the number is from its key and unit."""
     mark.key = key
+    found = _counted_in(mark.unit, _found(mark, key, words))
+    mark.meaning = found
+    if found is not None:
+        mark.what = found.what
+    elif mark.unit == "%":
+        mark.what = "skip"
+    elif key:
+        mark.what = ""
+    elif (named := _NAMED_BEHIND.match(behind)) is not None:
+        mark.key = named.group(1)
+        mark.meaning = meaning(mark.key)
+        mark.what = mark.meaning.what if mark.meaning is not None else ""
+    else:
+        opened = left.rstrip()[-1:] in ("[", "(")
+        mark.what = "bracket" if opened and mark.kind == INT else "unnamed"
+
+
+def _found(mark: Mark, key: str, words: Mapping[str, Meaning]) -> Meaning | None:
+    """What a rule's own words say of a key, else the lexicon; the word "*" of a rule speaks for what neither knows."""
     found = words.get(key.lower())
     if found is None and words and " " in key:
         found = words.get(key.lower().rsplit(None, 1)[-1])
@@ -253,51 +240,52 @@ def _name(mark: Mark, key: str, left: str, words: Mapping[str, Meaning], behind:
         found = _meaning(key, mark)
     if found is None and key and mark.separated:
         found = words.get("*")
-    if found is not None and found.what in ("iteration", "epoch", "iterations", "epochs"):
-        if mark.unit == "%":
-            found = Meaning("skip")
-        elif mark.unit in TIME_UNITS and mark.unit != "s" and found.what == "iteration":
-            found = Meaning("step_time", scale=TIME_UNITS[mark.unit])
-    mark.meaning = found
-    if found is not None:
-        mark.what = found.what
-    elif mark.unit == "%":
-        mark.what = "skip"
-    else:
-        opened = left.rstrip()[-1:]
-        if not key and _NAMED_BEHIND.match(behind):
-            mark.key = _NAMED_BEHIND.match(behind).group(1)  # type: ignore[union-attr]
-            mark.meaning = meaning(mark.key)
-            mark.what = mark.meaning.what if mark.meaning is not None else ""
-            return
-        mark.what = "bracket" if opened in ("[", "(") and mark.kind == INT and not key else "unnamed" if not key else ""
+    return found
+
+
+def _counted_in(unit: str, found: Meaning | None) -> Meaning | None:
+    """A counter with a unit is none: a share, or the time of an iteration."""
+    if found is None or found.what not in ("iteration", "epoch", "iterations", "epochs"):
+        return found
+    if unit == "%":
+        return Meaning("skip")
+    if unit in TIME_UNITS and unit != "s" and found.what == "iteration":
+        return Meaning("step_time", scale=TIME_UNITS[unit])
+    return found
 
 
 def _meaning(key: str, mark: Mark) -> Meaning | None:
     unit = mark.unit if mark.unit not in ("%", "days", "/s") else ""
-    if key and not mark.separated:
-        phrase = _AT.match(key)
-        if phrase:
-            index = meaning(phrase.group(2), unit)
-            if index is not None and index.what in ("iteration", "epoch"):
-                return index
+    index = _at_index(key, unit) if key and not mark.separated else None
+    if index is not None:
+        return index
     pieces = key.split()
     if len(pieces) > 6:
         key = " ".join(pieces[-4:])
     found = meaning(key, unit)
-    if found is None and len(pieces) > 1:
-        found = meaning(pieces[-1], unit)
-        if excluded(key) or (found is not None and found.what not in ("iteration", "epoch", "loss", "accuracy", "lr")):
-            found = None
+    if found is None and len(pieces) > 1 and not excluded(key):
+        found = _of_last(pieces[-1], unit)
     if found is None and unit:
-        found = rate_of(unit)
-        if found is not None and key and any(w in key.lower() for w in ("data", "eval", "val", "test")):
-            found = Meaning("skip")
-    if mark.unit == "/s" and found is None and key == "":
-        return None
-    if found is not None and found.what == "throughput" and found.unit == "" and pieces:
-        return None
+        found = _of_unit(key, unit)
+    unitless = found is not None and found.what == "throughput" and found.unit == "" and pieces
+    return None if unitless else found
+
+
+def _at_index(key: str, unit: str) -> Meaning | None:
+    """`loss at step`: the counter, whatever stands before it."""
+    phrase = _AT.match(key)
+    index = meaning(phrase.group(2), unit) if phrase else None
+    return index if index is not None and index.what in ("iteration", "epoch") else None
+
+
+def _of_last(word: str, unit: str) -> Meaning | None:
+    found = meaning(word, unit)
+    return found if found is not None and found.what in _ALONE else None
+
+
+def _of_unit(key: str, unit: str) -> Meaning | None:
+    """What the unit alone says: it is not training's behind words of data or evaluation."""
+    found = rate_of(unit)
+    if found is not None and any(w in key.lower() for w in ("data", "eval", "val", "test")):
+        return Meaning("skip")
     return found
-
-
-__all__ = ["STEP_NOUNS", "Mark", "key_of", "scan"]

@@ -19,6 +19,9 @@ from profiler.text.tokens import DUR, duration, matcher, number
 
 #: More of them are no rank.
 _RANK_DIGITS = 9
+#: What is the same on most lines of one shape, and what must be looked at on each.
+_STEADY = frozenset(("epoch", "epochs", "iterations"))
+_UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
 #: start: a program starts; pause: training stands still from here to the next point (evaluation, checkpoint).
@@ -42,6 +45,12 @@ class Field:
     over: int | None = None  #: token that it is divided by: 9832/10000
     inverse: bool = False  #: the number is seconds for one: the field is 1 / number
     error: bool = False  #: the field is 1 - number (100 - number for percentages)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the number on the page is the value."""
+        made = self.negative or self.more or self.over or self.error
+        return self.token >= 0 and self.scale == 1.0 and not made
 
 
 @dataclass(slots=True)
@@ -79,25 +88,31 @@ class Plan:
 
     def compile(self) -> Plan:
         """Work out which numbers the fields use, and what depends on that."""
-        wanted = {f.token for f in self.fields if f.token >= 0}
-        wanted |= {t for f in self.fields for t in (f.over, *(t for t, _ in f.more)) if t is not None}
-        if self.rank is not None:
-            wanted.add(self.rank)
-        if self.clock is not None:
-            wanted |= set(self.clock.tokens)
-        self.wanted = tuple(sorted(wanted))
+        self.wanted = tuple(sorted(self._used()))
         self.slots = {token: i for i, token in enumerate(self.wanted)}
         if self.clock is not None:
             self.clock = self.clock.at(self.slots)
-        for f in self.fields:
-            if f.what == "iteration" and self.iteration is None:
-                self.iteration = f
-            elif f.what == "epoch" and self.epoch is None:
-                self.epoch = f
-            elif f.what in ("loss", "part") and self.loss is None:
-                self.loss = f
+        self.iteration = self._first("iteration")
+        self.epoch = self._first("epoch")
+        self.loss = self._first("loss", "part")
         self._shorten()
         return self
+
+    def _used(self) -> set[int]:
+        """The numbers that anything reads."""
+        used = {f.token for f in self.fields if f.token >= 0}
+        for f in self.fields:
+            used.update(token for token, _ in f.more)
+            if f.over is not None:
+                used.add(f.over)
+        if self.rank is not None:
+            used.add(self.rank)
+        if self.clock is not None:
+            used.update(self.clock.tokens)
+        return used
+
+    def _first(self, *what: str) -> Field | None:
+        return next((f for f in self.fields if f.what in what), None)
 
     def regex(self) -> re.Pattern[str]:
         """An expression for lines of this shape, whose groups are the wanted numbers."""
@@ -109,27 +124,13 @@ class Plan:
 
     def _shorten(self) -> None:
         """Work out whether lines of this shape can be taken the short way (`Series.goes_on`)."""
-        f = self.epoch if self.kind == "epoch" and self.iteration is None else self.iteration
-        simple = f is not None and f.token >= 0 and f.scale == 1.0 and not (f.negative or f.more or f.over or f.error)
-        blocked = {"window_time", "iterations_per_epoch", "world"} & {x.what for x in self.fields}
-        if (
-            f is None
-            or not simple
-            or blocked
-            or self.kind != ("train" if f is self.iteration else "epoch")
-            or (self.loss is not None and self.loss.token < 0)
-        ):
+        f = self._counter()
+        steady = [x for x in self.fields if x is not f and x.what in _STEADY]
+        if f is None or any(x.token < 0 for x in steady):
             return
         self.short = True
         self.at_iteration = self.slots[f.token]
-        names, slots = [], []
-        for x in self.fields:
-            if x is not f and x.what in ("epoch", "epochs", "iterations"):
-                if x.token < 0:
-                    self.short = False
-                    return
-                names.append(x.what)
-                slots.append(self.slots[x.token])
+        names, slots = [x.what for x in steady], [self.slots[x.token] for x in steady]
         if self.rank is not None:
             names.append("rank")
             slots.append(self.slots[self.rank])
@@ -137,6 +138,15 @@ class Plan:
         self.steady_of = itemgetter(*slots) if slots else None
         self.undated = self.clock is not None and self.clock.form == "clock"
         self.many = not self.undated
+
+    def _counter(self) -> Field | None:
+        """The field that goes on from line to line, where all else that counts stays as it was; None: there is none."""
+        summary = self.kind == "epoch" and self.iteration is None
+        f = self.epoch if summary else self.iteration
+        if f is None or not f.is_plain or self.kind != ("epoch" if summary else "train"):
+            return None
+        nan = self.loss is not None and self.loss.token < 0
+        return None if nan or any(x.what in _UNSTEADY for x in self.fields) else f
 
     def rank_of(self, groups: Sequence[str]) -> int | None:
         """The rank that wrote the line; of `[1,140]` (job, rank), which reads like a thousand, the rank."""
@@ -149,6 +159,10 @@ class Plan:
         """The line's time where its stamp has a date."""
         read = self.clock.read(groups) if self.clock is not None and not self.undated else None
         return None if read is None else read[0]
+
+    def told(self, f: Field | None, groups: Sequence[str]) -> float | None:
+        """The value of a field that a plan may lack."""
+        return None if f is None else self.value(f, groups)
 
     def value(self, f: Field, groups: Sequence[str]) -> float:
         if f.token < 0:
@@ -225,36 +239,14 @@ class Row:
     def point(self, scope: Scope | None = None, unit: Unit | None = None, time_is: str = "") -> Point:
         """The point. `time_is` says what an ambiguous time is: "step", "window" or "elapsed" (see `runs`)."""
         plan = self.plan
-        values: dict[str, Any] = {}
-        losses: list[Value] = []
-        parts: list[Value] = []
-        others: dict[str, list[Value]] = {}
-        default = plan.loss_kind or (LossKind.EPOCH if self.kind == "epoch" else LossKind.STEP)
+        told = _Told(plan.loss_kind or (LossKind.EPOCH if self.kind == "epoch" else LossKind.STEP))
         for f in plan.fields:
-            value = plan.value(f, self.groups)
-            what = f.what
-            if what == "loss":
-                losses.append(Value(f.name or "loss", value, f.kind or default))
-            elif what == "part":
-                parts.append(Value(f.name, value, f.kind or default))
-            elif what in ("accuracy", "validation_loss", "validation_accuracy"):
-                others.setdefault(what, []).append(Value(f.name or what, value, f.kind or LossKind.EPOCH))
-            elif what in ("throughput", "throughput_average"):
-                averaged = what.endswith("average")
-                if value >= 0 and ("throughput" not in values or (values["throughput"].averaged and not averaged)):
-                    values["throughput"] = Throughput(value, f.unit or "samples/s", averaged, f.of_rank)
-            else:
-                _take(values, what, value, f, plan, self.kind, time_is)
+            told.take(f, plan.value(f, self.groups), plan, self.kind, time_is)
         if self.kind == "validation":
-            others.setdefault("validation_loss", []).extend(losses + parts)
-            others.setdefault("validation_accuracy", []).extend(others.pop("accuracy", []))
-            losses, parts = [], []
-        total = bool(losses) and plan.total
-        # the step's own value before averages of the same thing
-        losses.sort(key=lambda v: v.kind is LossKind.RUNNING)
+            told.hold_out()
+        values, losses = told.values, sorted(told.losses, key=lambda v: v.kind is LossKind.RUNNING)
         if plan.bar and "epoch_time" in values and values.get("iterations") != self.iteration:
             del values["epoch_time"]  # the time of a bar is an epoch's only when the bar is full
-        epoch = self.epoch if self.epoch is not None else values.get("epoch")
         return Point(
             line=self.line,
             kind=Kind(self.kind),
@@ -263,27 +255,83 @@ class Row:
             redrawn=self.redrawn,
             iteration=self.iteration,
             iterations=values.get("iterations"),
-            epoch=epoch,
+            epoch=self.epoch if self.epoch is not None else values.get("epoch"),
             epochs=values.get("epochs", self.epochs),
             scope=scope or plan.scope or "run",
             unit=unit or plan.unit or "iteration",
-            losses=tuple(losses + parts),
-            total=total,
-            accuracies=tuple(others.get("accuracy", ())),
-            validation_losses=tuple(others.get("validation_loss", ())),
-            validation_accuracies=tuple(others.get("validation_accuracy", ())),
+            losses=(*losses, *told.parts),
+            total=bool(losses) and plan.total,
+            accuracies=tuple(told.accuracies),
+            validation_losses=tuple(told.validation_losses),
+            validation_accuracies=tuple(told.validation_accuracies),
             step_s=values.get("step_time"),
             step_s_average=values.get("step_time_average"),
             from_bar=plan.bar,
             epoch_s=values.get("epoch_time", self.epoch_s),
             elapsed_s=values.get("elapsed"),
             elapsed_of=values.get("elapsed_of"),
-            throughput=values.get("throughput"),
+            throughput=told.throughput,
             time_s=self.time_s,
             learning_rate=values.get("lr"),
             batch_size=values.get("batch_size"),
             world=int(values["world"]) if "world" in values else None,
         )
+
+
+class _Told:
+    """The values of one line, gathered by what they are."""
+
+    __slots__ = (
+        "accuracies",
+        "default",
+        "losses",
+        "parts",
+        "throughput",
+        "validation_accuracies",
+        "validation_losses",
+        "values",
+    )  # fmt: skip
+
+    def __init__(self, default: LossKind) -> None:
+        self.default = default  #: of losses of which nothing else is known
+        self.values: dict[str, Any] = {}
+        self.losses: list[Value] = []
+        self.parts: list[Value] = []
+        self.accuracies: list[Value] = []
+        self.validation_losses: list[Value] = []
+        self.validation_accuracies: list[Value] = []
+        self.throughput: Throughput | None = None
+
+    def take(self, f: Field, value: float, plan: Plan, kind: str, time_is: str) -> None:
+        what = f.what
+        if what == "loss":
+            self.losses.append(Value(f.name or "loss", value, f.kind or self.default))
+        elif what == "part":
+            self.parts.append(Value(f.name, value, f.kind or self.default))
+        elif what in ("accuracy", "validation_loss", "validation_accuracy"):
+            told = Value(f.name or what, value, f.kind or LossKind.EPOCH)
+            if what == "accuracy":
+                self.accuracies.append(told)
+            elif what == "validation_loss":
+                self.validation_losses.append(told)
+            else:
+                self.validation_accuracies.append(told)
+        elif what in ("throughput", "throughput_average"):
+            self._rate(f, value, what.endswith("average"))
+        else:
+            _take(self.values, what, value, f, plan, kind, time_is)
+
+    def _rate(self, f: Field, value: float, averaged: bool) -> None:
+        """The first rate of a line; one of the step before an average."""
+        known = self.throughput
+        if value >= 0 and (known is None or (known.averaged and not averaged)):
+            self.throughput = Throughput(value, f.unit or "samples/s", averaged, f.of_rank)
+
+    def hold_out(self) -> None:
+        """All of it is of held-out data."""
+        self.validation_losses += [*self.losses, *self.parts]
+        self.validation_accuracies += self.accuracies
+        self.losses, self.parts, self.accuracies = [], [], []
 
 
 def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan, kind: str, time_is: str) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import generic
+from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import TIME_UNITS, Meaning
+from profiler.rules.units import TIME_UNITS, Meaning
 from profiler.text.clock import Clock
 from profiler.text.tokens import DUR, PRIVATE
 
@@ -80,49 +80,54 @@ class Rule:
         canonical = line[:end]
         if any(w in canonical for w in self.without):
             return None
-        fields: list[Field] = []
-        clock: Clock | None = None
-        rank: int | None = None
+        made = Plan(self.full_name, self.kind, line)
         at = start
+        fields: list[Field] = []
         if self.pattern is not None:
             m = self.pattern.search(canonical, 0, LONGEST)
             if m is None:
                 return None
             at = m.end()
-            unit = ""
-            for group, text in m.groupdict().items():
-                if text is None:
-                    continue
-                if group == "rank_":
-                    continue
-                if group == "unit_":
-                    unit = text
-                    continue
-                name = group.split("__")[0]
-                made = _field(name, text, canonical, m.start(group), self.fields.get(name, {}), self.lists)
-                if made.what == "stamp":
-                    clock = Clock((made.token,), "epoch-seconds")
-                elif made.what == "rank":
-                    rank = made.token
-                else:
-                    fields.append(made)
-            if unit:
-                fields = [replace(f, scale=TIME_UNITS[unit]) if f.what == "step_time" else f for f in fields]
+            fields = self._captured(m, canonical, made)
         if self.pairs:
             if self.kind == "auto":
-                plan = generic.assemble(canonical, start, self.full_name, self.words)
-                if plan is None or plan.kind == "loose":
-                    return None
-                plan.canonical = line
-                return self._finish(plan)
-            have = {f.what for f in fields}
-            marks = scan(canonical, at, self.words)
-            generic.mend(marks)
-            more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
-            fields += [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
+                return self._by_pairs(line, canonical, start)
+            fields += self._beside(canonical, at, {f.what for f in fields})
         fields += [Field(what, -1, constant=value) for what, value in self.values.items()]
-        plan = Plan(self.full_name, self.kind, line, tuple(fields), clock=clock, rank=rank)
+        made.fields = tuple(fields)
+        return self._finish(made)
+
+    def _by_pairs(self, line: str, canonical: str, start: int) -> Plan | None:
+        plan = generic.assemble(canonical, start, self.full_name, self.words)
+        if plan is None or plan.kind == "loose":
+            return None
+        plan.canonical = line
         return self._finish(plan)
+
+    def _captured(self, m: re.Match[str], canonical: str, plan: Plan) -> list[Field]:
+        """The fields of the pattern's groups; the plan's stamp and rank."""
+        fields: list[Field] = []
+        told = {group: text for group, text in m.groupdict().items() if text is not None and group != "rank_"}
+        unit = told.pop("unit_", "")
+        for group, text in told.items():
+            name = group.split("__")[0]
+            made = _field(name, text, canonical, m.start(group), self.fields.get(name, {}), self.lists)
+            if made.what == "stamp":
+                plan.clock = Clock((made.token,), "epoch-seconds")
+            elif made.what == "rank":
+                plan.rank = made.token
+            else:
+                fields.append(made)
+        if unit:
+            fields = [replace(f, scale=TIME_UNITS[unit]) if f.what == "step_time" else f for f in fields]
+        return fields
+
+    def _beside(self, canonical: str, at: int, have: set[str]) -> list[Field]:
+        """The fields of the pairs behind what the pattern read."""
+        marks = scan(canonical, at, self.words)
+        counters.mend(marks)
+        more = [f for mark in marks for f in generic.fields_of(mark, self.bar, self.kind == "validation")]
+        return [f for f in generic.one_each(more) if f.what == "part" or f.what not in have]
 
     def _finish(self, plan: Plan) -> Plan:
         plan.scope, plan.unit, plan.bar, plan.needs_header = self.scope, self.unit, self.bar or plan.bar, self.header

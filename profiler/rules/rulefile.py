@@ -33,7 +33,7 @@ import yaml
 from profiler.model import LossKind
 from profiler.rules.plan import LINE_KINDS
 from profiler.rules.rule import BadRules, Example, Rule
-from profiler.rules.words import FIELDS, TIME_UNITS, Meaning
+from profiler.rules.units import FIELDS, TIME_UNITS, Meaning
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE
 
 _DIGITS = b"0123456789"
@@ -71,6 +71,14 @@ _PLACE = re.compile(r"\{(to:)((?:[^{}\\]|\\.)+)\}|\{([A-Za-z_][A-Za-z_0-9]*|)(#\
 _KEYS = {
     *("name", "kind", "needs", "without", "pattern", "pairs", "words", "fields", "scope", "unit", "bar", "loss_kind"),
     *("series", "header", "examples", "total", "values", "time_is"),
+}
+_KINDS = (*LINE_KINDS, "loose", "ignore", "auto")
+#: Key -> what it may be, and what that is called.
+_CHOICES = {
+    "scope": (("run", "epoch"), "scope"),
+    "unit": (("iteration", "micro-batch", "sample"), "unit"),
+    "time_is": (("step", "window", "elapsed"), "time_is"),
+    "loss_kind": (tuple(LossKind), "kind"),
 }
 _FIELD_KEYS = {"is", "unit", "kind", "name", "of_rank", "of"}
 _EXAMPLE_KEYS = {"line", "gives", "kind"}
@@ -131,72 +139,41 @@ def _known(data: Mapping[str, Any], allowed: set[str], where: str, field_name: s
             )
 
 
+class _Bad:
+    """Refuses what is wrong with one rule, by the line of the key."""
+
+    def __init__(self, data: Mapping[str, Any], where: str) -> None:
+        self.at, self.lines, self.where = data["__line__"], data["__lines__"], where
+
+    def __call__(self, key: str, message: str, remedy: str = "") -> BadRules:
+        return BadRules(message, where=self.where, line=self.lines.get(key, self.at), field=key, remedy=remedy)
+
+
 def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Rule:
     if not isinstance(data, dict):
         raise BadRules("a rule is a mapping", where=where, field="rules")
-    at, lines = data["__line__"], data["__lines__"]
     _known(data, _KEYS, where, "rules")
-
-    def bad(key: str, message: str, remedy: str = "") -> BadRules:
-        return BadRules(message, where=where, line=lines.get(key, at), field=key, remedy=remedy)
-
-    name = data.get("name")
-    if not isinstance(name, str) or not name:
-        raise bad("name", "a rule needs a name")
-    kind = data.get("kind", "train")
-    kinds = (*LINE_KINDS, "loose", "ignore", "auto")
-    if kind not in kinds:
-        raise bad("kind", f"unknown kind {kind!r}", "one of " + ", ".join(kinds))
-    if kind == "auto" and not data.get("pairs"):
-        raise bad("kind", "kind auto reads pairs only", "add `pairs: true`")
-    needs = data.get("needs", [])
-    for key in ("needs", "without"):
-        texts = data.get(key, [])
-        if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
-            raise bad(key, "a list of texts", 'for example ["loss"]')
-    for key in ("pairs", "bar", "total", "header"):
-        if not isinstance(data.get(key, False), bool):
-            raise bad(key, "true or false")
-    fields = _clean(data.get("fields", {}))
-    for key, options in fields.items():
-        if not isinstance(options, dict) or set(options) - _FIELD_KEYS:
-            raise bad("fields", f"{key}: a mapping of {', '.join(sorted(_FIELD_KEYS))}")
-        _check_options("fields", key, options, FIELDS | _SPECIAL, bad)
+    bad = _Bad(data, where)
+    kind = _check_kind(data, bad)
+    _check_types(data, bad)
+    fields = _fields(data, bad)
     pattern = None
     if data.get("pattern") is not None:
         pattern = _pattern(str(data["pattern"]), fields, lambda message, remedy="": bad("pattern", message, remedy))
-    elif not data.get("pairs") and not (kind == "ignore" and needs):
+    elif not data.get("pairs") and not (kind == "ignore" and data.get("needs")):
         raise bad("pattern", "a rule needs a pattern or `pairs: true`")
-    for key, allowed in (
-        ("scope", ("run", "epoch")),
-        ("unit", ("iteration", "micro-batch", "sample")),
-        ("time_is", ("step", "window", "elapsed")),
-    ):
-        if data.get(key) is not None and data[key] not in allowed:
-            raise bad(key, f"unknown {key} {data[key]!r}", "one of " + ", ".join(allowed))
-    if data.get("loss_kind") is not None and data["loss_kind"] not in list(LossKind):
-        raise bad("loss_kind", f"unknown kind {data['loss_kind']!r}", "one of " + ", ".join(LossKind))
-    told = data.get("examples", [])
-    if not isinstance(told, list):
-        raise bad("examples", "a list of examples", "examples: [{line: ..., gives: {...}}]")
-    examples = tuple(_example(e, where, at, kind) for e in told)
-    values = _clean(data.get("values", {}))
-    for key, value in values.items():
-        if key not in FIELDS or not _is_number(value):
-            raise bad("values", f"{key}: not a field with a number", "fields: " + ", ".join(sorted(FIELDS)))
-    if not examples:
-        raise bad("examples", "a rule needs an example line", "examples: [{line: ..., gives: {...}}]")
+    _check_choices(data, bad)
     return Rule(
         format=format_name,
-        name=name,
+        name=data["name"],
         kind=kind,
-        needs=tuple(n.encode().translate(None, _DIGITS).decode("latin-1") for n in needs),
+        needs=tuple(n.encode().translate(None, _DIGITS).decode("latin-1") for n in data.get("needs", [])),
         without=tuple(data.get("without", ())),
         pattern=pattern,
         pairs=bool(data.get("pairs", False)),
         words={k.lower(): _word(k, v, bad) for k, v in _clean(data.get("words", {})).items()},
         fields=fields,
-        values={k: float(v) for k, v in values.items()},
+        values=_values(data, bad),
         scope=data.get("scope"),
         unit=data.get("unit"),
         bar=bool(data.get("bar", False)),
@@ -206,12 +183,66 @@ def _rule(data: Any, format_name: str, where: str, title: str, late: bool) -> Ru
         series=str(data.get("series", "")),
         time_is=str(data.get("time_is", "")),
         lists=frozenset(re.findall(r"\{([a-z_]+):(?:list|items)\}", str(data.get("pattern", "")))),
-        examples=examples,
-        at=at,
+        examples=_examples(data, kind, bad),
+        at=bad.at,
         where=where,
         title=title,
         late=late,
     )
+
+
+def _check_kind(data: Mapping[str, Any], bad: _Bad) -> str:
+    name, kind = data.get("name"), data.get("kind", "train")
+    if not isinstance(name, str) or not name:
+        raise bad("name", "a rule needs a name")
+    if kind not in _KINDS:
+        raise bad("kind", f"unknown kind {kind!r}", "one of " + ", ".join(_KINDS))
+    if kind == "auto" and not data.get("pairs"):
+        raise bad("kind", "kind auto reads pairs only", "add `pairs: true`")
+    return str(kind)
+
+
+def _check_types(data: Mapping[str, Any], bad: _Bad) -> None:
+    for key in ("needs", "without"):
+        texts = data.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(t, str) and t for t in texts):
+            raise bad(key, "a list of texts", 'for example ["loss"]')
+    for key in ("pairs", "bar", "total", "header"):
+        if not isinstance(data.get(key, False), bool):
+            raise bad(key, "true or false")
+
+
+def _check_choices(data: Mapping[str, Any], bad: _Bad) -> None:
+    for key, (allowed, called) in _CHOICES.items():
+        if data.get(key) is not None and data[key] not in allowed:
+            raise bad(key, f"unknown {called} {data[key]!r}", "one of " + ", ".join(allowed))
+
+
+def _fields(data: Mapping[str, Any], bad: _Bad) -> dict[str, Any]:
+    fields = _clean(data.get("fields", {}))
+    for key, options in fields.items():
+        if not isinstance(options, dict) or set(options) - _FIELD_KEYS:
+            raise bad("fields", f"{key}: a mapping of {', '.join(sorted(_FIELD_KEYS))}")
+        _check_options("fields", key, options, FIELDS | _SPECIAL, bad)
+    return fields
+
+
+def _values(data: Mapping[str, Any], bad: _Bad) -> dict[str, float]:
+    values = _clean(data.get("values", {}))
+    for key, value in values.items():
+        if key not in FIELDS or not _is_number(value):
+            raise bad("values", f"{key}: not a field with a number", "fields: " + ", ".join(sorted(FIELDS)))
+    return {k: float(v) for k, v in values.items()}
+
+
+def _examples(data: Mapping[str, Any], kind: str, bad: _Bad) -> tuple[Example, ...]:
+    told = data.get("examples", [])
+    if not isinstance(told, list):
+        raise bad("examples", "a list of examples", "examples: [{line: ..., gives: {...}}]")
+    examples = tuple(_example(e, bad.where, bad.at, kind) for e in told)
+    if not examples:
+        raise bad("examples", "a rule needs an example line", "examples: [{line: ..., gives: {...}}]")
+    return examples
 
 
 def _clean(data: Any) -> dict[str, Any]:

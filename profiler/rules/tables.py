@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler.model import LossKind
-from profiler.rules import generic
+from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
-from profiler.rules.words import COLUMNS_OF_PARTS, TIME_UNITS, Meaning, meaning, words_of
+from profiler.rules.units import TIME_UNITS, Meaning
+from profiler.rules.words import COLUMNS_OF_PARTS, meaning, words_of
 from profiler.text import clock
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
@@ -56,28 +57,12 @@ class Table:
         cells = self.cells(canonical)
         if len(cells) != len(self.columns):
             return None
-        token = 0
-        fields: list[Field] = []
-        for cell, column, name in zip(cells, self.columns, self.names, strict=True):
-            count = sum(cell.count(c) for c in PRIVATE)
-            m = _CELL.match(cell)
-            if column is not None and column.what == "epoch" and _OF.match(cell):
-                fields += [Field("epoch", token), Field("epochs", token + 1)]
-                token += count
-                continue
-            if m is None and (count or cell not in _BLANK):
-                if column is not None or not ((count == 0 and len(cell) <= 12) or _OTHER.match(cell)):
-                    return None
-                token += count  # a word, a date, a list in a column of no meaning
-                continue
-            if m is not None and column is not None and column.what != "skip":
-                fields.append(_field(column, name, token, m))
-            elif m is None and column is not None and cell.lower() == "nan" and column.what == "loss":
-                fields.append(Field("loss", -1, name=name, constant=float("nan")))
-            token += count
+        fields = self._fields(cells)
+        if fields is None:
+            return None
         if bar:
             marks = scan(canonical, bar.start())
-            generic.name_counters(marks, canonical[bar.start() :], True)
+            counters.name_counters(marks, canonical[bar.start() :], True)
             fields += generic.one_each([f for mark in marks for f in generic.fields_of(mark, True)])
         what = {f.what for f in fields}
         kind = _kind(what)
@@ -93,6 +78,33 @@ class Table:
             plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else None
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
+
+    def _fields(self, cells: list[str]) -> list[Field] | None:
+        """What the cells of a row tell; None where one cannot stand in its column."""
+        token = 0
+        fields: list[Field] = []
+        for cell, column, name in zip(cells, self.columns, self.names, strict=True):
+            numbers = sum(cell.count(c) for c in PRIVATE)
+            told = _told(cell, column, name, token, numbers)
+            if told is None:
+                return None
+            fields += told
+            token += numbers
+        return fields
+
+
+def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int) -> list[Field] | None:
+    """What a cell tells, whose first number is `token`; None where it cannot stand in its column."""
+    if column is not None and column.what == "epoch" and _OF.match(cell):
+        return [Field("epoch", token), Field("epochs", token + 1)]
+    m = _CELL.match(cell)
+    if m is not None:
+        return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
+    if numbers or cell not in _BLANK:  # a word, a date, a list: in a column of no meaning alone
+        fits = column is None and ((numbers == 0 and len(cell) <= 12) or _OTHER.match(cell))
+        return [] if fits else None
+    nan = column is not None and column.what == "loss" and cell.lower() == "nan"
+    return [Field("loss", -1, name=name, constant=float("nan"))] if nan else []
 
 
 def _kind(what: set[str]) -> str:
@@ -133,13 +145,17 @@ def head(line: str) -> Table | None:
         return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)
-        if len(names) < 2 or not all(_NAME.match(n) for n in names):
-            continue
-        columns = _columns(names)
-        what = {c.what for c in columns if c is not None}
-        if what & {"iteration", "epoch"} and _kind(what) and sum(c is not None for c in columns) * 4 >= len(columns):
+        columns = _columns(names) if len(names) > 1 and all(_NAME.match(n) for n in names) else ()
+        if _counts(columns):
             return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
     return None
+
+
+def _counts(columns: tuple[Meaning | None, ...]) -> bool:
+    """Whether a column counts, another measures, and a quarter of them means something."""
+    what = {c.what for c in columns if c is not None}
+    meant = sum(c is not None for c in columns) * 4 >= len(columns)
+    return meant and bool(what & {"iteration", "epoch"}) and bool(_kind(what))
 
 
 def _columns(names: list[str]) -> tuple[Meaning | None, ...]:

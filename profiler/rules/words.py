@@ -8,76 +8,34 @@ for a key that is not understood is None and the number is left alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-
-import yaml
 
 from profiler.model import LossKind
+from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
 
-_LEXICON: dict[str, str] = yaml.safe_load(Path(__file__).with_name("lexicon.yaml").read_text(encoding="utf-8"))
-
-
-def _set(name: str) -> frozenset[str]:
-    return frozenset(_LEXICON[name].split())
-
-
-#: What a number can be. The names are the vocabulary of the rule files too.
-FIELDS = frozenset(
-    (
-        *("iteration", "iterations", "iterations_per_epoch", "epoch", "epochs", "epoch_count"),
-        *("loss", "part", "accuracy", "validation_loss", "validation_accuracy", "lr", "batch_size", "rank_batch_size"),
-        *("step_time", "step_time_average", "step_rate", "step_rate_average", "epoch_time", "window_time", "elapsed"),
-        *("throughput", "throughput_average", "accumulation", "samples", "world", "gpus", "gpus_per_node", "gpus_used"),
-        *("nodes", "rank", "skip"),
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """`scale` turns the printed number into the field's unit (seconds, units/s)."""
-
-    what: str
-    name: str = ""
-    scale: float = 1.0
-    kind: LossKind | None = None
-    unit: str = ""  #: of a throughput
-    of_rank: bool = False
-    validation: bool = False
-    inverse: bool = False  #: seconds for one sample: the rate is 1 / number
-
-
-TIME_UNITS = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "msec": 1e-3, "msecs": 1e-3, "millisecond": 1e-3,
-    "milliseconds": 1e-3, "millis": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
-    "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0,
-    "hour": 3600.0, "hours": 3600.0,
-}  # fmt: skip
-STEP_NOUNS = _set("step_nouns")
-SAMPLE_NOUNS = {**dict.fromkeys(_set("sample_nouns"), "samples/s"), **dict.fromkeys(_set("token_nouns"), "tokens/s")}
 _RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
     "fps": ("throughput", "samples/s"), "ups": ("step_rate", ""), "sps": ("throughput", "samples/s"),
     "qps": ("throughput", "samples/s"), "wpb": ("skip", ""),
 }  # fmt: skip
 
-_VALIDATION = _set("validation")
-_TRAINING = _set("training")
-_LOSS = _set("loss")
-_NOT_LOSS = _set("not_loss")
-_NOT_ANY_LOSS = _set("not_any_loss")
-_TOTAL = _set("total")
-_AVERAGE = _set("average")
+_VALIDATION = words_for("validation")
+_TRAINING = words_for("training")
+_LOSS = words_for("loss")
+_NOT_LOSS = words_for("not_loss")
+_NOT_ANY_LOSS = words_for("not_any_loss")
+_TOTAL = words_for("total")
+_AVERAGE = words_for("average")
 _AVERAGE_PREFIX = re.compile(r"^(?:avg|average|mean|running)\b[ ._-]*", re.IGNORECASE)
-_PLAIN = _set("plain")
-_ACCURACY = _set("accuracy")
-_NOT_TIME = _set("not_time")
-_DONE = _set("done")
-_TIME = _set("time")
-_ELAPSED = _set("elapsed")
-_FOREIGN = dict(pair.split("=") for pair in _LEXICON["foreign"].split())
+_PLAIN = words_for("plain")
+_ACCURACY = words_for("accuracy")
+_NOT_TIME = words_for("not_time")
+_DONE = words_for("done")
+_TIME = words_for("time")
+_ELAPSED = words_for("elapsed")
+_FOREIGN = dict(pair.split("=") for pair in LEXICON["foreign"].split())
 _ABROAD = re.compile(
     "|".join(
         rf"(?<![^\W_]){word}(?![^\W_])" if len(word.encode()) < 3 * len(word) else word
@@ -94,20 +52,20 @@ FOREIGN_TRIGGERS = tuple(
         for form in (word, word.capitalize(), word.upper())
     )
 )
+_OF_SCHEDULE = frozenset(("decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"))
+_NOT_THE_EPOCH = frozenset(
+    ("per", "since", "best", "warmup", "patience", "every", "decay", "freq", "interval", "save", "log")
+)
 _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lrate",))
-_EPOCH = _set("epoch")
-_ITERATION = _set("iteration")
-_NOT_INDEX = _set("not_index")
-_MAXIMUM = _set("maximum")
-_INDEX_SUFFIX = _set("index_suffix")
-NOT_STEPS = _set("not_steps")
-COLUMNS_OF_PARTS = _set("columns_of_parts")
+_ITERATION = words_for("iteration")
+_NOT_INDEX = words_for("not_index")
+_MAXIMUM = words_for("maximum")
+_INDEX_SUFFIX = words_for("index_suffix")
+NOT_STEPS = words_for("not_steps")
+COLUMNS_OF_PARTS = words_for("columns_of_parts")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BRACKETED = re.compile(r"[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _IN_UNIT = re.compile(r"[ _]in[ _]([A-Za-zµμ]+)$")
-_PER = re.compile(
-    r"^([A-Za-zµμ_]+?)\s*(?:/|_per_|\bper\b|Per|-per-)\s*([A-Za-z_]+?)(?:\s*(?:/|\bper\b|_per_)\s*([A-Za-z_]+))?$"
-)
 
 
 def words_of(key: str) -> list[str]:
@@ -130,34 +88,6 @@ def english(text: str) -> str:
 def _english(m: re.Match[str]) -> str:
     word = _FOREIGN[m.group().lower()].replace("_", " ")
     return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
-
-
-def rate_of(unit: str) -> Meaning | None:
-    """Meaning of a compound unit: `ms/step`, `it/s`, `images/sec`, `tokens/s/gpu`; None when it is none."""
-    m = _PER.match(unit.strip())
-    if not m:
-        return None
-    over, under, third = (g.lower().strip("_") if g else "" for g in m.groups())
-    if over in TIME_UNITS and (under in STEP_NOUNS or under == "b"):
-        return Meaning("step_time", scale=TIME_UNITS[over])
-    if over.startswith(("time", "timing")) and over.rpartition("_")[2] in TIME_UNITS and under in STEP_NOUNS:
-        return Meaning("step_time", scale=TIME_UNITS[over.rpartition("_")[2]])  # timing_s/step
-    if over in TIME_UNITS and (noun := under.removeprefix("k")) in SAMPLE_NOUNS and not third:
-        thousand = 1000.0 if noun != under else 1.0
-        return Meaning("throughput", unit=SAMPLE_NOUNS[noun], scale=TIME_UNITS[over] / thousand, inverse=True)
-    if over in TIME_UNITS and under in _EPOCH:
-        return Meaning("epoch_time", scale=TIME_UNITS[over])
-    if under in TIME_UNITS and TIME_UNITS[under] > 0:
-        scale = 1.0 / TIME_UNITS[under]
-        of_rank = third in {"gpu", "device", "chip", "rank", "worker", "card"}
-        noun = over.rsplit("_", 1)[-1] if over not in SAMPLE_NOUNS and over not in STEP_NOUNS else over
-        if over.startswith("k") and over[1:] in SAMPLE_NOUNS:
-            scale, noun = scale * 1000, over[1:]
-        if noun in STEP_NOUNS:
-            return Meaning("step_rate", scale=scale)
-        if noun in SAMPLE_NOUNS:
-            return Meaning("throughput", unit=SAMPLE_NOUNS[noun], scale=scale, of_rank=of_rank)
-    return None
 
 
 def _is_lr(words: list[str]) -> bool:
@@ -205,51 +135,120 @@ def meaning(key: str, unit: str = "") -> Meaning | None:
     return Meaning("skip", validation=True)
 
 
+class Key:
+    """The words before a number and the unit behind it."""
+
+    __slots__ = ("averaged", "key", "last", "plain", "present", "rate", "seconds", "unit", "words")
+
+    def __init__(self, key: str, words: list[str], unit: str) -> None:
+        self.key, self.words, self.unit = key, words, unit
+        #: without those that only say on which side of training it is
+        self.plain = [w for w in words if w not in _VALIDATION and w not in _TRAINING]
+        self.present = set(self.plain)
+        self.last = self.plain[-1] if self.plain else ""
+        self.averaged = bool(self.present & _AVERAGE)
+        self.seconds = TIME_UNITS.get(unit.lower())  #: of one of its unit, where that is of time
+        self.rate = self._rate()
+
+    def _rate(self) -> Meaning | None:
+        bare = _AVERAGE_PREFIX.sub("", self.key)
+        rate = rate_of(self.unit) or rate_of(bare) or rate_of(self.key.rsplit(maxsplit=1)[-1] if self.words else "")
+        if rate is None and "per" in self.plain[1:-1]:
+            at = self.plain.index("per", 1)
+            rate = rate_of(f"{self.plain[at - 1]}/{self.plain[at + 1]}")
+        not_ours = rate is not None and rate.what == "step_time" and self.present & _NOT_TIME
+        return None if not_ours else rate
+
+    @property
+    def abbreviation(self) -> str:
+        """The word that stands for a rate: the last, or the first of two."""
+        if len(self.plain) > 2:
+            return ""
+        return next((w for w in (self.last, self.plain[0]) if w in _RATE_ABBREVIATIONS), "")
+
+    @property
+    def of_sample(self) -> bool:
+        """words/batch is a size, no counter."""
+        return "/" in self.key and self.key.split("/", 1)[0].strip().lower() in SAMPLE_NOUNS.keys() - {"data"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sense:
+    test: Callable[[Key], object]
+    give: Callable[[Key], Meaning | None]
+    key: str  #: one that it is for,
+    unit: str = ""  #: and the unit behind the number
+
+
+def _as_rate(k: Key) -> Meaning | None:
+    if k.rate is None or not k.averaged or k.rate.what not in ("throughput", "step_rate", "step_time"):
+        return k.rate
+    return replace(k.rate, what=k.rate.what + "_average")
+
+
+def _as_abbreviation(k: Key) -> Meaning:
+    what, unit = _RATE_ABBREVIATIONS[k.abbreviation]
+    return Meaning(what, unit=unit)
+
+
+def _of_window(k: Key) -> Meaning | None:
+    return Meaning("window_time", scale=k.seconds) if k.seconds and k.words else None
+
+
+#: Asked in this order: the first whose test holds says what the number is, or that it is nothing.
+SENSES = (
+    Sense(lambda k: k.rate is not None, _as_rate, "avg images/s"),
+    Sense(lambda k: not k.plain, _of_window, "train", "s"),
+    Sense(lambda k: k.seconds and k.last in _DONE and not k.present & _NOT_TIME, _of_window, "done", "s"),
+    Sense(lambda k: k.abbreviation, _as_abbreviation, "wps"),
+    Sense(lambda k: _is_lr(k.plain) and k.present & _OF_SCHEDULE, lambda k: None, "lr decay"),
+    Sense(lambda k: _is_lr(k.plain), lambda k: Meaning("lr"), "learning_rate"),
+    Sense(lambda k: "eta" in k.present, lambda k: Meaning("skip"), "eta"),
+    Sense(
+        lambda k: "cost" in k.present and (k.present & _TIME or k.seconds),
+        lambda k: _time(k.plain, (k.present - {"cost"}) | {"time"}, k.unit),
+        "time cost",
+    ),
+    Sense(
+        lambda k: k.present & _LOSS or k.last.endswith("loss") or k.plain[0].endswith("loss"),
+        lambda k: _loss(k.key, k.plain, k.present, k.averaged),
+        "train_loss",
+    ),
+    Sense(  # of a GAN's generator and discriminator
+        lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
+    ),
+    Sense(
+        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or "best" in k.present),
+        lambda k: None,
+        "best accuracy",
+    ),
+    Sense(lambda k: k.present & _ACCURACY, lambda k: Meaning("accuracy", name=k.key), "acc@1"),
+    Sense(
+        lambda k: {"batch", "size"} <= k.present or k.present & {"batchsize", "bsz"},
+        lambda k: _batch_size(k.present),
+        "global batch size",
+    ),
+    Sense(
+        lambda k: k.present & {"accumulation", "accum"},
+        lambda k: Meaning("accumulation") if k.present & {"steps", "step", "gradient"} else None,
+        "gradient_accumulation_steps",
+    ),
+    Sense(
+        lambda k: k.present & _TIME or k.last in TIME_UNITS, lambda k: _time(k.plain, k.present, k.unit), "elapsed time"
+    ),
+    Sense(lambda k: k.of_sample, lambda k: None, "words/batch"),
+    Sense(lambda k: True, lambda k: _index(k.plain, k.present) or _size(k.plain, k.present), "global_step"),
+)
+
+
+def sense(key: Key) -> Sense:
+    """The row that says what a number is."""
+    return next(row for row in SENSES if row.test(key))
+
+
 def _meaning(key: str, words: list[str], unit: str) -> Meaning | None:
-    plain = [w for w in words if w not in _VALIDATION and w not in _TRAINING]
-    present = set(plain)
-    averaged = bool(present & _AVERAGE)
-    bare = _AVERAGE_PREFIX.sub("", key)
-    rate = rate_of(unit) or rate_of(bare) or rate_of(key.rsplit(maxsplit=1)[-1] if key.split() else "")
-    if rate is None and "per" in plain[1:-1]:
-        at = plain.index("per", 1)
-        rate = rate_of(f"{plain[at - 1]}/{plain[at + 1]}")
-    if rate is not None and not (present & _NOT_TIME and rate.what == "step_time"):
-        if rate.what in ("throughput", "step_rate", "step_time") and averaged:
-            return replace(rate, what=rate.what + "_average")
-        return rate
-    if not plain:
-        return Meaning("window_time", scale=TIME_UNITS[unit.lower()]) if words and unit.lower() in TIME_UNITS else None
-    last = plain[-1]
-    if unit.lower() in TIME_UNITS and last in _DONE and not present & _NOT_TIME:
-        return Meaning("window_time", scale=TIME_UNITS[unit.lower()])
-    for abbreviation in (last, plain[0]):
-        if abbreviation in _RATE_ABBREVIATIONS and len(plain) <= 2:
-            what, rate_unit = _RATE_ABBREVIATIONS[abbreviation]
-            return Meaning(what, unit=rate_unit)
-    if _is_lr(plain):
-        return (
-            None if present & {"decay", "schedule", "scheduler", "mult", "factor", "policy", "steps"} else Meaning("lr")
-        )
-    if "eta" in present:
-        return Meaning("skip")
-    if "cost" in present and (present & _TIME or unit.lower() in TIME_UNITS):
-        return _time(plain, (present - {"cost"}) | {"time"}, unit)
-    if present & _LOSS or last.endswith("loss") or plain[0].endswith("loss"):
-        return _loss(key, plain, present, averaged)
-    if len(plain) == 2 and plain[0] == "err" and plain[1] in ("g", "d"):
-        return Meaning("part", name=key)  # of a GAN's generator and discriminator
-    if present & _ACCURACY:
-        return None if last in ("5", "10", "best", "target") or "best" in present else Meaning("accuracy", name=key)
-    if {"batch", "size"} <= present or "batchsize" in present or "bsz" in present:
-        return _batch_size(present)
-    if "accumulation" in present or "accum" in present:
-        return Meaning("accumulation") if present & {"steps", "step", "gradient"} else None
-    if present & _TIME or last in TIME_UNITS:
-        return _time(plain, present, unit)
-    if "/" in key and key.split("/", 1)[0].strip().lower() in SAMPLE_NOUNS.keys() - {"data"}:
-        return None  # words/batch is a size, no counter
-    return _index(plain, present) or _size(plain, present)
+    told = Key(key, words, unit)
+    return sense(told).give(told)
 
 
 def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Meaning | None:
@@ -277,7 +276,7 @@ def _time(plain: list[str], present: set[str], unit: str) -> Meaning | None:
     if present & _NOT_TIME or (present & {"step", "time"} == {"step"} and last not in _TIME):
         return Meaning("skip")
     per_step = present & STEP_NOUNS
-    if present & _EPOCH and not per_step:
+    if present & EPOCH and not per_step:
         return Meaning("epoch_time", scale=scale)
     if per_step and not present & {"total", "since"}:
         return Meaning("step_time_average" if present & _AVERAGE else "step_time", scale=scale)
@@ -298,24 +297,8 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
         last = plain[-2]
     counted = present - {plain[-1]} if last != plain[-1] else present  # epoch_num is an index, num_epochs a total
     total = counted & _MAXIMUM and (plain[-1].endswith("s") or counted & {"max", "maximum", "total", "num"})
-    if last in _EPOCH:
-        if present & {
-            "per",
-            "since",
-            "best",
-            "warmup",
-            "patience",
-            "every",
-            "decay",
-            "freq",
-            "interval",
-            "save",
-            "log",
-        }:
-            return None
-        if last == "epochs" and not total and len(plain) > 1:
-            return None
-        return Meaning("epochs" if total or plain == ["epochs"] else "epoch")
+    if last in EPOCH:
+        return _epoch(plain, present, last, bool(total))
     if "per" in present and "epoch" in present and present & _ITERATION:
         return Meaning("iterations_per_epoch")
     if last in _ITERATION and not present & _NOT_INDEX:
@@ -323,6 +306,12 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
             return Meaning("iterations")
         return Meaning("iteration", name=" ".join(plain))
     return None
+
+
+def _epoch(plain: list[str], present: set[str], last: str, total: bool) -> Meaning | None:
+    if present & _NOT_THE_EPOCH or (last == "epochs" and not total and len(plain) > 1):
+        return None
+    return Meaning("epochs" if total or plain == ["epochs"] else "epoch")
 
 
 def _size(plain: list[str], present: set[str]) -> Meaning | None:

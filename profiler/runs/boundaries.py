@@ -9,18 +9,28 @@ its first step is a run without points.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import StrEnum
+
 from profiler.model import Failure, FailureKind, Run
 from profiler.rules.plan import Plan, Row
 from profiler.runs.build import build, thin
 from profiler.runs.open_run import Open, Start
 from profiler.runs.series import Series
-from profiler.text.clock import Days
 
 MAX_POINTS = 4096  #: rows kept of one series before thinning
 SHARES = 4  #: series of a run that may keep so many; when there are more, they share
 MAX_RUNS = 2000
 CLOSED_POINTS = 12000  #: points kept of all runs that ended
-_FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
+
+
+class Course(StrEnum):
+    """What a line that counts is to the series it belongs to."""
+
+    GOES_ON = "goes on"
+    NEW = "new"  #: the first of another run
+    AGAIN = "again"  #: its counter begins again within the run: the next bar, the next epoch
+    LATE = "late"  #: another rank's line, behind where the series stands
 
 
 class Boundaries:
@@ -32,12 +42,8 @@ class Boundaries:
         self.closed: list[Run] = []
         self.open = Open(1)
         self.starts: list[Start] = []
-        self.days = Days()
-        self.order = 0
-        self.hot: dict[str, Series] = {}  #: series whose next line may only go on
-        self.late = 0  #: failures seen after the last point and mended by going on
 
-    def _new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
+    def new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
         made = self.open.new_series(plan, name, kind)
         self.share()
         return made
@@ -46,174 +52,179 @@ class Boundaries:
         """Divide the room for rows among the series of the open run."""
         self.limit = max(self.most * SHARES // max(len(self.open.series), SHARES), 16)
 
-    def _verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> str:
-        """ "": goes on; "new": another run; "pass": a bar begins again; "late": another rank's line."""
-        if series is None:
-            return ""
-        series.settle()
-        iteration = row.iteration
-        ranked = series.positions_of_rank
-        if row.rank is not None and row.rank in ranked:
-            last_epoch, last = ranked[row.rank]
-        else:
-            last_epoch, last = series.last_epoch, series.last_iteration
-            if row.rank is not None and ranked:
-                return ""  # the first line of a rank
-        epoch = own_epoch
-        header = self._header_pending()
-        if epoch is None and header is not None:
-            epoch = header[0]
-        elif epoch is None and self.open.context is not None:
-            epoch = self.open.context[0]
-        if epoch is not None and last_epoch is not None and epoch != last_epoch:
-            if epoch > last_epoch:
-                return ""
-            back = last_epoch - epoch
-            if row.rank is None and back <= 1 and (epoch, iteration) in series.recent and not self.starts:
-                return "late"
-            return "new" if self._splits(series) else ""
-        if iteration is None or last is None or iteration > last:
-            return ""
-        if iteration == last:
-            return "new" if self._resumed() and row.rank is None and self._splits(series) and not plan.bar else ""
-        if plan.bar:
-            return "pass" if own_epoch is None else ""
-        if (
-            epoch is None
-            and series.total is not None
-            and last >= series.total
-            and not self.starts
-            and series.first_iteration is not None
-        ):
-            return "pass"
-        if row.rank is None and not self._banner() and not self._broken() and not self._resumed():
-            drop = last - iteration
-            if any(s.kind == "epoch" and s.last_line > series.last_line for s in self.open.series.values()):
-                return "pass"  # an epoch was summed up since
-            world = self.open.facts.numbers.get("world", 1)
-            several = world > 1 or series.count > series.ordinal + 1
-            inside = iteration > (series.first_iteration or 0) or series.ordinal < 2
-            if several and inside and drop <= 2 * series.interval:
-                return "late"
-            if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
-                return "late"
-        return "new" if self._splits(series) else ""
+    def copy(self) -> Boundaries:
+        """A copy that may be read on without changing this one."""
+        new = Boundaries(self.most)
+        new.limit = self.limit
+        new.closed = list(self.closed)
+        new.open = self.open.copy()
+        new.starts = [replace(s, facts=s.facts.copy()) for s in self.starts]
+        return new
 
-    def _splits(self, series: Series) -> bool:
-        """Whether this series may end a run: bare bars and timings may not."""
-        if series.bar and not series.has_loss and series.last_epoch is None:
-            return False
-        losing = any(s.has_loss for s in self.open.series.values() if s.kind != "validation")
-        return series.has_loss or not losing or series.kind == "epoch"
+    # --- what the held text says --------------------------------------------------------------------------
 
-    def _banner(self) -> bool:
+    @property
+    def banner(self) -> bool:
         return any(s.banner for s in self.starts)
 
-    def _resumed(self) -> bool:
+    @property
+    def resumed(self) -> bool:
         return any(s.resumed for s in self.starts)
 
-    def _broken(self) -> bool:
-        return any(s.failure is not None and s.failure.kind in _FATAL for s in self.starts)
+    @property
+    def broken(self) -> bool:
+        return any(s.fatal for s in self.starts)
 
-    def _header_pending(self) -> tuple[float, float | None, int] | None:
-        for s in reversed(self.starts):
-            if s.epoch is not None:
-                return s.epoch
-        return None
+    @property
+    def explained(self) -> bool:
+        """Whether the held text says why a counter may begin again."""
+        return any(s.banner or s.resumed or s.fatal for s in self.starts)
+
+    @property
+    def header(self) -> tuple[float, float | None, int] | None:
+        """The newest header of an epoch that no point followed yet: epoch, total, line."""
+        return next((s.epoch for s in reversed(self.starts) if s.epoch is not None), None)
+
+    @property
+    def epoch(self) -> float | None:
+        """The epoch that was announced last."""
+        told = self.header or self.open.context
+        return None if told is None else told[0]
+
+    # --- whose a line is ----------------------------------------------------------------------------------
+
+    def verdict(self, series: Series | None, plan: Plan, row: Row, own_epoch: float | None) -> Course:
+        """What a line is to its series. `own_epoch`: as the line itself prints it."""
+        if series is None:
+            return Course.GOES_ON
+        series.settle()
+        stood = series.stood(row.rank)
+        if stood is None:
+            return Course.GOES_ON  # the first line of a rank
+        epoch = self.epoch if own_epoch is None else own_epoch
+        if epoch is not None and stood[0] is not None and epoch != stood[0]:
+            return self._other_epoch(series, row, epoch, stood[0])
+        iteration, last = row.iteration, stood[1]
+        if iteration is None or last is None or iteration > last:
+            return Course.GOES_ON
+        if plan.bar:
+            return Course.AGAIN if own_epoch is None and iteration < last else Course.GOES_ON
+        if iteration == last:
+            return self._ended(series) if self.resumed and row.rank is None else Course.GOES_ON
+        if epoch is None and not self.starts and _was_full(series, last):
+            return Course.AGAIN
+        if row.rank is None and not self.explained:
+            return self._fell(series, epoch, iteration, last)
+        return self._ended(series)
+
+    def _other_epoch(self, series: Series, row: Row, epoch: float, last: float) -> Course:
+        if epoch > last:
+            return Course.GOES_ON
+        known = last - epoch <= 1 and (epoch, row.iteration) in series.recent
+        if row.rank is None and known and not self.starts:
+            return Course.LATE
+        return self._ended(series)
+
+    def _fell(self, series: Series, epoch: float | None, iteration: float, last: float) -> Course:
+        """Nothing between the lines says why the counter fell."""
+        run = self.open
+        if any(s.kind == "epoch" and s.last_line > series.last_line for s in run.series.values()):
+            return Course.AGAIN  # an epoch was summed up since
+        world = run.facts.numbers.get("world", 1)
+        several = world > 1 or series.count > series.ordinal + 1
+        inside = iteration > (series.first_iteration or 0) or series.ordinal < 2
+        if several and inside and last - iteration <= 2 * series.interval:
+            return Course.LATE
+        if world > 1 and (epoch if epoch is not None else series.passes, iteration) in series.recent:
+            return Course.LATE
+        return self._ended(series)
+
+    def _ended(self, series: Series) -> Course:
+        """Another run, where this series may end one: bare bars and timings may not."""
+        if series.bar and not series.has_loss and series.last_epoch is None:
+            return Course.GOES_ON
+        losing = any(s.has_loss for s in self.open.series.values() if s.kind != "validation")
+        return Course.NEW if series.has_loss or not losing or series.kind == "epoch" else Course.GOES_ON
+
+    # --- text between points ------------------------------------------------------------------------------
 
     def start(self, text: str, line: int, hard: bool = False) -> None:
         """A program starts here."""
         at = self.starts[-1] if self.starts else None
         fresh = at is None or (at.banner and at.failure is not None) or not at.banner
-        stretch = self._stretch(line, new=fresh)
+        stretch = self.stretch(line, new=fresh)
         stretch.banner = True
         stretch.hard = stretch.hard or hard
         stretch.facts.banners.add(text[:80])
 
     def failure(self, failure: Failure) -> None:
         """Something went wrong; whether it ended the run shows in what follows."""
-        stretch = self._stretch(failure.line)
+        stretch = self.stretch(failure.line)
         known = stretch.failure
         if known is None or (known.kind is FailureKind.TRACEBACK and failure.kind is not FailureKind.TRACEBACK):
             stretch.failure = failure
-        if not stretch.banner and not any(s.banner for s in self.starts):
+        if not stretch.banner and not self.banner:
             self.open.last_line = max(self.open.last_line, failure.line)
 
-    def _stretch(self, line: int, new: bool = False) -> Start:
+    def stretch(self, line: int, new: bool = False) -> Start:
         if new or not self.starts:
             self.starts.append(Start(line))
             if len(self.starts) > MAX_RUNS:
                 del self.starts[1 : -MAX_RUNS // 2]
         return self.starts[-1]
 
-    def _begin(self, new: bool, line: int, rank: int | None, progress: bool = True) -> Open:
-        """Decide whose the text since the last point is, now that a point came."""
-        starts, run = self.starts, self.open
-        self.hot.clear()
-        had_points = run.has_points
-        if not progress and had_points:
-            # a validation point: what was held stays held, except an epoch header
+    # --- points -------------------------------------------------------------------------------------------
+
+    def begin(self, new: bool, line: int, progress: bool = True) -> Open:
+        """Decide whose the text since the last point is, now that a point came. `new`: it is of another run.
+        `progress`: it is no validation, at which what is held stays held."""
+        run = self.open
+        if run.has_points and not progress:
             return run
-        self.starts = []
-        if had_points and not new:
-            new = self._restarted(starts, run)
-        if not had_points or not new:
-            dead = [s for s in starts[:-1] if s.failure is not None and s.banner] if not had_points else []
-            for s in dead:
-                self._close_dead(s)
-            for s in starts:
-                if s in dead:
-                    continue
-                run.facts.merge(s.facts)
-                self._header(run, s)
-                if s.failure is not None and s.failure.kind in _FATAL:
-                    self.late += 1
-            if not had_points:
-                run.first_line = min((s.line for s in starts if s not in dead), default=line)
-            return run
-        # the stretch before the first banner is the end of the old run
-        tail = starts[0] if starts and not starts[0].banner and starts[0].epoch is None else None
-        own = starts[-1] if starts and starts[-1] is not tail else None
+        starts, self.starts = self.starts, []
+        if not run.has_points:
+            return self._first(starts, line)
+        if new or _restarted(starts, run):
+            return self._next(starts, line)
+        return self._own(starts)
+
+    def _own(self, starts: list[Start]) -> Open:
+        """All of it is the open run's: it went on."""
+        run = self.open
+        for s in starts:
+            run.facts.merge(s.facts)
+            run.announce(s)
+        return run
+
+    def _first(self, starts: list[Start], line: int) -> Open:
+        """The first point: starts before it that died are runs without points."""
+        dead = [s for s in starts[:-1] if s.failure is not None and s.banner]
+        for s in dead:
+            self._close_dead(s)
+        alive = [s for s in starts if s not in dead]
+        run = self._own(alive)
+        run.first_line = min((s.line for s in alive), default=line)
+        return run
+
+    def _next(self, starts: list[Start], line: int) -> Open:
+        """Another run begins: what stands before the first banner is the end of the old one, the last stretch is the
+        new one's, and those between that failed are runs without points."""
+        tail = starts.pop(0) if starts and not starts[0].banner and starts[0].epoch is None else None
+        own = starts.pop() if starts else None
         if tail is not None:
-            run.failure = tail.failure
-        middle = [s for s in starts if s is not tail and s is not own]
+            self.open.failure = tail.failure
         self._close()
-        for s in middle:
+        for s in starts:
             if s.failure is not None and s.banner:
                 self._close_dead(s)
         run = self.open = Open(own.line if own else line)
         self.share()
-        if tail is not None and own is None:
-            run.facts.merge(tail.facts)
+        begins = own or tail
+        if begins is not None:
+            run.facts.merge(begins.facts)
         if own is not None:
-            run.facts.merge(own.facts)
-            self._header(run, own)
+            run.announce(own)
         return run
-
-    @staticmethod
-    def _header(run: Open, s: Start) -> None:
-        if s.epoch is not None:
-            run.context = (s.epoch[0], s.epoch[1])
-            run.header_line = s.epoch[2]
-            run.header_time, run.header_rule = s.epoch_time, s.epoch_rule
-            run.last_line = max(run.last_line, s.epoch[2])
-
-    def _restarted(self, starts: list[Start], run: Open) -> bool:
-        """Whether what stands between two points says that the program was started again, though it goes forward."""
-        banner = None
-        for s in starts:
-            if s.hard:
-                return True
-            if s.banner and banner is None:
-                banner = s
-        if banner is None:
-            return False
-        if any(s.failure is not None and s.failure.kind in _FATAL for s in starts):
-            return True
-        world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
-        if world is not None and before is not None and world != before:
-            return True
-        return bool(banner.facts.banners & run.facts.banners) and sum(s.count for s in run.series.values()) > 5
 
     def _close(self) -> None:
         if len(self.closed) < MAX_RUNS:
@@ -228,23 +239,37 @@ class Boundaries:
 
     def all(self) -> list[Run]:
         """The runs so far, without ending the one being read."""
-        out = list(self.closed)
         run, starts = self.open, self.starts
         if not run.has_points:
-            return out + [_dead(s) for s in starts if s.failure is not None]
+            return self.closed + [_dead(s) for s in starts if s.failure is not None]
         tail = starts[0] if starts and not starts[0].banner else None
-        held = (run.facts, run.context, run.failure, run.last_line)
-        header = (run.header_line, run.header_time, run.header_rule)
         if tail is not None:
+            run = run.view()
             run.failure = tail.failure
-            if tail.epoch is not None:
-                self._header(run, tail)
+            run.announce(tail)
         built = build(run)
-        run.facts, run.context, run.failure, run.last_line = held
-        run.header_line, run.header_time, run.header_rule = header
-        if built.points or built.failure is not None:
-            out.append(built)
-        return out + [_dead(s) for s in starts if s is not tail and s.failure is not None]
+        told = [built] if built.points or built.failure is not None else []
+        return [*self.closed, *told, *(_dead(s) for s in starts if s is not tail and s.failure is not None)]
+
+
+def _was_full(series: Series, last: float) -> bool:
+    """Whether a counter without an epoch stood at its total."""
+    return series.total is not None and last >= series.total and series.first_iteration is not None
+
+
+def _restarted(starts: list[Start], run: Open) -> bool:
+    """Whether what stands between two points says that the program was started again, though it goes forward."""
+    if any(s.hard for s in starts):
+        return True
+    banner = next((s for s in starts if s.banner), None)
+    if banner is None:
+        return False
+    if any(s.fatal for s in starts):
+        return True
+    world, before = banner.facts.numbers.get("world"), run.facts.numbers.get("world")
+    if world is not None and before is not None and world != before:
+        return True
+    return bool(banner.facts.banners & run.facts.banners) and sum(s.count for s in run.series.values()) > 5
 
 
 def _dead(s: Start) -> Run:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from profiler.model import Failure, FailureKind, Kind, Point, Run
-from profiler.runs.series import Series, formats_of
+from profiler.model import Failure, FailureKind, Kind, Point, Run, Scope, Unit
+from profiler.rules.plan import Field
+from profiler.runs.series import Series
 
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
@@ -17,69 +19,119 @@ if TYPE_CHECKING:
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
 
 
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Which series plays which part in a run."""
+
+    chosen: list[Series]  #: those whose points are the run's
+    main: Series | None  #: whose loss is the training's
+    counter: Series | None  #: whose counter is the training's
+    lead: Series | None  #: whose counter is told
+
+    @property
+    def summary(self) -> Series | None:
+        """The newest summary of epochs that prints a counter."""
+        counted = (s for s in self.chosen if s.kind == "epoch" and s.last_iteration is not None)
+        return max(counted, key=lambda s: s.last_line, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the counter of a run is, as far as the log tells."""
+
+    scope: Scope | None = None
+    unit: Unit | None = None
+    first: float | None = None
+    last: float | None = None
+    total: float | None = None
+    per_epoch: float | None = None
+
+
 def build(run: Open) -> Run:
     """The run as far as it was read. Changes nothing."""
-    training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
-    losing = [s for s in training if s.has_loss]
-    main = max(losing, key=_weight, default=None)
-    counter = _counter(main, training)
-    if main is None:
-        main = counter
-    chosen = _chosen(run, main, counter)
-    chosen = _one_validation(chosen, main or counter)
-    points = _points(chosen, main)
-    lead = counter or main or next((s for s in chosen if s.last_iteration is not None), None)
-    summary = max(
-        (s for s in chosen if s.kind == "epoch" and s.last_iteration is not None),
-        key=lambda s: s.last_line,
-        default=None,
-    )
+    cast = _cast(run)
+    points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
-    scope = lead.scope if lead is not None and lead.last_iteration is not None else None
-    if scope and lead is not None and lead.counts_run(numbers.get("iterations")):
-        scope = "run"
-    total = lead.total if lead is not None else None
-    unit = _unit(lead, numbers) if scope else None
-    if unit == "sample":
+    counted = _counted(cast, numbers)
+    if counted.unit == "sample":
         points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
-    per_epoch = total if scope == "epoch" and total is not None else numbers.get("iterations_per_epoch")
-    if unit == "sample":
-        per_epoch = None
-    if scope == "run" and total is None:
-        total = numbers.get("iterations")
-    epochs = [p.epochs for p in points if p.epochs is not None]
-    last_epoch = _last_epoch(run, chosen, lead)
-    world = numbers.get("world")
-    if world is None and "gpus_per_node" in numbers:
-        world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
-    tagged = len(run.facts.ranks) if len(run.facts.ranks) > 1 else None
-    ranks = max(int(world or 0), tagged or 0) or None
-    printed_world = [p.world for p in points if p.world]
-    if printed_world:
-        ranks = printed_world[-1]
+    ranks = _ranks(run, points)
     return Run(
-        format=_format(main or counter, chosen),
+        format=_format(cast.main or cast.counter, cast.chosen),
         first_line=min([run.first_line, *(p.line for p in points)]),
         last_line=max([run.last_line, *(p.line for p in points)]),
         points=tuple(points),
-        positions=_positions(main),
-        thinned=max((max(s.stride, s.state_stride if _one_bar(s) else 1) for s in chosen), default=1),
-        scope=scope,
-        unit=unit,
-        first_iteration=lead.first_iteration if lead is not None and scope else None,
-        last_iteration=_last_iteration(lead, summary) if lead is not None and scope else None,
-        total_iterations=total if scope else None,
-        iterations_per_epoch=per_epoch,
-        last_epoch=last_epoch,
-        total_epochs=epochs[-1] if epochs else (run.context[1] if run.context else None) or numbers.get("epochs"),
+        positions=_positions(cast.main),
+        thinned=max((_thinned(s) for s in cast.chosen), default=1),
+        scope=counted.scope,
+        unit=counted.unit,
+        first_iteration=counted.first,
+        last_iteration=counted.last,
+        total_iterations=counted.total,
+        iterations_per_epoch=counted.per_epoch,
+        last_epoch=_last_epoch(run, cast.chosen, cast.lead),
+        total_epochs=_total_epochs(run, points),
         ranks=ranks,
         gpus=_gpus(numbers, ranks),
         batch_size=numbers.get("batch_size"),
         accumulation=int(numbers["accumulation"]) if "accumulation" in numbers else None,
-        timed_by=next((f.name for s in chosen for f in s.plan.fields if f.what == "step_time"), ""),
-        failure=_failure(run, main),
+        timed_by=next((f.name for s in cast.chosen for f in s.plan.fields if f.what == "step_time"), ""),
+        failure=_failure(run, cast.main),
         warnings=(),
     )
+
+
+def _cast(run: Open) -> Cast:
+    training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
+    main = max((s for s in training if s.has_loss), key=_weight, default=None)
+    counter = _counter(main, training)
+    if main is None:
+        main = counter
+    chosen = _one_validation(_chosen(run, main, counter), main or counter)
+    lead = counter or main or next((s for s in chosen if s.last_iteration is not None), None)
+    return Cast(chosen, main, counter, lead)
+
+
+def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
+    """The counter of the series that leads; without one, what the log says of epochs."""
+    lead = cast.lead
+    told = numbers.get("iterations_per_epoch")
+    if lead is None or lead.last_iteration is None:
+        return Counted(per_epoch=told)
+    scope = "run" if lead.counts_run(numbers.get("iterations")) else lead.scope
+    unit = _unit(lead, numbers)
+    total = lead.total
+    if scope == "epoch" and total is not None:
+        told = total
+    if scope == "run" and total is None:
+        total = numbers.get("iterations")
+    per_epoch = None if unit == "sample" else told
+    return Counted(scope, unit, lead.first_iteration, _last_iteration(lead, cast.summary), total, per_epoch)
+
+
+def _ranks(run: Open, points: list[Point]) -> int | None:
+    """Ranks as the newest line tells; else as the run says of itself, or as many as wrote lines."""
+    printed = [p.world for p in points if p.world]
+    if printed:
+        return printed[-1]
+    numbers = run.facts.numbers
+    world = numbers.get("world")
+    if world is None and "gpus_per_node" in numbers:
+        world = numbers["gpus_per_node"] * numbers.get("nodes", 1)
+    tagged = len(run.facts.ranks) if len(run.facts.ranks) > 1 else 0
+    return max(int(world or 0), tagged) or None
+
+
+def _total_epochs(run: Open, points: list[Point]) -> float | None:
+    printed = [p.epochs for p in points if p.epochs is not None]
+    if printed:
+        return printed[-1]
+    announced = run.context[1] if run.context else None
+    return announced or run.facts.numbers.get("epochs")
+
+
+def _thinned(s: Series) -> int:
+    return max(s.stride, s.state_stride if _one_bar(s) else 1)
 
 
 def _last_iteration(lead: Series, summary: Series | None) -> float | None:
@@ -94,7 +146,7 @@ def _format(lead: Series | None, chosen: list[Series]) -> str | None:
     """The rule set of the lines that carry training; without any, the one that read most."""
     if lead is not None:
         return lead.plan.rule.split("/")[0]
-    return formats_of(Counter({s.plan.rule: s.count for s in chosen}))
+    return _formats_of(Counter({s.plan.rule: s.count for s in chosen}))
 
 
 def _one_bar(s: Series) -> bool:
@@ -132,39 +184,47 @@ def _weight(s: Series) -> tuple[bool, int, bool]:
 
 def _counter(main: Series | None, training: list[Series]) -> Series | None:
     """The series whose counter is training's: the loss's own, else one that runs beside it."""
-    if main is not None and main.last_iteration is not None:
-        if main.plan.iteration is None:  # its values stand on other lines than the counter
-            named = [s for s in training if s.plan.iteration is not None and s.kind == "train"]
-            own = [s for s in named if s.first_line <= main.last_line and s.last_iteration == main.last_iteration]
-            return max(own, key=lambda s: (not s.bar, s.count), default=main)
+    steps = [s for s in training if s.kind == "train"]
+    if main is None:
+        return _counter_alone(steps, [s for s in training if s.kind == "epoch"])
+    if main.last_iteration is None:
+        return _counter_beside(main, [s for s in steps if s.last_iteration is not None])
+    if main.plan.iteration is not None:
         return main
-    counted = [s for s in training if s.last_iteration is not None and s.kind == "train"]
-    if main is not None:
-        beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
-        if not beside:  # a bar of an epoch that was announced, and its values behind it
-            beside = [s for s in counted if s.bar and s.last_epoch is not None]
-        return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
+    # its values stand on other lines than the counter
+    named = [s for s in steps if s.plan.iteration is not None and s.first_line <= main.last_line]
+    own = [s for s in named if s.last_iteration == main.last_iteration]
+    return max(own, key=lambda s: (not s.bar, s.count), default=main)
+
+
+def _counter_beside(main: Series, counted: list[Series]) -> Series | None:
+    beside = [s for s in counted if s.first_line <= main.last_line and s.last_line >= main.first_line]
+    if not beside:  # a bar of an epoch that was announced, and its values behind it
+        beside = [s for s in counted if s.bar and s.last_epoch is not None]
+    return max(beside, key=lambda s: (not s.total_changes, s.count), default=None)
+
+
+def _counter_alone(steps: list[Series], summaries: list[Series]) -> Series | None:
+    """Of a run without a loss."""
+    counted = [s for s in steps if s.last_iteration is not None]
     told = [s for s in counted if not s.bar or s.last_epoch is not None or "train" in s.name]
-    others = [s for s in training if s.kind == "epoch"]
-    if not told and others:
+    if not told and summaries:
         told = counted
-    return max(told, key=lambda s: s.count, default=max(others, key=lambda s: s.count, default=None))
+    return max(told, key=lambda s: s.count, default=max(summaries, key=lambda s: s.count, default=None))
 
 
 def _chosen(run: Open, main: Series | None, counter: Series | None) -> list[Series]:
     if main is None and counter is None:
         held = [s for s in run.series.values() if s.kind == "validation" and not s.bar]
         return [s for s in held if s.last_epoch is not None or (s.last_iteration is not None and not s.advances)]
-    out = []
-    for s in run.series.values():
-        if (
-            s is main
-            or s is counter
-            or s.kind in ("validation", "epoch")
-            or (s.kind == "train" and (not s.bar or s.last_epoch is not None) and (s.last_iteration is not None))
-        ):
-            out.append(s)
-    return out
+    return [s for s in run.series.values() if s is main or s is counter or _belongs(s)]
+
+
+def _belongs(s: Series) -> bool:
+    """Whether a series is the run's, whatever counts there: a bare bar is not."""
+    if s.kind == "train":
+        return s.last_iteration is not None and (not s.bar or s.last_epoch is not None)
+    return s.kind in ("validation", "epoch")
 
 
 def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
@@ -178,23 +238,26 @@ def _one_validation(chosen: list[Series], main: Series | None) -> list[Series]:
 
 
 def _points(chosen: list[Series], main: Series | None) -> list[Point]:
-    points: list[tuple[int, int, Point]] = []
-    for s in chosen:
-        scope = s.scope
-        time_is = s.time_is() or _time_by_clock(s)
-        curve = s is main and _one_bar(s)
-        interval = _interval(s) if time_is == "window" else 0.0
-        for row in s.kept():
-            p = row.point(scope, None, time_is)
-            if curve and p.redrawn:
-                p = replace(p, redrawn=False)  # one bar is all there is of this run: its states are the curve
-            if s is not main and p.kind is Kind.TRAIN and p.losses:
-                p = replace(p, losses=())
-            if time_is == "window" and p.step_s is not None and interval:
-                p = replace(p, step_s=p.step_s / interval)
-            points.append((row.line, row.order, p))
+    points = [placed for s in chosen for placed in _points_of(s, s is main)]
     points.sort(key=lambda t: t[:2])
     return [p for _, _, p in points]
+
+
+def _points_of(s: Series, main: bool) -> Iterator[tuple[int, int, Point]]:
+    """(line, order, point) of a series; only the main one's losses count."""
+    scope = s.scope
+    time_is = s.time_is() or _time_by_clock(s)
+    curve = main and _one_bar(s)
+    interval = _interval(s) if time_is == "window" else 0.0
+    for row in s.kept():
+        p = row.point(scope, None, time_is)
+        if curve and p.redrawn:
+            p = replace(p, redrawn=False)  # one bar is all there is of this run: its states are the curve
+        if not main and p.kind is Kind.TRAIN and p.losses:
+            p = replace(p, losses=())
+        if interval and p.step_s is not None:
+            p = replace(p, step_s=p.step_s / interval)
+        yield row.line, row.order, p
 
 
 def _time_by_clock(s: Series) -> str:
@@ -202,17 +265,22 @@ def _time_by_clock(s: Series) -> str:
     field = next((f for f in s.plan.fields if f.what == "window_time"), None)
     if field is None:
         return ""
+    shares = list(_shares(s, field))
+    if len(shares) < 2:
+        return ""
+    of_window = median(share for share, _ in shares)
+    of_step = median(share * count for share, count in shares)
+    window, step = (abs(share - 1) < LIKE_THE_CLOCK for share in (of_window, of_step))
+    return "" if window is step else "window" if window else "step"
+
+
+def _shares(s: Series, field: Field) -> Iterator[tuple[float, float]]:
+    """(share of the stamps' distance that a line's time is, iterations in it) for each line after the first."""
     rows = [r for r in s.kept() if r.time_s is not None and r.iteration is not None and r.plan is s.plan]
-    windows, steps = [], []
     for a, b in pairwise(rows):
         lasted, count = (b.time_s or 0.0) - (a.time_s or 0.0), (b.iteration or 0.0) - (a.iteration or 0.0)
         if lasted > 0 and count > 0:
-            windows.append(s.plan.value(field, b.groups) / lasted)
-            steps.append(windows[-1] * count)
-    if len(windows) < 2:
-        return ""
-    fits = [name for name, shares in (("window", windows), ("step", steps)) if abs(median(shares) - 1) < LIKE_THE_CLOCK]
-    return fits[0] if len(fits) == 1 else ""
+            yield s.plan.value(field, b.groups) / lasted, count
 
 
 def _interval(s: Series) -> float:
@@ -222,9 +290,7 @@ def _interval(s: Series) -> float:
     return median(steps) if steps and s.stride == 1 else s.interval
 
 
-def _unit(s: Series | None, numbers: dict[str, float]) -> Any:
-    if s is None:
-        return None
+def _unit(s: Series, numbers: dict[str, float]) -> Unit:
     if s.unit is not None:
         return s.unit
     samples = numbers.get("samples")
@@ -249,3 +315,12 @@ def _failure(run: Open, main: Series | None) -> Failure | None:
     if main is not None and main.nan_line is not None:
         return Failure(FailureKind.NAN_LOSS, main.nan_line, "the training loss is not a number")
     return None
+
+
+def _formats_of(rows: Counter[str]) -> str | None:
+    """The rule set that read most points."""
+    best: dict[str, int] = {}
+    for rule, n in rows.items():
+        name = rule.split("/")[0]
+        best[name] = best.get(name, 0) + n
+    return max(best, key=lambda k: best[k]) if best else None

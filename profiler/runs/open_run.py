@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profiler.model import Failure
+from profiler.model import Failure, FailureKind
 from profiler.rules.plan import Plan
 from profiler.runs.series import Series
 
+_FATAL = frozenset(FailureKind) - {FailureKind.NAN_LOSS}
 MAX_SERIES = 64  #: sorts of lines told apart in one run
 
 
@@ -42,6 +43,16 @@ class Start:
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line
     epoch_time: float | None = None  #: the stamp of that header
     epoch_rule: str = ""
+
+    @property
+    def is_bare_banner(self) -> bool:
+        """A program started, and nothing followed yet."""
+        return self.banner and self.epoch is None and self.failure is None
+
+    @property
+    def fatal(self) -> bool:
+        """Whether a failure is told that a program does not outlive."""
+        return self.failure is not None and self.failure.kind in _FATAL
 
 
 class Open:
@@ -81,6 +92,20 @@ class Open:
     def has_points(self) -> bool:
         return bool(self.series)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether a bar was complete, and no epoch was announced since."""
+        return 0 < self.done_epoch >= self.header_line
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the newest line was of an evaluation."""
+        return any(s.kind == "validation" and s.last_line == self.last_line for s in self.series.values())
+
+    def first_epoch(self, default: float) -> float:
+        """The lowest epoch that any series began with."""
+        return min((s.first_epoch for s in self.series.values() if s.first_epoch is not None), default=default)
+
     def new_series(self, plan: Plan, name: str = "", kind: str = "") -> Series:
         """A series for lines of this plan; when a log has too many sorts of lines, the rest share one."""
         name = name or plan.series
@@ -90,3 +115,25 @@ class Open:
             self.series[name] = Series(name, plan)
             self.series[name].kind = kind or plan.kind
         return self.series[name]
+
+    def announce(self, s: Start) -> None:
+        """An epoch's header, if that stretch held one, is this run's."""
+        if s.epoch is not None:
+            self.context = (s.epoch[0], s.epoch[1])
+            self.header_line = s.epoch[2]
+            self.header_time, self.header_rule = s.epoch_time, s.epoch_rule
+            self.last_line = max(self.last_line, s.epoch[2])
+
+    def view(self) -> Open:
+        """The same run, of which failure and header may be set without changing this one."""
+        new = Open(self.first_line)
+        for slot in Open.__slots__:
+            setattr(new, slot, getattr(self, slot))
+        return new
+
+    def copy(self) -> Open:
+        """A copy that may be read on without changing this one."""
+        new = self.view()
+        new.series = {name: s.copy() for name, s in self.series.items()}
+        new.facts = self.facts.copy()
+        return new

@@ -117,13 +117,13 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
             saved.append([plans.number(row.plan), *(getattr(row, slot) for slot in _ROW), list(row.groups)])
         return known
 
-    run = runs.open
+    run = runs.bounds.open
     return {
-        "limit": runs.most,
+        "limit": runs.bounds.most,
         "order": runs.order,
         "days": [runs.days.day, runs.days.last],
-        "closed": [_closed(r) for r in runs.closed],
-        "starts": [_start(s) for s in runs.starts],
+        "closed": [_closed(r) for r in runs.bounds.closed],
+        "starts": [_start(s) for s in runs.bounds.starts],
         "open": {
             "first_line": run.first_line,
             "last_line": run.last_line,
@@ -147,14 +147,15 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     runs = Runs(state["limit"])
     runs.order = state["order"]
     runs.days.day, runs.days.last = state["days"]
-    runs.closed = [_load_closed(r) for r in state["closed"]]
-    runs.starts = [_load_start(s) for s in state["starts"]]
+    bounds = runs.bounds
+    bounds.closed = [_load_closed(r) for r in state["closed"]]
+    bounds.starts = [_load_start(s) for s in state["starts"]]
     rows = [_row(r, plans) for r in state["rows"]]
     saved = state["open"]
-    run = runs.open = Open(saved["first_line"])
+    run = bounds.open = Open(saved["first_line"])
     run.last_line = saved["last_line"]
     run.series = {name: _load_series(name, s, rows, plans) for name, s in saved["series"].items()}
-    runs.share()
+    bounds.share()
     run.facts = _load_facts(saved["facts"])
     run.failure = _load_failure(saved["failure"])
     run.context = None if saved["context"] is None else (saved["context"][0], saved["context"][1])

@@ -29,6 +29,44 @@ _LONGEST_NUMBER = 100  #: characters; the search for the end's number begins at 
 _NUMBER_AT_END = re.compile(r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]*)?$|[0-9.]+[eE][-+]?$")
 
 
+class Way:
+    """How the newest lines were read: most lines have the shape of the one before, or of the one before that."""
+
+    __slots__ = ("before", "plan", "regex", "strip")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.regex: re.Pattern[str] | None = None
+        self.plan: Plan | None = None  #: None: nothing reads such lines
+        self.strip = False  #: the expression is of lines without their bar
+        self.before: tuple[re.Pattern[str], Plan | None] | None = None
+
+    def match(self, raw: bytes) -> re.Match[str] | None:
+        """A line of one of these shapes, which is then the newest."""
+        line = (without_bar(raw) if self.strip else raw).decode("utf-8", "replace")
+        m = None
+        if self.regex is not None and (self.plan is None or not self.plan.many):  # else `_alike` has tried it
+            m = self.regex.fullmatch(line)
+        if m is None and self.before is not None and not self.strip:
+            m = self.before[0].fullmatch(line)
+            if m is not None and self.regex is not None:
+                (self.regex, self.plan), self.before = self.before, (self.regex, self.plan)
+        return m
+
+    def take(self, regex: re.Pattern[str], plan: Plan | None, *, strip: bool) -> None:
+        """This is how the newest line was read, and no other way is known."""
+        self.regex, self.plan, self.strip, self.before = regex, plan, strip, None
+
+    def turn(self, regex: re.Pattern[str], plan: Plan | None, drawn: re.Pattern[str] | None, *, strip: bool) -> None:
+        """This is how the newest line was read; lines often take turns with those before. `drawn`: an expression
+        for the same lines with their bar."""
+        before = None if self.regex is None or self.strip else (self.regex, self.plan)
+        self.take(drawn or regex, plan, strip=strip and drawn is None)
+        self.before = before
+
+
 class LogReader:
     """The incremental reader of one log."""
 
@@ -83,77 +121,75 @@ class LogReader:
         return new
 
     def _read(self, states: list[State]) -> None:
-        take = self.runs_read.row
-        alike: list[Line] = []  # lines of the shape of the line before, not taken yet,
-        replaced = False  # which are all states that were redrawn, or none
-        shapes = self._shapes
-        bare = self.bare
-        quick: re.Pattern[str] | None = None  # the shape of the line before
-        quick_plan: Plan | None = None
-        strip = False  # that shape is one without its bar
-        before: tuple[re.Pattern[str], Plan | None] | None = None  # the shape before that: lines often take turns
-        for number, raw, redrawn in states:
-            if quick is not None:
-                if strip:
-                    raw = without_bar(raw)  # noqa: PLW2901
-                line = raw.decode("utf-8", "replace")
-                m = quick.fullmatch(line)
-                if m is not None and quick_plan is not None and quick_plan.many:
-                    if redrawn != replaced:
-                        if alike:
-                            self.runs_read.rows(quick_plan, alike, replaced)
-                            alike = []
-                        replaced = redrawn
-                    alike.append((number, m.groups()))
-                    if len(alike) == _ALIKE:
-                        self.runs_read.rows(quick_plan, alike, replaced)
-                        alike = []
-                    continue
-                if alike and quick_plan is not None:
-                    self.runs_read.rows(quick_plan, alike, replaced)
-                    alike = []
-                if m is None and before is not None and not strip:
-                    m = before[0].fullmatch(line)
-                    if m is not None:
-                        (quick, quick_plan), before = before, (quick, quick_plan)
-                if m is not None:
-                    if quick_plan is not None:
-                        take(quick_plan, m.groups(), number, redrawn)
-                    continue
-            bare_line = without_bar(raw)
-            shape = shapes.of(bare_line, bare_line is raw)
-            if shape is None and self.table is None and not bare.alive:
-                continue
-            text = bare_line.decode("utf-8", "replace")
-            if bare.alive:
-                self._bare(number, text)
-            if self.table is not None:
-                row = self._row(number, text, redrawn)
-                if row is not None:
-                    quick, quick_plan = row
-                    before = None
-                    strip = bare_line is not raw or strip
-                    continue
-            if shape is None:
-                continue
-            for regex, plan in shape.hits:
-                m = regex.fullmatch(text)
-                if m is not None:
-                    if plan is not None:
-                        take(plan, m.groups(), number, redrawn)
-                    if self.table is None:
-                        if quick is not None:
-                            before = None if strip else (quick, quick_plan)
-                        quick, quick_plan, strip = regex, plan, bare_line is not raw or strip
-                        if strip and (drawn := shapes.with_bar(regex)) is not None:
-                            quick, strip = drawn, False
-                    break
-            else:
-                self._slow(shape, text, number, redrawn)
-                if self.table is not None:
-                    quick = before = None
-        if alike and quick_plan is not None:
-            self.runs_read.rows(quick_plan, alike, replaced)
+        way = Way()
+        at, end = 0, len(states)
+        while at < end:
+            at = self._alike(states, at, way)
+            if at < end:
+                self._other(*states[at], way)
+                at += 1
+
+    def _alike(self, states: list[State], at: int, way: Way) -> int:
+        """Take the lines from `at` on that have the shape of the line before; where the first is that has not."""
+        regex, plan, strip = way.regex, way.plan, way.strip
+        if regex is None or plan is None or not plan.many:
+            return at
+        alike: list[Line] = []
+        replaced = False  # they are all states that were redrawn, or none
+        end = len(states)
+        while at < end:
+            number, raw, redrawn = states[at]
+            m = regex.fullmatch((without_bar(raw) if strip else raw).decode("utf-8", "replace"))
+            if m is None:
+                break
+            if alike and (redrawn != replaced or len(alike) == _ALIKE):
+                self.runs_read.rows(plan, alike, replaced)
+                alike = []
+            replaced = redrawn
+            alike.append((number, m.groups()))
+            at += 1
+        if alike:
+            self.runs_read.rows(plan, alike, replaced)
+        return at
+
+    def _other(self, number: int, raw: bytes, redrawn: bool, way: Way) -> None:
+        """Take a line that is not, or not surely, like the one before."""
+        if way.regex is not None:
+            m = way.match(raw)
+            if m is not None:
+                if way.plan is not None:
+                    self.runs_read.row(way.plan, m.groups(), number, redrawn)
+                return
+        bare = without_bar(raw)
+        shape = self._shapes.of(bare, bare is raw)
+        if shape is None and self.table is None and not self.bare.alive:
+            return
+        text = bare.decode("utf-8", "replace")
+        if self.bare.alive:
+            self._bare(number, text)
+        if self.table is not None:
+            row = self._row(number, text, redrawn)
+            if row is not None:
+                way.take(*row, strip=bare is not raw)
+                return
+        if shape is None:
+            return
+        hit = self._hit(shape, text, number, redrawn)
+        if hit is not None and self.table is None:
+            way.turn(*hit, None if bare is raw else self._shapes.with_bar(hit[0]), strip=bare is not raw)
+        elif hit is None and self.table is not None:
+            way.forget()
+
+    def _hit(self, shape: Shape, text: str, number: int, redrawn: bool) -> tuple[re.Pattern[str], Plan | None] | None:
+        """Read a line by the expressions of its shape: the one that knew it, or None."""
+        for regex, plan in shape.hits:
+            m = regex.fullmatch(text)
+            if m is not None:
+                if plan is not None:
+                    self.runs_read.row(plan, m.groups(), number, redrawn)
+                return regex, plan
+        self._slow(shape, text, number, redrawn)
+        return None
 
     def _slow(self, shape: Shape, text: str, number: int, redrawn: bool) -> None:
         """A line whose shape has no expression yet."""

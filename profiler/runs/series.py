@@ -6,12 +6,12 @@ its first and last position, how often its counter started again, and whether th
 Rows are kept up to a limit; then every second position goes, and from then on only every second comes in. The first
 and the last position always stay. A state of a bar that was drawn again carries only time and is kept apart.
 
-`goes_on` is the short way for the line that most lines are: the next position of the same counter.
+`short_way` is for the line that most lines are: the next position of the same counter.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 
 from profiler.model import Scope, Unit
@@ -111,96 +111,8 @@ class Series:
         self.steady: object = None  #: what stays the same from line to line, as printed: epoch, total, rank
         self.whole = False  #: a bar of an epoch: one position however often it is drawn
 
-    # --- the short way ------------------------------------------------------------------------------------
-
-    def drawn(
-        self, plan: Plan, lines: Sequence[Line], redrawn: bool, order: int, time_s: float | None, limit: int
-    ) -> int:
-        """Take those of a bar's states that only go on where the one before stood. How many: see `goes_on`."""
-        slot, steady_of, steady, whole = plan.at_iteration, plan.steady_of, self.steady, self.whole
-        full = self.total if plan.needs_header else None
-        before = last = self.last_iteration or 0.0
-        took = 0
-        for line, groups in lines:
-            try:
-                iteration = float(groups[slot])
-            except ValueError:
-                break
-            if iteration <= last or iteration == full or (steady_of is not None and steady_of(groups) != steady):
-                break
-            before, last = last, iteration
-            pending = (plan, groups, line, redrawn, iteration, order + took, time_s)
-            if whole and self.pending is None:
-                self.replace_last(limit)
-            elif (self.state_count + 1) % self.state_stride:
-                self.state_count += 1
-            else:
-                self._state(self.pending if whole and self.pending is not None else pending, limit)
-            self.pending = pending
-            took += 1
-        if took:
-            self.interval = last - before
-            self.last_iteration = last
-            self.count += took
-            self.last_line = lines[took - 1][0]
-        return took
-
-    def goes_on(self, plan: Plan, lines: Sequence[Line], order: int, time_s: float | None, limit: int) -> int:
-        """Take those of the lines, none redrawn, that only go on where the one before stood: each the next position,
-        or the summary of the next epoch. How many: the line behind them needs a closer look."""
-        epochs = plan.kind == "epoch"
-        top = self.top
-        last = self.last_epoch if epochs else (self.last_iteration or 0.0)
-        if last is None or (not epochs and (top is None or top[1] is None)):
-            return 0
-        epoch = self.last_epoch if self.last_epoch is not None else self.passes
-        rises = top is None or epoch == top[0] or _beyond((epoch, None), top)
-        furthest = last if epochs or top is None or top[1] is None else max(last, top[1])
-        slot, steady_of, steady, whole = plan.at_iteration, plan.steady_of, self.steady, None
-        if plan.needs_header and not epochs:
-            whole = self.total
-        ordinal, stride = self.ordinal, self.stride
-        before, took, recent = last, 0, self.recent
-        for line, groups in lines:
-            try:
-                value = float(groups[slot])
-            except ValueError:
-                break
-            if value <= furthest or value == whole or (steady_of is not None and steady_of(groups) != steady):
-                break
-            before, last = last, value
-            if epochs or rises:
-                furthest = value
-            recent.append((value, None) if epochs else (epoch, value))
-            ordinal += 1
-            if ordinal % stride == 0:
-                self.ordinal = ordinal
-                if epochs:
-                    self.last_epoch = value
-                made = (plan, groups, line, False, None if epochs else value, order + took, time_s)
-                self._keep(self._row(made), limit)
-                stride = self.stride
-            took += 1
-        if not took:
-            return 0
-        line, groups = lines[took - 1]
-        if epochs:
-            self.last_epoch = last
-        else:
-            self.last_iteration = last
-            self.interval = last - before
-        if epochs or rises:
-            self.top = recent[-1]
-        self.pending = (plan, groups, line, False, None if epochs else last, order + took - 1, time_s)
-        self.ordinal = ordinal
-        if plan.loss is not None:
-            self.loss_positions = ordinal + 1
-        self.count += took
-        self.last_line = line
-        return took
-
     def settle(self) -> None:
-        """Make the newest line a row, before anything but `goes_on` looks at the series."""
+        """Make the newest line a row, before anything but `short_way` looks at the series."""
         pending = self.pending
         if pending is None:
             return
@@ -210,17 +122,17 @@ class Series:
         elif self.states and self.states[-1].order == pending[5]:
             row = self.states[-1]
         else:
-            row = self._row(pending)
+            row = self.row_of(pending)
         self.tail.clear()
         self.tail.append(row)
         if self.whole:
             row.redrawn = False
             if self.ordinal % self.stride == 0:
-                self._keep(row)
+                self.keep(row)
         if row.iteration is not None:
             self.positions_of_rank[row.rank] = (self.last_epoch, row.iteration)
 
-    def _row(self, pending: Pending) -> Row:
+    def row_of(self, pending: Pending) -> Row:
         plan, groups, line, redrawn, iteration, order, time_s = pending
         row = Row(plan, groups, line, plan.rank_of(groups), time_s, redrawn)
         if time_s is None:
@@ -232,10 +144,85 @@ class Series:
 
     # --- the long way -------------------------------------------------------------------------------------
 
+    def advance(self, row: Row, late: bool, limit: int) -> int:
+        """The counter and the epoch go on to this row's. Returns the ordinal of its position. `late`: another rank's
+        line, behind where the series stands."""
+        epoch, before = row.epoch, self.last_epoch
+        if self.first_epoch is None:
+            self.first_epoch = epoch
+        if row.iteration is not None and not late:
+            self._count(row.iteration, epoch)
+            self.positions_of_rank[row.rank] = (epoch, row.iteration)
+        if epoch is not None:
+            self.last_epoch = epoch
+        plan = row.plan
+        self.unit = plan.unit or self.unit
+        whole = plan.bar and epoch is not None  # a bar is one position, its epoch, however often it is drawn
+        if whole and before == epoch and self.tail and self.tail[-1].epoch == epoch:
+            self.replace_last(limit)
+        row.redrawn = row.redrawn and not whole  # until the same bar is drawn again
+        ordinal = self.place(epoch, None if whole else row.iteration)
+        if plan.loss is not None:
+            self._lose(row, ordinal, nan=plan.loss.token < 0)
+        return ordinal
+
+    def _count(self, iteration: float, epoch: float | None) -> None:
+        before, before_epoch = self.last_iteration, self.last_epoch
+        rose = epoch is not None and before_epoch is not None and epoch > before_epoch
+        if before is None:
+            self.first_iteration = iteration
+        elif iteration > before:
+            if self.interval == 0 or epoch == before_epoch:
+                self.interval = iteration - before
+            self.runs_on += rose
+        else:
+            self.epoch_restarts += rose
+        self.last_iteration = iteration
+
+    def _lose(self, row: Row, ordinal: int, nan: bool) -> None:
+        self.has_loss = True
+        if not row.redrawn:
+            self.loss_positions = ordinal + 1
+        if not nan:
+            self.nan_line = None
+        elif self.nan_line is None:
+            self.nan_line = row.line
+
+    def total_is(self, total: float, row: Row) -> None:
+        """A total as this row prints it."""
+        if total != self.total:
+            self.total_changes += self.total is not None
+            if row.plan.bar and row.epoch is None and row.plan.loss is None:
+                self.first_iteration = row.iteration  # another bar than the one before
+            self.total = total
+
+    def window_is(self, value: float) -> None:
+        """An ambiguous time: whether it grows tells what it is."""
+        if self.window is not None:
+            self.grew += value > self.window
+            self.shrank += value < self.window
+        self.window = value
+
+    def stand(self, row: Row) -> int:
+        """The series stands where this row says, forward or back. Returns the ordinal of its position."""
+        self.last_epoch, self.last_iteration = row.epoch, row.iteration
+        if self.first_epoch is None:
+            self.first_epoch = row.epoch
+        if self.first_iteration is None:
+            self.first_iteration = row.iteration
+        return self.place(row.epoch, row.iteration)
+
+    def stood(self, rank: int | None) -> Position | None:
+        """Where the series stood, for this rank; None where ranks are told apart and this one wrote nothing yet."""
+        ranked = self.positions_of_rank
+        if rank is not None and ranked:
+            return ranked.get(rank)
+        return self.last_epoch, self.last_iteration
+
     def place(self, epoch: float | None, iteration: float | None) -> int:
         """The ordinal of a position: a new one, or that of its repetition."""
         key = (epoch if epoch is not None else self.passes, iteration)
-        if self.top is None or _beyond(key, self.top):
+        if self.top is None or beyond(key, self.top):
             self.top = key
             self.ordinal += 1
             self.recent.append(key)
@@ -258,12 +245,12 @@ class Series:
             self.tail.clear()
         self.tail.append(row)
         if row.redrawn:
-            self._state(row, limit)
+            self.keep_state(row, limit)
         elif ordinal % self.stride == 0:
             row.ordinal = ordinal
-            self._keep(row, limit)
+            self.keep(row, limit)
 
-    def _keep(self, row: Row, limit: int = 1 << 60) -> None:
+    def keep(self, row: Row, limit: int = 1 << 60) -> None:
         self.rows.append(row)
         if len(self.rows) > limit:
             self.stride *= 2
@@ -271,11 +258,11 @@ class Series:
             if len(self.rows) > limit:  # many rows of few positions: every rank printed each
                 self.rows = self.rows[::2]
 
-    def _state(self, state: Row | Pending, limit: int) -> None:
+    def keep_state(self, state: Row | Pending, limit: int) -> None:
         """A state that was replaced carries only time: every so manieth is kept."""
         self.state_count += 1
         if self.state_count % self.state_stride == 0:
-            row = state if isinstance(state, Row) else self._row(state)
+            row = state if isinstance(state, Row) else self.row_of(state)
             row.redrawn = True
             row.ordinal = self.state_count
             self.states.append(row)
@@ -291,7 +278,7 @@ class Series:
         last.redrawn = True
         if self.rows and self.rows[-1] is last:
             self.rows.pop()
-        self._state(last, limit)
+        self.keep_state(last, limit)
 
     def replace_like(self) -> None:
         """Of losses without an index of their own, printed one after the other, the newest counts: their mean was
@@ -353,17 +340,8 @@ class Series:
         return self.plan.scope is None and total is not None and self.total == total
 
 
-def _beyond(a: Position, b: Position) -> bool:
+def beyond(a: Position, b: Position) -> bool:
     """Whether position `a` lies after `b`; unknown parts compare as nothing."""
     if a[0] != b[0]:
         return (a[0] or 0.0) > (b[0] or 0.0)
     return (a[1] or 0.0) > (b[1] or 0.0)
-
-
-def formats_of(rows: Counter[str]) -> str | None:
-    """The rule set that read most points."""
-    best: dict[str, int] = {}
-    for rule, n in rows.items():
-        name = rule.split("/")[0]
-        best[name] = best.get(name, 0) + n
-    return max(best, key=lambda k: best[k]) if best else None

@@ -8,6 +8,7 @@ Works on canonical text, so it runs once a line shape. `strip` walks over what l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from profiler.text import clock
@@ -60,6 +61,7 @@ _SECONDS = re.compile(rf":::MLL\s(?P<t>{DEC})|:::MLPv[\w.]+\s\w+\s(?P<t2>{DEC})|
 _STAMPED = re.compile(
     rf"\"(?:ts|time|timestamp|_timestamp|created|wall_time|walltime|time_ms)\": ?\"?(?P<t>[{INT}{DEC}])"
 )
+_PREFIXES = 12  #: at most so many stand before a text
 _JSON = 1500  #: canonical characters of a JSON line in which it is looked for
 
 
@@ -92,53 +94,80 @@ def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
         return replace(
             own, start=own.start + behind, clock=shifted, rank=None if own.rank is None else own.rank + before
         )
-    at = 0
-    stamp: clock.Clock | None = None
-    rank: int | None = None
-    fixed: int | None = None
-    source = ""
-    found = clock.find(canonical, numbers)
-    for _ in range(12):
-        before = at
-        opened = _OPEN.match(canonical, at)
-        if found is not None and stamp is None and opened and abs(opened.end() - found[1]) <= 1:
-            stamp = found[0]
-            at = _after_stamp(canonical, found[2])
-            continue
-        space = len(canonical) - len(canonical[at:].lstrip(" \t\u3000"))
-        matched = None
-        if rank is None and fixed is None:
-            matched = next((m for r in _RANKS if (m := r.match(canonical, space))), None)
-            if matched is not None and _counts(matched, canonical, stamp):
-                matched = None
-        if matched is not None:
-            groups = matched.groupdict()
-            if groups.get("rank"):
-                rank = _token(canonical, matched.start("rank"))
-            elif groups.get("fixed"):
-                fixed = int(matched.group("fixed"))
-            at = matched.end()
-            continue
-        matched = next((m for r in _LEVELS if (m := r.match(canonical, space))), None)
-        if matched is None and not source and at == 0:
-            matched = next((m for r in _SOURCES if (m := r.match(canonical, space))), None)
-            if matched is not None:
-                source = matched.group().strip()
-        if matched is not None:
-            at = matched.end()
-        if at == before:
+    head = _Head(canonical, clock.find(canonical, numbers))
+    for _ in range(_PREFIXES):
+        if not head.step():
             break
-    if stamp is None:
-        seconds = _SECONDS.search(canonical[:80])
-        paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
-        if paired is not None and _is_now(numbers[_token(canonical, paired.start("t"))]):
-            stamp = clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
-        elif seconds:
-            group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
-            stamp = clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
-        elif found is not None and found[1] - at < 40 and found[0].form != "clock":
-            stamp = found[0]
-    return Prefix(at, stamp, rank, fixed, source)
+    stamp = head.stamp or _stamp_inside(canonical, numbers, head)
+    return Prefix(head.at, stamp, head.rank, head.fixed, head.source)
+
+
+class _Head:
+    """The way over what stands before the text of a line."""
+
+    def __init__(self, canonical: str, found: tuple[clock.Clock, int, int] | None) -> None:
+        self.canonical, self.found = canonical, found
+        self.at = 0
+        self.stamp: clock.Clock | None = None
+        self.rank: int | None = None
+        self.fixed: int | None = None
+        self.source = ""
+
+    def step(self) -> bool:
+        """Go over the next prefix; False: here the text begins."""
+        before = self.at
+        if self._over_stamp():
+            return True
+        space = len(self.canonical) - len(self.canonical[before:].lstrip(" \t\u3000"))
+        if self._over_rank(space):
+            return True
+        matched = _first(_LEVELS, self.canonical, space)
+        if matched is None and not self.source and before == 0:
+            matched = _first(_SOURCES, self.canonical, space)
+            self.source = matched.group().strip() if matched is not None else ""
+        if matched is not None:
+            self.at = matched.end()
+        return self.at != before
+
+    def _over_stamp(self) -> bool:
+        opened = _OPEN.match(self.canonical, self.at)
+        if self.found is None or self.stamp is not None or not opened or abs(opened.end() - self.found[1]) > 1:
+            return False
+        self.stamp = self.found[0]
+        self.at = _after_stamp(self.canonical, self.found[2])
+        return True
+
+    def _over_rank(self, space: int) -> bool:
+        if self.rank is not None or self.fixed is not None:
+            return False
+        matched = _first(_RANKS, self.canonical, space)
+        if matched is None or _counts(matched, self.canonical, self.stamp):
+            return False
+        told = matched.groupdict()
+        if told.get("rank"):
+            self.rank = _token(self.canonical, matched.start("rank"))
+        elif told.get("fixed"):
+            self.fixed = int(told["fixed"])
+        self.at = matched.end()
+        return True
+
+
+def _first(patterns: Iterable[re.Pattern[str]], canonical: str, at: int) -> re.Match[str] | None:
+    return next((m for p in patterns if (m := p.match(canonical, at))), None)
+
+
+def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Clock | None:
+    """A time of the wall clock that is no prefix: among the pairs of a JSON line, or near the text's beginning."""
+    paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
+    if paired is not None and _is_now(numbers[_token(canonical, paired.start("t"))]):
+        return clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
+    seconds = _SECONDS.search(canonical[:80])
+    if seconds:
+        group = next(g for g in ("t", "t2", "t3") if seconds.group(g))
+        return clock.Clock((_token(canonical, seconds.start(group)),), "epoch-seconds")
+    found = head.found
+    near = found is not None and found[1] - head.at < 40 and found[0].form != "clock"
+    return found[0] if found is not None and near else None
 
 
 def _counts(m: re.Match[str], canonical: str, stamp: clock.Clock | None) -> bool:

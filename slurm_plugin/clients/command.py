@@ -22,6 +22,7 @@ from slurm_plugin.clients.command_reading import (
     is_uneven,
     job_rows_of,
     node_rows_of,
+    partition_qos,
     racks_of,
     seconds_of,
     settings_of,
@@ -100,12 +101,15 @@ class CommandClient:
             priority_type=settings.get("PriorityType", ""),
             exit_hold=frozenset(exit_codes(settings.get("RequeueExitHold", ""))),
             min_job_age_s=seconds_of(settings, "MinJobAge", 300.0),
+            resume_s=seconds_of(settings, "ResumeTimeout", 0.0),
             kill_wait_s=seconds_of(settings, "KillWait", 30.0),
             accounting=settings.get("AccountingStorageType", "").endswith("slurmdbd"),
             private=frozenset(filter(None, settings.get("PrivateData", "").replace("none", "").split(","))),
             racks=racks_of(topology),
             requests=self._limit(settings),
             default_cpus=default_cpus(text, shown),
+            enforced=frozenset(settings.get("AccountingStorageEnforce", "").lower().split(",")),
+            partition_qos=partition_qos(shown),
             slurm_user=settings.get("SlurmUser", "").partition("(")[0],
             ahead_s=ahead_s,
         )
@@ -120,6 +124,10 @@ class CommandClient:
         text = self.ask(f"show assoc_mgr users={user} flags=users")
         found = re.search(rf"UserName={re.escape(user)}\(\d+\).*?AdminLevel=(\w+)", text, re.DOTALL)
         return found.group(1) if found else ""
+
+    def limits(self) -> str:
+        """Limits of QOS and associations with what is used of them, in scontrol's words."""
+        return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")
 
     def account(self) -> str:
         """Whose rights the commands have: on their host, behind their prefix."""
@@ -275,6 +283,7 @@ def scontrol(write: Write) -> str:
         ("MinMemoryNode", change.memory_mb),
         ("TimeLimit", change.limit_min),
         ("SiteFactor", change.site_factor),
+        ("MailType", None if change.mail is None else ",".join(change.mail) or "NONE"),
     ):
         if value is not None:
             words.append(f"{name}={value}")

@@ -20,6 +20,7 @@ from slurm_plugin.records import (
     expand,
     gpu_count,
     gpus,
+    gpus_in_use,
     identity,
     number,
     size,
@@ -152,7 +153,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
     return NodeRow(
         name=fields["NodeList"].strip(),
         gpu_types=gpus(word(fields["Gres"]) or ""),
-        used=gpu_count(word(fields["GresUsed"]) or "") or 0,
+        used=gpus_in_use(word(fields["GresUsed"]) or ""),
         state=long if long in complete else f"{long}+{complete}",
         cpus_idle=cpus[1],
         cpus_total=cpus[3],
@@ -231,6 +232,13 @@ def default_cpus(config: str, partitions: str) -> dict[str, int]:
         if said:
             found[name] = int(said[1])
     return found
+
+
+def partition_qos(partitions: str) -> dict[str, str]:
+    """The QOS that a partition puts on all its jobs, from `scontrol show partition`."""
+    parts = re.findall(r"PartitionName=(\S+)(.*?)(?=PartitionName=|\Z)", partitions, re.DOTALL)
+    told = ((name, re.search(r"\bQoS=(\S+)", text)) for name, text in parts)
+    return {name: found[1] for name, found in told if found and found[1] != "N/A"}
 
 
 _MOST_CODE = 255

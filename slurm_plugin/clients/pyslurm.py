@@ -70,7 +70,7 @@ class PyslurmClient(OneByOne):
         return versions.PYSLURM_LACKS.get(operation, "")
 
     def fits(self, write: Write) -> bool:
-        return write.job.isdigit()
+        return write.job.isdigit() and (write.change is None or write.change.mail is None)
 
     def describe(self) -> str:
         with self._lock:

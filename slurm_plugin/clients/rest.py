@@ -78,7 +78,8 @@ class RestClient(OneByOne):
     def fits(self, write: Write) -> bool:
         if "_" in write.job:
             return False
-        return write.change is None or write.change.node_list is None or bool(write.change.node_list)
+        change = write.change
+        return change is None or (change.mail is None and (change.node_list is None or bool(change.node_list)))
 
     def describe(self) -> str:
         version = self._negotiated()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_plugin.clients.base import CannotSay
-from slurm_plugin.records import BadRecord, JobRow, NodeRow, expand, gpu_count, gpus, size, tres, word
+from slurm_plugin.records import BadRecord, JobRow, NodeRow, expand, gpu_count, gpus, gpus_in_use, size, tres, word
 
 #: flags that outrank the base state in squeue's word, in its order
 _FLAGS = (
@@ -137,7 +137,7 @@ def node_row(node: Mapping[str, Any]) -> NodeRow:
     return NodeRow(
         name=str(node["name"]),
         gpu_types=gpus(word(node.get("gres") or "") or ""),
-        used=gpu_count(word(node.get("gres_used") or "") or "") or 0,
+        used=gpus_in_use(word(node.get("gres_used") or "") or ""),
         state="+".join(words),
         cpus_idle=0 if out else cpus - allocated,
         cpus_total=cpus,

@@ -135,6 +135,27 @@ class SftpFiles:
 
         self._transport.with_sftp(do)
 
+    def weigh(self, root: str, *names: str, most: int = MOST_NAMES) -> dict[str, tuple[float, int]]:
+        def do(sftp: paramiko.SFTPClient) -> dict[str, tuple[float, int]]:
+            try:
+                found = sftp.listdir_attr(posixpath.join(root, *names))
+            except FileNotFoundError:
+                return {}
+            if len(found) > most:
+                raise Unbelievable(posixpath.join(root, *names), f"holds more than {most} names")
+            return {each.filename: (float(each.st_mtime or 0), each.st_size or 0) for each in found}
+
+        return self._transport.with_sftp(do)
+
+    def discard(self, root: str, *names: str) -> None:
+        def do(sftp: paramiko.SFTPClient) -> None:
+            path = posixpath.join(root, *names)  # in a folder of ours: nobody else can put a link in its place
+            for name in sftp.listdir(path):
+                sftp.remove(posixpath.join(path, name))
+            sftp.rmdir(path)
+
+        self._transport.with_sftp(do)
+
     def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
         def do(sftp: paramiko.SFTPClient) -> Part | None:
             try:

@@ -3,7 +3,7 @@
     heartbeat        who lives and which partitions' new jobs are held; read by the Lua module at each submission
     claim            token of the arbiter that claimed the cluster last
     events           lines that hooks append; only a wake-up, its content is never trusted
-    reasons/JOB      why a job waits or holds, for its owner to read
+    reasons/JOBID    why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
 
 A job folder belongs to the job's owner where we may give files away (root), else an ACL admits the owner alone,
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from pathlib import PurePosixPath
 from stat import S_ISDIR
 from typing import Any
 
+from horae import job_number
 from horae.elastic.stores.checkpoints import newest_mark
 from horae.elastic.stores.store import Store
 from horae.port import CheckpointMark, FixConfiguration, PortError
@@ -35,6 +36,7 @@ PATH_MAX = 4096
 
 _EVENTS_LIMIT = 1 << 20
 _AT_ONCE = 16
+_MOST_FOLDERS = 1_000_000  #: of jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +259,40 @@ class Spool:
             self._files.make(self.path("reasons"))
         except (OSError, Unbelievable) as error:
             raise _unwritable(self.path("reasons"), error) from error
-        self._write("reasons", job, data=(text.strip() + "\n").encode(), durable=False)
+        self._write("reasons", job_number(job), data=(text.strip() + "\n").encode(), durable=False)
 
     def forget(self, job: str) -> None:
-        for names in (("reasons", job), ("jobs", job, "epoch"), ("jobs", job, "stop")):
+        for names in (("reasons", job_number(job)), ("jobs", job, "epoch"), ("jobs", job, "stop")):
             with suppress(OSError, Unbelievable):
                 self._files.remove(self._root, *names)
+
+    def clean(self, now_s: float, keep_s: float, most: int, living: Collection[str]) -> list[str]:
+        """Remove folders of jobs that are over: those in which nothing changed for `keep_s`, then, oldest first, until
+        all hold at most `most` bytes. What of it could not be removed, in words."""
+        found: list[tuple[float, int, str]] = []
+        notes: list[str] = []
+        total = 0
+        for job, (made_s, _) in self._files.weigh(self._root, "jobs", most=_MOST_FOLDERS).items():
+            if job.startswith("."):  # it is being made
+                continue
+            try:
+                inside = self._files.weigh(self._root, "jobs", job)
+            except _THEIRS as error:
+                notes.append(f"{self.folder(job)}: {_why(error)}")
+                continue
+            size = sum(size for _, size in inside.values())
+            total += size
+            if job not in living:
+                found.append((max([made_s, *(at_s for at_s, _ in inside.values())]), size, job))
+        for at_s, size, job in sorted(found):
+            if now_s - at_s < keep_s and total <= most:
+                break
+            try:
+                self._files.discard(self._root, "jobs", job)
+                total -= size
+            except _THEIRS as error:
+                notes.append(f"{self.folder(job)} is of a job that is over, and stays: {_why(error)}")
+        return notes
 
     def _write(self, *names: str, data: bytes, durable: bool = True) -> None:
         """`durable` False: what is written again soon, or asked again, and is not worth waiting for the disk."""

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from horae.port import FixConfiguration, TryLater
-from horae.untrusted import Folder, Unbelievable
+from horae.untrusted import MOST_NAMES, Folder, Unbelievable
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,16 @@ class Files(Protocol):
         ...
 
     def remove(self, root: str, *names: str) -> None: ...
+
+    def weigh(self, root: str, *names: str, most: int = MOST_NAMES) -> dict[str, tuple[float, int]]:
+        """(modification time, bytes) of each name in a folder, of links themselves; empty when it is missing. Raises
+        Unbelievable where there are more than `most`."""
+        ...
+
+    def discard(self, root: str, *names: str) -> None:
+        """A folder and what is right in it, links and not what they lead to. OSError where a folder is in it, or what
+        we may not remove."""
+        ...
 
     def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
         """From a file wherever a user said that it is: only when it is a plain file of that user, which nothing but
@@ -189,6 +199,21 @@ class LocalFiles:
     def remove(self, root: str, *names: str) -> None:
         with contextlib.suppress(FileNotFoundError), Folder.open(root, *names[:-1]) as folder:
             folder.remove(names[-1])
+
+    def weigh(self, root: str, *names: str, most: int = MOST_NAMES) -> dict[str, tuple[float, int]]:
+        try:
+            with Folder.open(root, *names) as folder:
+                each = ((name, folder.lstat(name)) for name in folder.names(most))
+                return {name: (found.st_mtime, found.st_size) for name, found in each if found is not None}
+        except FileNotFoundError:
+            return {}
+
+    def discard(self, root: str, *names: str) -> None:
+        with Folder.open(root, *names[:-1]) as above:
+            with above.below(names[-1]) as folder:
+                for name in folder.names():
+                    os.unlink(name, dir_fd=folder.fd)
+            os.rmdir(names[-1], dir_fd=above.fd)
 
     def part(self, path: str, offset: int, limit: int, owner: int) -> Part | None:
         try:

@@ -17,8 +17,11 @@ from slurm_plugin.records import Facts, JobRow, NodeRow
 HOLDING = frozenset(
     {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "COMPLETING"}
 )
-_OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot")
-_GONE = re.compile(r"down|unk|inval|future|powered_down|powering_down|power_down|not_responding|no_respond|\*|error")
+_OUT = re.compile(r"drain|drng|maint|resv|reserved|blocked|fail|planned_down|reboot|powering_down|power_down|[%!]")
+_GONE = re.compile(r"down|unk|inval|future|not_responding|no_respond|\*|error")
+#: a node that sleeps, or wakes: it does not answer, and is capacity all the same
+_ASLEEP = re.compile(r"powered_down|powering_up|power_up|[~#]")
+_SILENT = re.compile(r"not_responding|no_respond|[*]")
 
 
 def held_gpus(row: JobRow) -> Allocation:
@@ -128,13 +131,17 @@ def nodes_of(
                 memory=int(min(at.memory - at.memory_used + memory.get(at.name, 0.0), at.memory))
                 if facts.memory_counts
                 else None,
+                wake_s=facts.resume_s if _ASLEEP.search(at.state) else 0.0,
             )
         )
-    return tuple(nodes)
+    return tuple(sorted(nodes, key=lambda node: node.wake_s))  # of equal nodes those that are awake come first
 
 
 def health(state: str) -> Health:
     """sinfo's words and marks: `mixed`, `idle*`, `drained$`, `idle+maintenance+reserved`, `down+not_responding`."""
-    if _GONE.search(state):
+    if _ASLEEP.search(state):
+        state = _SILENT.sub("", _ASLEEP.sub("", state))
+    going = re.sub("powering_down|power_down", "", state)
+    if _GONE.search(going):
         return Health.DOWN
     return Health.DRAIN if _OUT.search(state) or "$" in state else Health.UP

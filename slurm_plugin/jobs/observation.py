@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
 from horae.untrusted import printable
-from policy.model import Node
+from policy.model import Node, Quota
+from slurm_plugin.clients import limits
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
 from slurm_plugin.jobs import holdings, state_machine
+from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
+from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.jobs.record import Memo, Memories
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, JobRow, NodeRow
@@ -25,6 +28,10 @@ from slurm_plugin.rights import command_of, hidden_from
 
 ACCOUNT_AGE_S = 5.0
 _FACTS_AGE_S = 300.0
+_LIMITS_AGE_S = 30.0
+
+#: AccountingStorageEnforce's words under which limits bind
+_ENFORCING = frozenset({"limits", "safe", "all"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Known:
 class Look:
     now_s: float
     nodes: tuple[Node, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     notes: list[str] = field(default_factory=list)
     due: list[tuple[JobRow, state_machine.Step]] = field(default_factory=list)
     #: jobs whose supervisors stay after the checkpoint until they are requeued
@@ -56,6 +64,8 @@ class Observer:
         self.moved: dict[JobId, JobRow] = {}  #: that an administrator took to a partition that is not managed
         self.awaited: frozenset[int] = frozenset()  #: jobs whose failure others wait for
         self._absent = Absent(memories)
+        self._arrivals = Arrivals()
+        self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -99,6 +109,7 @@ class Observer:
         look = Look(self.now_s())
         self._find_moved(rows)
         before, self.rows = self.rows, rows
+        self._arrivals.look(rows)
         self.awaited = state_machine.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
@@ -132,7 +143,20 @@ class Observer:
         look.nodes = holdings.nodes_of(node_rows, self.rows, ours, facts)
         self.node_gpus = {node.name: node.gpus for node in look.nodes}
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
+        if facts.enforced & _ENFORCING:
+            look.quotas = self._limits(facts, look)
         return look
+
+    def _limits(self, facts: Facts, look: Look) -> tuple[Quota, ...]:
+        """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them."""
+        command, now_s = command_of(self._client), time.monotonic()
+        if command is not None and self.jobs and now_s - self._limits_s >= _LIMITS_AGE_S:
+            self._limits_s = now_s
+            try:
+                self._quotas.took(limits.read(command.limits()))
+            except PortError as error:
+                look.notes.append(error.text)
+        return self._quotas.look(self.jobs, self.rows, facts)
 
     def _absent_ones(self, before: dict[JobId, JobRow], facts: Facts, look: Look) -> dict[JobId, ObservedJob]:
         """Jobs that the read does not show: those that are over, and as last seen those that Slurm has all the same."""
@@ -188,6 +212,8 @@ class Observer:
         if last is not None and last[0] is row and last[1].memo is memo:
             return last[1]
         verdict = state_machine.judge(row, memo, facts, self._options, now_s, lambda: self._lives(job, row, memo))
+        if verdict.job is not None and verdict.job.submitted_s is not None:
+            verdict = replace(verdict, job=replace(verdict.job, submitted_s=self._arrivals.of(job)))
         waits = (
             verdict.job is not None and verdict.job.state is JobState.QUEUED and not verdict.steps and not verdict.note
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from horae.port import JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.comment import parse_tag
+from slurm_plugin.jobs import mails
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
 from slurm_plugin.records import JobRow, fold
@@ -65,7 +66,7 @@ def start_writes(
     change = Change(
         start_now=True, nodes=count, tasks=count, cpus_per_task=per_node, cpus=count * per_node,
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
-        site_factor=FIRST if first else None,
+        site_factor=FIRST if first else None, mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
     return update(row.id, change), release(row.id)
 
@@ -89,7 +90,7 @@ def original(row: JobRow, now_s: float) -> Write:
     each = max((tag.cpus or nodes) // nodes, 1)
     change = Change(
         start_now=begin_s is None, start_s=begin_s, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each,
-        node_list=(), gpus_per_node=math.ceil(tag.gpus / nodes),
+        node_list=(), gpus_per_node=math.ceil(tag.gpus / nodes), mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
     return update(row.id, change)
 

@@ -236,7 +236,7 @@ def _waiting(
     if ours and not row.held and not parked(row, now_s):
         steps = (Step("nobody granted it GPUs", (hold(row.id),)),)
         memo = replace(memo, held_s=now_s)
-    blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1]) if memo.blocked else None
+    blocked = Blocked(BlockKind(memo.blocked[0]), memo.blocked[1], alone=True) if memo.blocked else None
     last = memo.grant
     if last is not None and last.recalled and last.restarts == row.restarts:
         return JobState.STOPPED, memo, steps, blocked
@@ -267,7 +267,7 @@ def _granted(
     text = reason or "Slurm gives no reason (often too little memory or too few CPUs on the node)"
     memo = replace(memo.with_last(withdrawn=True), blocked=(kind.value, text), held_s=now_s)
     step = Step(f"granted, but blocked: {text}", (hold(row.id),))
-    return JobState.STARTING, memo, (step,), Blocked(kind, text)
+    return JobState.STARTING, memo, (step,), Blocked(kind, text, alone=True)
 
 
 def _final(

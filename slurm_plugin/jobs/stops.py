@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from horae.port import JobId, PortError, TryLater
 from slurm_plugin.clients.routes import Batch, Routes
+from slurm_plugin.comment import parse_tag
 from slurm_plugin.files.spool import Account, Spool
-from slurm_plugin.jobs import state_machine
+from slurm_plugin.jobs import mails, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
 from slurm_plugin.jobs.record import Memo, Memories, Stop
 from slurm_plugin.options import Options
@@ -120,9 +121,15 @@ class Stops:
                 writes.append((job, Batch((requeue_hold(each.row.id),), each.doing)))
             elif account.epoch != epoch or account.direct:
                 signals[each.row.id] = job
+        self._hush([each.row for each, *_ in ready if each.memo.stop is not None and not each.memo.stop.signalled_s])
         failed = self._client.write_each([batch for _, batch in writes])
         errors = {job: error for (job, _), error in zip(writes, failed, strict=True) if error is not None}
         return errors | self._signal(signals, asked[0].doing if len(asked) == 1 else f"stopping {len(signals)} jobs")
+
+    def _hush(self, rows: Sequence[JobRow]) -> None:
+        """Their mails rest. One that could not be told costs its user a mail, and no stop waits for that."""
+        told = [mails.rest(row.id, parse_tag(row.admin_comment)) for row in rows]
+        self._client.write_each([Batch((write,), f"no mail of a stop: {write}") for write in told if write is not None])
 
     def _signal(self, jobs: dict[str, JobId], doing: str) -> dict[JobId, PortError]:
         if not jobs:

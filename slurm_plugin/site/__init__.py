@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from horae.sites import Change
 from slurm_plugin.site.doctor import checks
-from slurm_plugin.site.install import planned
+from slurm_plugin.site.install import leaving, planned
 
 __all__ = ["SlurmSite", "checks"]
 
@@ -14,3 +14,6 @@ __all__ = ["SlurmSite", "checks"]
 class SlurmSite:
     def changes(self, options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         return planned(options)
+
+    def leaving(self, options: Mapping[str, str]) -> list[str]:
+        return leaving(options)

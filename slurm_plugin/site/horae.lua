@@ -80,7 +80,7 @@ local function gpus_of(text)
   for _, item in ipairs(split(text, ",")) do
     local rest = string.match(item, "^gres[:/]gpu(.*)$") or string.match(item, "^gpu(.*)$")
     if rest then
-      local kind, count = string.match(rest, "^[:/]([%a_][%w_%-%.]*)[:=]?(%d*)$")
+      local kind, count = string.match(rest, "^[:/](%d*[%a_][%w_%-%.]*)[:=]?(%d*)$")
       if not kind then count = string.match(rest, "^[:=](%d+)$") end
       total = (total or 0) + (tonumber(count) or 1)
       prefix = string.match(item, "^gres[:/]gpu") -- the release's own spelling
@@ -265,6 +265,8 @@ local function submit(jd, uid)
     end
     return M.taken(config, jd, tag)
   end
+  local mail = least(jd.mail_type, nil)
+  if mail then tag = tag .. ",mail=" .. string.format("%d", mail) end
   -- one node, one task, untyped: from there every shape can be reached
   jd.tres_per_job, jd.tres_per_task, jd.tres_per_socket, jd.cpus_per_tres = "", "", "", ""
   jd.tres_per_node = request.prefix .. ":1"

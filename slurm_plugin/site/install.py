@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from horae.cli.manual import page
-from horae.sites import Change, systemd_unit
+from horae.sites import CONFIG, Change, systemd_unit
 from policy.model import BadInput
 
 HERE = Path(__file__).parent
@@ -69,7 +69,11 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     changes.append(Change(epilog, hook.encode(), "a job's end wakes the arbiter; it never waits", 0o755))
     edited = edit_slurm_conf(conf, str(epilog))
     group = _group(_slurm_user(conf))
-    commands = [f"install -d -o {said['user']} -g {group} -m 2775 {said['spool']}"]
+    commands = []
+    if _uid(said["user"]) is None:  # the module must know its uid, or it would refuse the arbiter's own changes
+        again = f"horae install slurm --set user={said['user']} ... --yes, as now"
+        commands.append(f"useradd --system --no-create-home {said['user']}; then again: {again}")
+    commands.append(f"install -d -o {said['user']} -g {group} -m 2775 {said['spool']}")
     if edited != conf and said["slurm_conf"] == "yes":
         why = "the Lua plugin, exit code 86 as 'held, not failed', and the epilog"
         changes.append(Change(conf_path, edited.encode(), why))
@@ -83,8 +87,26 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     commands.append("scontrol reconfigure")
     if own is None:  # Slurm takes up a first EpilogSlurmctld only when it starts; jobs run on meanwhile
         commands.append("systemctl restart slurmctld")
-    commands += ["systemctl daemon-reload", "horae doctor /etc/horae/config.yaml"]
+    commands += [f"# write {CONFIG}, as the guide has it", "systemctl daemon-reload", f"horae doctor {CONFIG}"]
+    commands.append("systemctl enable --now horae")
     return changes, commands
+
+
+def leaving(options: Mapping[str, str]) -> list[str]:
+    """Commands for what the site was told to make beside the files, once these are put back."""
+    said = {**DEFAULTS, **options}
+    conf = _text(Path(said["etc"]) / "slurm.conf") or ""
+    epilog = f"{said['lua']}/epilog.sh"
+    commands = ["systemctl disable --now horae", "systemctl daemon-reload"]
+    own = _setting(conf, "EpilogSlurmctld")
+    if own is not None and epilog in (_text(Path(own)) or ""):
+        commands.append(f"take the line that calls {epilog} out of {own}: it would end with 127")
+    commands.append("scontrol reconfigure")
+    if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
+        commands.append(f"sacctmgr -i delete user {said['user']} account=root")
+    commands.append(f"rm -r {said['spool']}, once no job of before runs (its folder is there)")
+    commands.append(f"rm -r /var/lib/horae /etc/horae, the journal and the configuration; userdel {said['user']}")
+    return commands
 
 
 def edit_slurm_conf(text: str, epilog: str = "") -> str:

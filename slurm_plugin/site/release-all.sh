@@ -11,10 +11,14 @@ now=$(date +%s)
 hand_back() {
   # An array that waits is one record, and stays one; its list of tasks is not to be cut off.
   SLURM_BITSTR_LEN=0 squeue -h -a -t all -O "JobArrayID:|,State:|,PriorityLong:|,admin_comment:|" | awk -F'|' -v now="$now" '
+  BEGIN {
+    kinds = split("BEGIN END FAIL REQUEUE TIME_LIMIT TIME_LIMIT_90 TIME_LIMIT_80 TIME_LIMIT_50 STAGE_OUT " \
+      "ARRAY_TASKS INVALID_DEPEND", kind, " ")
+  }
   $4 !~ /(^| )horae=/ { next }
   { sub(/%[0-9]+/, "", $1) }
   $2 == "PENDING" || $2 == "SPECIAL_EXIT" || $2 == "REQUEUE_HOLD" {
-    gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0
+    gpus = 0; nodes = 1; cpus = 0; start = "now"; own = 0; mail = 0; mails = ""
     n = split($4, word, /[ ,]/)
     for (i = 1; i <= n; i++) {
       if (word[i] ~ /^gpus=[0-9]+$/) gpus = substr(word[i], 6) + 0
@@ -22,6 +26,7 @@ hand_back() {
       if (word[i] ~ /^cpus=[0-9]+$/) cpus = substr(word[i], 6) + 0
       if (word[i] ~ /^begin=[0-9]+$/ && substr(word[i], 7) + 0 > now + 0) start = "uts" substr(word[i], 7)
       if (word[i] == "shape=own") own = 1
+      if (word[i] ~ /^mail=[0-9]+$/) mail = substr(word[i], 6) + 0
     }
     each = int(cpus / nodes); if (each < 1) each = 1
     shape = ""
@@ -36,6 +41,8 @@ hand_back() {
       shape = sprintf(" NumNodes=%d-%d NumTasks=%d CpusPerTask=%d NumCPUs=%d Gres=gpu:%d", nodes, nodes, nodes, each, nodes * each, share)
     }
     printf "update jobid=%s SiteFactor=0\n", $1
+    for (bit = 1; bit <= kinds; bit++) if (int(mail / 2 ^ (bit - 1)) % 2) mails = mails "," kind[bit]
+    if (mails != "") shape = shape " MailType=" substr(mails, 2)
     printf "update jobid=%s StartTime=%s ReqNodeList=%s\n", $1, start, shape
     printf "release %s\n", $1
   }

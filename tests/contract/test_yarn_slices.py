@@ -17,8 +17,7 @@ from tests.real.hadoop import (
     hadoop_342,  # noqa: F401
     hadoop_bare,  # noqa: F401
 )
-from yarn_bridge.jobs.record import SLICES
-from yarn_bridge.options import AUTO
+from yarn_bridge.options import AUTO, SLICES
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn")]
 

@@ -13,16 +13,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: What runs in the arbiter's process, or in one of its own.
-BESIDE = [*sorted((ROOT / "horae" / "local").glob("*.py")), *sorted((ROOT / "horae" / "arbiter").glob("*.py"))]
+BESIDE = [*sorted((ROOT / "horae" / "local").glob("*.py")), *sorted((ROOT / "horae" / "arbiter").rglob("*.py"))]
 #: Modules with file calls of their own, and what they open.
 NAMED = {
+    "horae/local/asked.py": "closes and looks at descriptors that the helper hands over; files without a name",
     "horae/local/books.py": "the arbiter's own folder, which nobody else can enter",
+    "horae/local/hands.py": "job folders, by descriptors of horae/descriptors/; keepers' notes; /proc",
+    "horae/local/helper.py": "descriptors that it is handed, within bounds, and those that it hands over",
     "horae/local/jobfolders.py": "job folders, by descriptors of horae/untrusted.py",
     "horae/local/adapter.py": "the cluster's own folder: claim, heartbeat, health of nodes; closes locks",
+    "horae/local/confine.py": "the cluster's own folders, by descriptors of horae/descriptors/, before it serves",
     "horae/local/disks.py": "the kernel's list of mounts; on which disk the cluster's own folders are",
     "horae/local/keeping.py": "closes locks",
-    "horae/local/launch.py": "a file without a name, for the supervisor; closes what it handed over",
     "horae/machine_gpus.py": "the way to nvidia-smi",
+    "horae/arbiter/decide/apart.py": "pipes of processes in which a policy is tried",
     "horae/arbiter/decide/evidence.py": "the arbiter's state",
     "horae/arbiter/decide/policy_runner.py": "pipes of the policy's process",
     "horae/arbiter/decide/policy_worker.py": "pipes of the policy's process",
@@ -36,7 +40,7 @@ METHODS = frozenset(
     "read_text read_bytes write_text write_bytes iterdir glob rglob unlink rmdir mkdir touch chmod lchmod symlink_to "
     "hardlink_to readlink is_file is_dir exists lstat resolve samefile".split()
 )
-NAMES = frozenset(["open", "read_bytes", "write_atomic", "remove", "sync_folder", "open_store"])
+NAMES = frozenset(["open", "read_bytes", "write_atomic", "write_mark", "remove", "sync_folder", "open_store"])
 BANNED = (
     "horae.elastic.stores.store",
     "horae.elastic.stores.webhdfs",

@@ -294,7 +294,7 @@ def test_the_schema_knows_every_key() -> None:
     schema = instance.schema()
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == {
-        "schema", "now", "cluster", "tenants", "jobs", "apps", "history", "state", "policy",
+        "schema", "now", "cluster", "tenants", "quotas", "jobs", "apps", "history", "state", "policy",
     }  # fmt: skip
     job = schema["$defs"]["JobForm"]
     assert job["required"] == ["name", "gpus"]

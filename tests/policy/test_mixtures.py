@@ -12,11 +12,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policy import catalogue
-from policy.decide import decide
-from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Snapshot, Tenant
+from policy.contract import Context
+from policy.decide import decide, propose
+from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Proposal, Snapshot, Tenant, Work
+from policy.parts.throughput import Throughput
 from policy.places.idle import Idle
 from policy.text.answer import to_json
 from policy.text.instance import parse, to_text
+from tests.policy.crowds import crowd
 from tests.policy.mixtures import mixtures
 
 POLICIES = sorted(catalogue.entries())
@@ -79,7 +82,7 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def at(snapshot: Snapshot, decision: Decision, stage: Stage, later_s: float = 1.0) -> Snapshot:
+def at(snapshot: Snapshot, decision: Decision | Proposal, stage: Stage, later_s: float = 1.0) -> Snapshot:
     """What the cluster shows while `decision` is being carried out."""
     draining = {n.name for n in snapshot.cluster.nodes if n.health is Health.DRAIN}
     jobs = []
@@ -112,6 +115,50 @@ def test_asked_again_while_it_is_carried_out_a_decision_is_the_same(
             continue  # GPUs of a draining node, once left, are nobody's: the cluster is another one then
         again = decide(at(snapshot, decision, STAGES[stage], later_s), policy)
         assert allocation(again) == now, policy
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_on_crowded_clusters_a_decision_is_the_same_asked_again_at_every_stage(first: int) -> None:
+    for seed in range(first, first + 10):
+        snapshot = crowd(seed)
+        for policy in POLICIES:
+            now, moved = again_and_again(snapshot, policy)
+            assert not moved, (seed, policy, moved, now)
+
+
+def again_and_again(snapshot: Snapshot, policy: str) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """The decision, and the stages at which another one is made of it."""
+    first = proposed(snapshot, policy)
+    now = {job.name: dict(first.allocation.get(job.name, {})) for job in snapshot.jobs}
+    draining = {n.name for n in snapshot.cluster.nodes if n.health is Health.DRAIN}
+    if any(draining & set(j.allocation) and now[j.name] != dict(j.allocation) for j in snapshot.jobs):
+        return now, []
+    moved = []
+    for stage, how in STAGES.items():
+        again = proposed(at(snapshot, replace(first, allocation=now), how, 30.0), policy)
+        if {job: dict(again.allocation.get(job, {})) for job in now} != now:
+            moved.append(stage)
+    return now, moved
+
+
+def proposed(snapshot: Snapshot, policy: str) -> Proposal:
+    entry = catalogue.find(policy)
+    return propose(snapshot, entry, entry.resolve({}), Context(Throughput(snapshot.cluster)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_fifty_jobs_on_a_hundred_gpus_of_two_types_ask_for_nothing_more(policy: str) -> None:
+    """Base sizes first, idle GPUs after: from other nodes each time, were it not for places that stand."""
+    rates = {"k80": {1: 1.0, 2: 1.9, 4: 3.4, 8: 5.5}, "v100": {1: 3.0, 2: 5.7, 4: 10.0, 8: 16.0}}
+    nodes = tuple(Node(f"n{i}", "v100" if i % 2 else "k80", 8, f"r{i // 16}") for i in range(12))
+    jobs = tuple(
+        Job(f"job{i}", f"u{i}", f"job{i}", GpuRange(4, 1, 8), 1000.0 + i, Work(1e4 + i), rates,
+            allocation={f"n{i}": 8} if 0 < i < 6 else {})
+        for i in range(50)
+    )  # fmt: skip
+    tenants = tuple(Tenant(f"u{i}") for i in range(50))
+    _, moved = again_and_again(Snapshot(Cluster(nodes, gpu_types=("k80", "v100")), jobs, tenants, 1e5), policy)
+    assert not moved
 
 
 FAIR_ON_UNKNOWN = ("max-min", "afs-l", "afs-p", "afs-s", "oef-cooperative", "oef-noncooperative")

@@ -223,7 +223,7 @@ def test_many_sorts_of_lines_share_the_room() -> None:
     names = [f"{a}{b}" for a in "abcdefg" for b in "vwxyz"]
     for i in range(1, 600):
         reader.feed("".join(f"{name} part: step {i} loss {1 / i:.4f}\n" for name in names).encode())
-    held = reader.runs_read.open.series.values()
+    held = reader.runs_read.bounds.open.series.values()
     assert len(held) > 20
     assert sum(len(s.rows) for s in held) <= 4 * 200 + len(held)
 
@@ -276,4 +276,4 @@ def test_many_sorts_of_lines_stay_bounded() -> None:
     )
     reader = LogReader(BOOK)
     reader.feed(log.encode())
-    assert len(reader.runs_read.open.series) <= 70
+    assert len(reader.runs_read.bounds.open.series) <= 70

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from profiler.model import LossKind
-from profiler.rules.words import meaning, rate_of, side_of
+from profiler.rules.units import rate_of
+from profiler.rules.words import meaning, side_of
 
 
 @pytest.mark.parametrize(

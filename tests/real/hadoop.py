@@ -27,9 +27,8 @@ from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.jobs.record import SERVICES
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
-from yarn_bridge.options import parse_options
+from yarn_bridge.options import SERVICES, parse_options
 
 _TRAINER = Path(__file__).parents[1] / "contract" / "trainer.py"
 _numbers = itertools.count(1)

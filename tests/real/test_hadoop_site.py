@@ -47,6 +47,7 @@ def manager(options: Options) -> Iterator[ResourceManager]:
 def test_install_puts_a_queue_in_and_takes_it_out(manager: ResourceManager, options: Options, tmp_path: Path) -> None:
     given = {
         "rm": options.resource_manager[0],
+        "until": "restart",  # these labs keep their queues in memory
         "queue": "root.trial",
         "capacity": "10",
         "from": "default",

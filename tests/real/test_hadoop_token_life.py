@@ -22,10 +22,9 @@ from tests.real.hadoop import wait_for
 from tests.real.kerberos import Kdc, running_kdc, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.records import App
-from yarn_bridge.clients.token_life import SETTING
-from yarn_bridge.jobs.record import SERVICES, SLICES
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, RENEWED
-from yarn_bridge.options import Options
+from yarn_bridge.jobs.token_life import SETTING
+from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.service_runtime import KIND
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 

@@ -161,7 +161,8 @@ class Play:
 
     def judge(self, log: Callable[[JobRecord], bytes], trials: Set[str] = frozenset(), *, still: bool = True) -> None:
         """Every job did its steps once, each tenant received what was decided, the policy answered always and, where
-        things are `still`, nothing swung. `trials`: those that a sweep's scheduler may end; all but one are."""
+        things are `still`, nothing swung. `trials`: those that a sweep's scheduler may end: all but one, and not those
+        that a policy which runs one after the other let finish before there was another to compare with."""
         journal = Journal(self.folder / "state")
         events = journal.history()
         journal.close()
@@ -176,7 +177,7 @@ class Play:
             else:
                 assert (record.ended, record.spec.name in trials) == (JobState.CANCELLED, True), record.end_text
         ended = Counter(record.ended for record in self.records())
-        assert ended[JobState.CANCELLED] == max(len(trials) - 1, 0)
+        assert ended[JobState.CANCELLED] <= max(len(trials) - 1, 0)
         assert not book.failed
         assert not (still and book.swings)
         for name, tenant in book.tenants.items():

@@ -16,7 +16,7 @@ from horae.views import watch
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
-from tests.real.slurm_driving import PLAIN, containers, job_shown, number, submit
+from tests.real.slurm_driving import PLAIN, containers, edited, harness, job_shown, number, submit, trapped
 from tests.real.slurm_harness import SlurmHarness
 
 pytestmark = pytest.mark.real
@@ -42,6 +42,62 @@ def test_a_limit_blocks_is_told_as_such_and_a_smaller_shape_runs(site: Driver) -
     site.until("taken back", lambda: site.job(job).state is JobState.QUEUED)
     site.start(job, {"n1": 2}, 2)
     assert site.wait(job, JobState.RUNNING).allocation == {"n1": 2}
+
+
+def test_a_limit_of_a_qos_binds_the_jobs_in_it_and_nobody_else(site: Driver, tmp_path: Path) -> None:
+    """Two GPUs a user in QOS `two`: a job of that QOS gets two, its tenant's other job all the rest."""
+    harness_ = harness(site)
+    two, free = submit(site, "--qos=two"), submit(site)
+    site.port.close()
+    options = {**harness_.cluster.options("dl"), "state": str(tmp_path / "memory"), "blocked_after_s": 12.0}
+    config = Config.model_validate({
+        "state_dir": str(tmp_path / "arbiter"),
+        "cluster": {"adapter": "slurm", "options": options},
+        "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": "n[1-4]"}],
+        "rounds": {"tick_s": 0.3, "busy_s": 0.2, "debounce_s": 0.05},
+    })  # fmt: skip
+    port = connect(config.cluster.options)
+    arbiter = Arbiter(config, port)
+    arbiter.start()
+    try:
+
+        def held() -> tuple[int, int]:
+            rows = {row.id: sum(row.allocation.values()) for row in watch.jobs(arbiter) if row.state == "running"}
+            return rows.get(two, 0), rows.get(free, 0)
+
+        wait_for("each has what binds it lets it have", lambda: held() == (2, 8), 120)
+        found = arbiter.snapshot("all").quotas
+        assert [(quota.gpus, quota.whom) for quota in found if "two" in quota.name] == [(2, (two,))]
+        assert [tenant.cap for tenant in arbiter.snapshot("all").tenants] == [None]
+    finally:
+        arbiter.stop()
+        harness_.restart_arbiter()
+
+
+def test_a_change_of_shape_mails_nobody(site: Driver) -> None:
+    """With --mail-type=ALL plain Slurm writes "Failed, ExitCode 86" and "Began" at each."""
+    cluster = containers(site)
+    with edited(site, "MailProg=/bin/true", "MailProg=/etc/slurm/mail.sh"):
+        program = cluster.lab.folder / "etc/mail.sh"
+        program.write_text('#!/bin/sh\necho "$*" >> /tmp/mails\n')
+        program.chmod(0o755)
+        cluster.run("sh", "-c", ": > /tmp/mails; chmod 666 /tmp/mails")
+        job = submit(site, "--mail-type=ALL")
+        for epoch, nodes in enumerate(({"n1": 1}, {"n2": 2}, {"n3": 1}), start=1):
+            site.start(job, nodes, epoch)
+            site.wait(job, JobState.RUNNING)
+            trapped(site, job, epoch)
+            if epoch < 3:
+                site.stop(job, 60.0)
+                site.wait(job, JobState.STOPPED)
+        site.cancel(job)
+        site.wait(job, JobState.CANCELLED)
+
+        def written() -> list[str]:
+            return re.findall(r"Job_id=\d+ Name=\S+ (\w+)", cluster.run("cat", "/tmp/mails"))
+
+        wait_for("its end is told", lambda: "Ended" in written())
+        assert written() == ["Began", "Ended"]
 
 
 @pytest.mark.soak

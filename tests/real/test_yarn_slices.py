@@ -25,9 +25,8 @@ from tests.real.hadoop import (
     workers,
 )
 from yarn_bridge.adapter import YarnCluster
-from yarn_bridge.jobs.record import SLICES
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.options import AUTO
+from yarn_bridge.options import AUTO, SLICES
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.site import checks
 

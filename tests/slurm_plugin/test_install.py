@@ -14,8 +14,9 @@ import pytest
 
 from horae import sites
 from horae.cli import COMMANDS
+from horae.cli.install import uninstall
 from policy.model import BadInput
-from slurm_plugin.site.install import edit_slurm_conf, planned
+from slurm_plugin.site.install import edit_slurm_conf, leaving, planned
 
 CONF = """# a site's own
 ClusterName=c
@@ -153,6 +154,37 @@ def test_a_sites_own_epilog_is_left_alone_and_the_administrator_is_told(
     sites.apply(changes, tmp_path / "record.json")
     assert "EpilogSlurmctld=/etc/slurm/ours.sh\n" in conf.read_text()
     assert any("/etc/slurm/ours.sh" in command and "epilog.sh" in command for command in commands)
+
+
+def test_an_account_that_is_not_there_is_told(options: dict[str, str]) -> None:
+    """Its uid would be missing among the module's admins, without a word."""
+    _, commands = planned({**options, "user": "nosuch"})
+    assert commands[0].startswith("useradd --system --no-create-home nosuch; then again: horae install slurm")
+    _, commands = planned({**options, "user": getpass.getuser()})
+    assert not any("useradd" in command for command in commands)
+    assert commands[-1] == "systemctl enable --now horae"
+
+
+def test_what_stays_after_uninstall_is_told_with_the_command_for_it(
+    options: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf, own = Path(options["etc"]) / "slurm.conf", tmp_path / "site-epilog.sh"
+    own.write_text(f"#!/bin/sh\n{options['lua']}/epilog.sh\n")
+    dbd = "AccountingStorageType=accounting_storage/slurmdbd\n"
+    conf.write_text(conf.read_text() + f"EpilogSlurmctld={own}\n{dbd}")
+    changes, _ = planned(options)
+    record = tmp_path / "installed.json"
+    sites.apply(changes, record)
+    words = [f"{name}={value}" for name, value in options.items()]
+    uninstall("slurm", words, yes=True, record=record)
+    told = capsys.readouterr().out
+    for command in (
+        f"the line that calls {options['lua']}/epilog.sh out of {own}", "scontrol reconfigure",
+        "sacctmgr -i delete user", "/var/lib/horae", "systemctl disable --now horae", "rm -r /srv/horae",
+    ):  # fmt: skip
+        assert command in told
+    own.write_text("#!/bin/sh\n")
+    assert not any("the line that calls" in command for command in leaving(options))
 
 
 @pytest.mark.parametrize("events", ["plain", "missing", "fifo", "link", "readonly"])

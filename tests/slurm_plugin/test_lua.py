@@ -14,6 +14,8 @@ from lupa import lua51
 from slurm_plugin.comment import parse_tag
 
 MODULE = Path(__file__).parents[2] / "slurm_plugin" / "site" / "horae.lua"
+#: what sbatch makes of --mail-type=ALL
+MAIL_ALL = 0x50F
 NO_VAL, NO_VAL16, NO_VAL64 = 4294967294, 65534, float(2**64 - 2)
 
 
@@ -287,3 +289,14 @@ def test_a_tag_that_stands_there_already_is_not_taken_for_ours(lua: Lua) -> None
     assert tag is not None
     assert (tag.nonce, tag.gpus) == (job.environment.HORAE_NONCE, 4)
     assert "kept" in job.admin_comment
+
+
+def test_what_an_elastic_jobs_user_wants_mails_about_is_noted(tmp_path: Path) -> None:
+    lua = Lua(tmp_path)
+    lua.beat()
+    for comment, mail, noted in (("horae:min=1", MAIL_ALL, MAIL_ALL), ("horae:min=1", 0, 0), ("", MAIL_ALL, 0)):
+        _, job = lua.submit(comment=comment, mail_type=mail)
+        tag = parse_tag(job.admin_comment)
+        assert tag is not None
+        assert tag.mail == noted
+        assert job.mail_type == mail, "Slurm itself keeps it"

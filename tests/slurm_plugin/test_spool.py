@@ -230,3 +230,45 @@ def test_a_folder_of_a_job_that_is_a_link_is_neither_written_nor_read(tmp_path: 
     spool.ask_to_stop("7.abc", 1, 1.0, 1.0)
     assert spool.account("7.abc", ME).ended == 0
     assert [path.name for path in elsewhere.iterdir()] == ["state.json"]
+
+
+def test_folders_of_jobs_that_are_over_leave_by_age_and_by_size(tmp_path: Path) -> None:
+    spool, now_s, day_s = Spool(LocalFiles(), str(tmp_path)), 1e9, 86400.0
+    spool.prepare()
+    for number, days in (("1", 40), ("2", 40), ("3", 20), ("4", 10), ("5", 1)):
+        folder = tmp_path / "jobs" / f"{number}.abc"
+        folder.mkdir()
+        for name, size in (("epoch", 2), ("output.log", 1000)):
+            (folder / name).write_bytes(b"x" * size)
+            os.utime(folder / name, (now_s - days * day_s, now_s - days * day_s))
+        os.utime(folder, (now_s - days * day_s, now_s - days * day_s))
+
+    def left() -> list[str]:
+        return sorted(path.name[0] for path in (tmp_path / "jobs").iterdir())
+
+    assert spool.clean(now_s, 30 * day_s, 10**9, {"2.abc"}) == []
+    assert left() == ["2", "3", "4", "5"], "who lives stays, however old"
+    assert spool.clean(now_s, 30 * day_s, 2500, {"2.abc"}) == []
+    assert left() == ["2", "5"], "the oldest went, until the rest had room"
+
+
+def test_cleaning_follows_no_link_and_says_what_stays(tmp_path: Path) -> None:
+    spool = Spool(LocalFiles(), str(tmp_path / "spool"))
+    spool.prepare()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "kept").write_text("data")
+    folder = tmp_path / "spool/jobs/1.abc"
+    folder.mkdir()
+    (folder / "output.log").symlink_to(mine / "kept")
+    (folder / "all").symlink_to(mine)
+    (tmp_path / "spool/jobs/2.abc").symlink_to(mine)
+    (tmp_path / "spool/jobs/.4.abc.0123").mkdir()  # of a start that is just being made
+    other = tmp_path / "spool/jobs/3.abc"
+    (other / "deep").mkdir(parents=True)
+    notes = spool.clean(4e9, 1.0, 0, set())
+    assert (mine / "kept").read_text() == "data"
+    assert not folder.exists()
+    assert (tmp_path / "spool/jobs/.4.abc.0123").exists()
+    assert (other / "deep").exists()
+    assert [note.split(":")[0].split()[0][-5:] for note in notes] == ["2.abc", "3.abc"]

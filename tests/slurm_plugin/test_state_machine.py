@@ -15,7 +15,8 @@ from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
 from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, NodeRow
+from slurm_plugin.records import Facts, NodeRow, gpus_in_use
+from slurm_plugin.records import gpus as gpu_types
 from tests.slurm_plugin.rows import FACTS, NOW, ROW
 
 OPTIONS = Options(partitions=("dl",))
@@ -373,3 +374,53 @@ def test_a_job_that_ended_between_the_two_reads_leaves_the_node_as_it_is(memory_
     nodes = [nodes_of([row], runs, frozenset(runs), facts) for row in (before, after)]
     assert nodes[0] == nodes[1]
     assert (nodes[0][0].cpus, nodes[0][0].memory) == (16.0, 1 << 30 if memory_counts else None)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_"),
+    [
+        ("idle~+idle+cloud+powered_down", Health.UP),
+        ("mixed#+mixed+cloud+not_responding+powering_up", Health.UP),
+        ("alloc#+allocated+powering_up", Health.UP),
+        ("idle%+idle+cloud+powering_down", Health.DRAIN),
+        ("mixed!+mixed+power_down", Health.DRAIN),
+        ("drained~+idle+cloud+drain+powered_down", Health.DRAIN),
+        ("down~+down+cloud+powered_down", Health.DOWN),
+        ("down#+down+powering_up", Health.DOWN),
+        ("idle*+idle+not_responding", Health.DOWN),
+        ("planned+planned", Health.UP),
+    ],
+)
+def test_a_node_that_is_powered_down_is_capacity(state: str, is_: Health) -> None:
+    """As sinfo of 24.11 says them: nothing ever woke such a node, and jobs waited for healthy ones."""
+    assert health(state) is is_
+
+
+def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
+    rows = [
+        NodeRow(name, {"v100": 4}, 0, state, 16, 16, 1 << 30, 0)
+        for name, state in (("c1", "idle~+idle+cloud+powered_down"), ("c2", "idle#+powering_up"), ("n1", "idle"))
+    ]
+    nodes = nodes_of(rows, {}, frozenset(), replace(FACTS, resume_s=180.0))
+    assert [(node.name, node.health, node.wake_s) for node in nodes] == [
+        ("n1", Health.UP, 0.0), ("c1", Health.UP, 180.0), ("c2", Health.UP, 180.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("used", "gpus"),
+    [
+        ("gpu:v100:0(IDX:N/A),shard:v100:0(0/4,0/4,0/4,0/4)", 0),
+        ("gpu:v100:1(IDX:0),shard:v100:5(0/4,4/4,1/4,0/4)", 3),
+        ("gpu:v100:0(IDX:N/A),shard:v100:16(4/4,4/4,4/4,4/4)", 4),
+        ("gpu:2,mps:100(0/100,0/100,100/100)", 3),
+        ("gpu:v100:1(IDX:0),shard:3", 4),
+        ("gpu:1g.10gb:2(IDX:0-1),gpu:3g.40gb:1(IDX:7)", 3),
+    ],
+)
+def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> None:
+    assert gpus_in_use(used) == gpus
+
+
+def test_instances_of_gpus_are_types() -> None:
+    assert gpu_types("gpu:1g.10gb:7(S:0),gpu:a100:2,gpu:4") == {"1g.10gb": 7, "a100": 2, "gpu": 4}

@@ -166,10 +166,21 @@ class MemoryYarn:
         self.room: dict[str, int] = {}  #: node -> containers that it has room for, whatever it says
         self.most: int | None = None  #: GPUs that the queue may hold
         self.whose: dict[str, str] = {}
+        self.tree: dict[str, Any] | None = None  #: the scheduler's own answer, whole
+        self.closed: dict[str, str] = {}  #: queue -> why it lets nobody in
+        self.bodies: list[dict[str, Any]] = []  #: of the services that were created
+        self.refuse: PortError | None = None  #: what every creation meets
+        self.failed = ""  #: why the application of the last service failed
 
     # the ResourceManager
 
+    def may_submit(self, queue: str, user: str) -> str:
+        self.calls["access"] += 1
+        return self.closed.get(queue, "")
+
     def scheduler(self) -> dict[str, Any]:
+        if self.tree is not None:
+            return self.tree
         used = sum(len(instances(each)) for each in self.services.values())
         gpus = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(self.most or 0)}]}
         usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
@@ -203,6 +214,9 @@ class MemoryYarn:
         ]  # fmt: skip
 
     def app(self, app: str) -> App:
+        if self.failed:
+            return App(app, "horae", "", "q", "FAILED", "FAILED", "yarn-service", (), 0, self.failed,
+                       0.0, 0.0, 0.0, 0, 0, "", "", "")  # fmt: skip
         raise Gone(f"reading {app}: app with id: {app} not found (HTTP 404)")
 
     def kill(self, app: str, why: str = "", owner: str = "") -> bool:
@@ -222,7 +236,10 @@ class MemoryYarn:
             raise TryLater("reading the service: No content to map due to end-of-input (HTTP 500)")
         return self.services.get(name)
 
-    def create(self, body: dict[str, Any], owner: str) -> None:
+    def create(self, body: dict[str, Any], owner: str) -> str:
+        if self.refuse is not None:
+            raise self.refuse
+        self.bodies.append(body)
         parts = {each["name"]: Component(each["name"], "STABLE", 0, ()) for each in body["components"]}
         nodes = {name: f"n{index + 1}" for index, name in enumerate(sorted(parts))}
         self.where = nodes
@@ -230,6 +247,7 @@ class MemoryYarn:
         self.made_s[body["name"]], self.whose[body["name"]] = self.clock(), owner
         self.services[body["name"]] = Service(body["name"], "application_1", "STARTED", "q", "1", None, parts)
         self.flex(body["name"], owner, {each["name"]: each["number_of_containers"] for each in body["components"]})
+        return "application_1"
 
     def flex(self, name: str, owner: str, counts: dict[str, int]) -> None:
         self.calls["flex"] += 1

@@ -264,6 +264,7 @@ MEANINGS = [
     ("3.4.2", "svc-flex-too-early", TryLater, "rec is at ACCEPTED state"),
     ("3.4.2", "flex-am-down", TryLater, "fl is at ACCEPTED state"),
     ("3.4.2", "svc-start-too-early", TryLater, "already exists"),
+    ("3.4.2-queues", "unknown-queue", FixConfiguration, "unknown queue: nope"),
     ("3.4.2-lab", "setxattr-off", FixConfiguration, "dfs.namenode.xattrs.enabled to true"),
     ("3.4.2-lab", "setxattr-big", FixConfiguration, "raise dfs.namenode.fs-limits.max-xattr-size"),
     ("3.4.2-lab", "getxattrs-none", Gone, "was not found"),

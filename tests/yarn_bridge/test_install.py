@@ -23,7 +23,7 @@ class Manager:
     """A ResourceManager whose scheduler configuration can be changed, as the real one does it."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.lane, self.mutable = "3.4.2", True
+        self.lane, self.mutable, self.store = "3.4.2", True, "leveldb"
         found = recorded("3.4.2")["sched-conf-get"]["response"]["property"]
         self.conf = {each["name"]: each["value"] for each in found}
         self.stopped: set[str] = set()
@@ -32,6 +32,8 @@ class Manager:
     def answer(self, asked: Asked) -> Reply:
         if asked.path.endswith("/scheduler"):
             return Reply(body=recorded(self.lane)["scheduler"]["response"])
+        if asked.path == "/conf":
+            return Reply(body={"property": {"key": asked.query["name"], "value": self.store}})
         if not self.mutable:
             return Reply(400, NOT_MUTABLE)
         if asked.method == "PUT":
@@ -93,6 +95,23 @@ def test_who_may_submit_is_said_where_the_site_says_it(manager: Manager, options
     for wrong in ("alice; rm -rf", "a b c", "<x>"):
         with pytest.raises(BadInput, match="no list of users and groups"):
             YarnSite().changes({**options, "submitters": wrong})
+
+
+def test_a_queue_that_the_next_start_forgets_is_refused_or_put_into_the_file_too(
+    manager: Manager, options: dict[str, str], tmp_path: Path
+) -> None:
+    manager.store = "memory"
+    with pytest.raises(BadInput, match=r"gone at its next start.*leveldb or zk.*until=restart"):
+        YarnSite().changes(options)
+    taken, _ = YarnSite().changes({**options, "until": "restart"})
+    assert [change.place is not None for change in taken if "queue root.horae" in change.why] == [True]
+    text = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in manager.conf.items())
+    file = tmp_path / "capacity-scheduler.xml"
+    file.write_text(f"<configuration>{text}</configuration>")
+    both, _ = YarnSite().changes({**options, "etc": str(tmp_path)})
+    by_rest, in_file = [change for change in both if "queue root.horae" in change.why]
+    assert (by_rest.place is not None, in_file.path) == (True, file)
+    assert b"root.horae.capacity" in (in_file.after or b"")
 
 
 def test_install_shows_changes_and_undoes(manager: Manager, options: dict[str, str], tmp_path: Path) -> None:

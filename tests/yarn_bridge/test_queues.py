@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
-from policy.model import BadInput, Tenant
+from policy.model import BadInput
 from tests.yarn_bridge.fake import recorded
-from yarn_bridge.clients.queues import BY_QUEUE, BY_USER, CAPACITY, FAIR, Queues, queues, tenant_of
+from yarn_bridge.clients.queues import CAPACITY, FAIR, Queues, queues
 
 
 def tree(lane: str) -> Queues:
@@ -55,24 +55,15 @@ def test_the_fair_scheduler() -> None:
 
 def test_queues_as_tenants_weigh_what_the_scheduler_guarantees() -> None:
     found = tree("3.4.2-fair")
-    assert found.tenants(found.find("gpu"), BY_QUEUE) == (
-        Tenant("root.gpu.speech", 2.0),
-        Tenant("root.gpu.vision", 4.0),
-    )
-    assert tenant_of("alice", "root.gpu.vision", BY_QUEUE) == "root.gpu.vision"
-
-
-def test_users_as_tenants_weigh_the_same() -> None:
-    found = tree("3.4.2")
-    assert found.tenants(found.find("themis"), BY_USER, ["bob", "alice", "bob"]) == (Tenant("alice"), Tenant("bob"))
-    assert tenant_of("alice", "root.themis", BY_USER) == "alice"
+    weights = {each.name: round(each.weight, 1) for each in found.tenants(found.find("gpu"))}
+    assert weights == {"root.gpu.speech": 33.3, "root.gpu.vision": 66.7}
 
 
 def test_a_queue_without_a_share_can_still_be_weighed() -> None:
     info = copy.deepcopy(recorded("3.4.2")["scheduler"]["response"]["scheduler"]["schedulerInfo"])
     info["queues"]["queue"][0]["capacity"] = 0.0
     found = queues(info)
-    assert [tenant.weight for tenant in found.tenants(found.root, BY_QUEUE)] == [80.0, 80.0]
+    assert [tenant.weight for tenant in found.tenants(found.root)] == [100.0, 100.0]
 
 
 def test_queues_that_are_not_there() -> None:

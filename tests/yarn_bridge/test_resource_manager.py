@@ -213,3 +213,12 @@ def test_an_address_that_is_not_a_resource_manager(connected: Connected) -> None
     fake.answers = lambda asked: Reply(200, ["a", "list"])
     with pytest.raises(TryLater, match="is the address right"):
         rm.info()
+
+
+def test_who_may_submit_to_a_queue(connected: Connected) -> None:
+    rm, fake = connected("3.4.2-queues", "access-bob", "access-alice")
+    assert rm.may_submit("horae", "bob") == ""
+    assert "alice doesn't have access to queue=horae" in (rm.may_submit("horae", "alice") or "")
+    assert fake.asked[-1].query == {"user": "alice", "queue-acl-type": "SUBMIT_APPLICATIONS", "user.name": "alice"}
+    fake.answers = lambda asked: Reply(404)  # before Hadoop 3.3
+    assert rm.may_submit("horae", "bob") is None

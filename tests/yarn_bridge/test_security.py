@@ -11,7 +11,7 @@ from horae.doctor import Verdict
 from horae.port import FixConfiguration
 from tests.yarn_bridge.fake import Asked, Reply, serving
 from yarn_bridge.clients.settings import Settings
-from yarn_bridge.clients.token_life import SETTING
+from yarn_bridge.jobs.token_life import SETTING
 from yarn_bridge.options import Options
 from yarn_bridge.site import security
 from yarn_bridge.site.install import DEFAULTS, core_site

@@ -9,8 +9,9 @@ import pytest
 
 from horae.port import JobState
 from yarn_bridge.clients.records import App, Component, Instance, Service
-from yarn_bridge.jobs.record import SLICES, Phase, Record, Worker, decode_kept, encode_kept, gate_document
+from yarn_bridge.jobs.record import Phase, Record, Worker, decode_kept, encode_kept, gate_document
 from yarn_bridge.jobs.state_machine import MARGIN_S, RENEWED, Ack, Action, Facts, Step, Verb, next_step, suspicious
+from yarn_bridge.options import SLICES
 
 COMPONENTS = (("n1", "w0"), ("n2", "w1"))
 GRACE_S, GANG_S = 20.0, 60.0

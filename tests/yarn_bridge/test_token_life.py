@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from yarn_bridge.clients import token_life
 from yarn_bridge.clients.settings import Settings
-from yarn_bridge.clients.token_life import DEFAULT_S, SETTING, TokenLife
+from yarn_bridge.jobs import token_life
+from yarn_bridge.jobs.token_life import DEFAULT_S, SETTING, TokenLife
 from yarn_bridge.options import Options
 
 KERBEROS = Options(resource_manager=("http://rm:8088",), webhdfs=("http://nn:9870",), auth="kerberos")

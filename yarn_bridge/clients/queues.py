@@ -1,21 +1,22 @@
 """The queue tree of the capacity and of the fair scheduler, and what it says about tenants.
 
 A tenant is a queue or a user, as the site chooses. With queues, the leaf queues below Horae's are the tenants: they
-weigh what the scheduler guarantees them, and may hold what it lets them hold at most. With users, all share one leaf
-queue and weigh the same. The capacity scheduler's shares are of the parent; GPUs are counted in all partitions.
+weigh what the scheduler guarantees them. With users, all share one leaf queue and weigh the same. The capacity
+scheduler's shares are of the parent; GPUs are counted in all partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
-from policy.model import BadInput, Gpus, Tenant
+from horae.port import SiteTenant
+from policy.model import BadInput, Gpus
 from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import GPU, many, resources
 
-BY_QUEUE, BY_USER = "queue", "user"
 CAPACITY, FAIR = "capacity", "fair"
 
 
@@ -32,6 +33,7 @@ class Queue:
     preemptable: bool  #: another queue may take its containers
     labels: tuple[str, ...]
     children: tuple[Queue, ...]
+    user_most: Gpus | None = None  #: GPUs that one user of weight 1 may hold in it; None: no limit of its own
 
     @property
     def name(self) -> str:
@@ -66,19 +68,24 @@ class Queues:
             remedy=f"one of {known}",
         )
 
-    def tenants(self, managed: Queue, by: str, users: Iterable[str] = ()) -> tuple[Tenant, ...]:
-        """Tenants below the managed queue; by user, those of `users`: the queue does not know who may come."""
-        if by == BY_USER:
-            return tuple(Tenant(user) for user in sorted(set(users)))
-        weights = [leaf.weight for leaf in managed.leaves()]
+    def above(self, path: str) -> Iterator[Queue]:
+        """The queue of this path and all above it, the root first."""
+        return (queue for queue in self.root.walk() if path == queue.path or path.startswith(f"{queue.path}."))
+
+    def tenants(self, managed: Queue) -> tuple[SiteTenant, ...]:
+        """The leaf queues of the managed one; each weighs its per cent of it."""
+        shares = dict(_shares(managed, 100.0))
         # A share of nothing cannot be weighed: it counts as the smallest that is there.
-        least = min((weight for weight in weights if weight > 0), default=1.0)
-        return tuple(Tenant(leaf.path, leaf.weight or least, leaf.most) for leaf in managed.leaves())
+        least = min((share for share in shares.values() if share > 0), default=100.0)
+        return tuple(SiteTenant(path, share or least, (path.rpartition(".")[2],)) for path, share in shares.items())
 
 
-def tenant_of(user: str, queue: str, by: str) -> str:
-    """Whose an application is: that of its queue's path or of its user."""
-    return queue if by == BY_QUEUE else user
+def _shares(queue: Queue, share: float) -> Iterator[tuple[str, float]]:
+    if not queue.children:
+        yield queue.path, share
+    whole = sum(child.weight for child in queue.children) or 1.0
+    for child in queue.children:
+        yield from _shares(child, round(share * child.weight / whole, 6))
 
 
 def queues(info: Mapping[str, Any]) -> Queues:
@@ -119,7 +126,13 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
+        user_most=_user_most(guaranteed, value.get("userLimitFactor")),
     )
+
+
+def _user_most(guaranteed: Gpus, factor: Any) -> Gpus | None:
+    """Of the queue's capacity, whatever of the others' is free; one at least, as the scheduler has it."""
+    return None if factor is None or float(factor) < 0 else max(floor(guaranteed * float(factor)), 1)
 
 
 def _fair(value: Mapping[str, Any]) -> Queue:

@@ -151,6 +151,19 @@ class ResourceManager:
         """`schedulerInfo` as the ResourceManager writes it; `queues.py` reads it."""
         return self._read("/scheduler", "reading the queues", "scheduler", lambda got: _whole(got["schedulerInfo"]))
 
+    def may_submit(self, queue: str, user: str) -> str | None:
+        """Why this user may not submit to the queue; "" where he may, None where the ResourceManager does not say
+        (before Hadoop 3.3, or whoever asks may not know)."""
+        query = {"user": user, "queue-acl-type": "SUBMIT_APPLICATIONS"}
+        answer = self.http.ask("GET", f"{_BASE}/queues/{quote(queue)}/access", query=query, owner=user)
+        if answer.status in {400, 403, 404}:
+            return None
+        doing = f"asking whether {user} may submit to queue {queue}"
+        value = answer.get(doing)
+        if not isinstance(value, dict) or "allowed" not in value:
+            return None
+        return "" if str(value["allowed"]).lower() == "true" else str(value.get("diagnostics") or "the queue's ACL")
+
     def node_labels(self) -> dict[str, tuple[str, ...]]:
         """Node id -> its labels."""
         path, doing = "/get-node-to-labels", "reading the node labels"

@@ -1,48 +1,81 @@
-"""The limits of Horae's queue as the scheduler tells them, asked for now and then: they change with a refresh only."""
+"""What the scheduler says of Horae's queue and those below it: limits, and tenants where queues are tenants. Asked for
+now and then: it changes with a refresh only."""
 
 from __future__ import annotations
 
-from horae.port import PortError
+from collections.abc import Sequence
+
+from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
-from yarn_bridge.clients.queues import Queues, queues
+from yarn_bridge.clients.queues import Queue, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
-from yarn_bridge.jobs.room import Ceiling, ceiling
-from yarn_bridge.options import Options
+from yarn_bridge.jobs.room import Ceiling, Holding, caps, ceiling
+from yarn_bridge.options import BY_QUEUE, Options
 
 #: what others use in the queue is as old as this at most
 _EVERY_S = 20.0
 
 
 class QueueLimits:
+    """What was told last stands while nobody tells."""
+
     def __init__(self, options: Options, manager: ResourceManager) -> None:
         self._options, self._manager = options, manager
         self._asked_s = float("-inf")
         self._queues: Queues | None = None
-        self._held: Gpus = 0  #: ours, when that was asked
+        self._managed: Queue | None = None
+        self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
         self.why = ""  #: why they are not known, or not anew
+        self._gone = ""  #: that there is no such queue any more: nothing can be started in it
 
     def forget(self) -> None:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def ceiling(self, ours: Gpus, now_s: float) -> Ceiling | None:
-        """None where there is no limit, or nobody could tell yet. What was told last stands while nobody tells."""
+    def look(self, held: Sequence[Holding], now_s: float) -> None:
+        """Ask again where it is time. Where queues are tenants, raises TryLater or FixConfiguration as long as there is
+        no answer: nobody could be told apart."""
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
-            self._ask(ours)
+            self._ask(held)
+        if self._options.tenants == BY_QUEUE and self._managed is None:
+            self.forget()
+            text = f"the queues that are the tenants are not known: {self._gone or self.why}"
+            raise FixConfiguration(text) if self._gone else TryLater(text)
+
+    def ceiling(self) -> Ceiling | None:
+        """None where there is no limit, or nobody could tell yet, or jobs are elsewhere: a limit of one queue says
+        nothing about another's jobs."""
+        if self._gone:
+            return Ceiling(0, self._gone)
         if self._queues is None:
             return None
-        try:
-            return ceiling(self._queues, self._options.queue, self._held)
-        except BadInput as error:
-            self.why = str(error)
+        if self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held):
             return None
+        return ceiling(self._queues, self._options.queue, sum(each.gpus for each in self._held))
 
-    def _ask(self, ours: Gpus) -> None:
+    def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
+        """By tenant. `held`: now; what others use is as it was when that was asked."""
+        if self._queues is None or self._gone:
+            return {}
+        asked = {(each.owner, each.queue) for each in self._held}
+        new = tuple(each for each in held if (each.owner, each.queue) not in asked)
+        return caps(self._queues, (*self._held, *new), self._options)
+
+    def tenants(self) -> tuple[SiteTenant, ...]:
+        if self._options.tenants != BY_QUEUE or self._queues is None or self._managed is None:
+            return ()
+        return self._queues.tenants(self._managed)
+
+    def _ask(self, held: Sequence[Holding]) -> None:
+        self.why = self._gone = ""
         try:
-            self._queues, self._held = queues(self._manager.scheduler()), ours
-            self.why = ""
-        except PortError as error:
-            self.why = error.text
-        except BadInput as error:
+            found = queues(self._manager.scheduler())
+        except (PortError, BadInput) as error:
             self.why = str(error)
+            return
+        try:
+            self._managed = found.find(self._options.queue)
+        except BadInput as error:
+            self._gone = str(error)
+        self._queues, self._held = found, held

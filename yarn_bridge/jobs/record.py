@@ -30,10 +30,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from horae.port import Blocked, BlockKind, CheckpointMark, JobId, JobState
+from yarn_bridge.options import SERVICES
 
 CLAIM = "claim"
-#: how a job gets its containers (`runtimes.py`)
-SERVICES, SLICES = "services", "slices"
 GATE, SPEC, LAUNCH = "gate", "spec", "launch.sh"
 
 

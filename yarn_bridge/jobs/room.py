@@ -15,8 +15,8 @@ from horae.spec import JobSpec
 from policy.model import Gpus, Health, Node
 from yarn_bridge.clients.queues import Queues
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.shapes import EXTRA_QUEUE, worker_size
-from yarn_bridge.options import Options
+from yarn_bridge.jobs.shapes import queue_of, worker_size
+from yarn_bridge.options import BY_QUEUE, Options
 
 #: how long a GPU that a gang did not get is not offered, for the first time; twice as long each next time
 PAUSE_S, LONGEST_S = 60.0, 1800.0
@@ -60,10 +60,9 @@ class Ceiling:
 
 def ceiling(queues: Queues, name: str, ours: Gpus) -> Ceiling | None:
     """Of a leaf queue and all above it; what others use there is not ours to use. None: no limit of theirs."""
-    path = queues.find(name).path
     found: Ceiling | None = None
-    for queue in queues.root.walk():
-        if queue.most is None or not (path == queue.path or path.startswith(f"{queue.path}.")):
+    for queue in queues.above(queues.find(name).path):
+        if queue.most is None:
             continue
         others = max(queue.used - ours, 0)
         left = max(queue.most - others, 0)
@@ -73,9 +72,56 @@ def ceiling(queues: Queues, name: str, ours: Gpus) -> Ceiling | None:
     return found
 
 
-def only_queue(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> bool:
-    """Whether all jobs run in the site's queue: a limit of one queue says nothing about another's jobs."""
-    return all(spec.extra.get(EXTRA_QUEUE, options.queue) == options.queue for _, spec in jobs)
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one job of ours holds, or may come to hold, and for whom."""
+
+    owner: str
+    tenant: str
+    queue: str
+    gpus: Gpus
+
+
+def holdings(jobs: Sequence[tuple[Record, JobSpec]], options: Options) -> tuple[Holding, ...]:
+    """Of all jobs, those too that hold nothing."""
+    return tuple(
+        Holding(
+            record.owner,
+            spec.tenant or record.owner,
+            queue_of(spec, options),
+            0 if record.phase is Phase.IDLE else sum(record.claims.values()),
+        )
+        for record, spec in jobs
+    )
+
+
+def caps(queues: Queues, held: Sequence[Holding], options: Options) -> dict[str, Gpus]:
+    """The most GPUs that each tenant may hold; those without a limit of their own are left out.
+
+    A queue as tenant: the least of the maxima up to the managed queue, less what others use there, and not more than
+    its users may have together. A user as tenant: the queue's limit for one user. `held`: when the queues were asked.
+    """
+    managed = queues.find(options.queue)
+    if options.tenants != BY_QUEUE:
+        own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
+        return {} if managed.user_most is None else dict.fromkeys(sorted(own), managed.user_most)
+    found = {}
+    for leaf in managed.leaves():
+        here = [each for each in held if each.queue == leaf.path]
+        limits = [
+            max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
+            for queue in queues.above(leaf.path)
+            if queue.most is not None and len(queue.path) > len(managed.path)
+        ]
+        if leaf.user_most is not None and here:
+            limits.append(leaf.user_most * len({each.owner for each in here}))
+        if limits:
+            found[leaf.path] = min(limits)
+    return found
+
+
+def _ours(path: str, held: Sequence[Holding]) -> Gpus:
+    return sum(each.gpus for each in held if each.queue == path or each.queue.startswith(f"{path}."))
 
 
 def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus) -> tuple[Node, ...]:

@@ -23,7 +23,7 @@ from horae.spec import JobSpec
 from policy.model import Allocation
 from yarn_bridge.clients.records import GPU
 from yarn_bridge.jobs.record import Record
-from yarn_bridge.options import Options
+from yarn_bridge.options import BY_QUEUE, Options
 
 JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@=-]{0,199}")
 SDK = "horae.pyz"
@@ -70,6 +70,13 @@ def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> boo
     return ANYWHERE in known or set(allocation) <= set(known)
 
 
+def queue_of(spec: JobSpec, options: Options) -> str:
+    """The leaf queue that its application goes to: its tenant, where those are queues."""
+    if options.tenants == BY_QUEUE and spec.tenant.startswith("root."):
+        return spec.tenant
+    return spec.extra.get(EXTRA_QUEUE) or options.queue
+
+
 def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
     """(virtual cores, MiB) of a worker's container."""
     memory = max(64, -(-spec.memory_per_gpu // (1 << 20))) if spec.memory_per_gpu else options.memory_mib
@@ -106,7 +113,7 @@ def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, s
     made = {
         "name": record.service,
         "version": "1.0",
-        "queue": spec.extra.get(EXTRA_QUEUE) or options.queue,
+        "queue": queue_of(spec, options),
         "components": components,
         "configuration": {"files": files},
     }

@@ -21,7 +21,8 @@ from horae.port import BlockKind, JobState
 from policy.model import EMPTY
 from yarn_bridge.clients.records import App, Instance, Service
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import SERVICES, Phase, Record, Worker
+from yarn_bridge.jobs.record import Phase, Record, Worker
+from yarn_bridge.options import SERVICES
 
 #: after its grace a worker's supervisor ends the trainer by itself and says so; this long is waited for that
 MARGIN_S = 15.0
@@ -108,6 +109,9 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if not facts.service_read:
         return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
+    if facts.last_words and (service is None or service.ended):
+        # Made again at once it would fail again: the arbiter waits longer each time with a job that is lost.
+        return _clear(record, facts, JobState.LOST, f"its YARN application failed: {facts.last_words}", anew=True)
     # Once a grant: what was made for this one is new, whatever the clocks say.
     worn = facts.app is not None and facts.app.submitted_s < record.since_s and is_worn(facts, RENEW_WHEN_MOVED)
     if service is None or service.ended or worn or not _has(service, record.components):

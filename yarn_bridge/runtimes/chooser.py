@@ -19,9 +19,9 @@ from yarn_bridge.clients.records import NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
-from yarn_bridge.jobs.record import SERVICES, SLICES, Record
+from yarn_bridge.jobs.record import Record
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
-from yarn_bridge.options import AUTO, Options
+from yarn_bridge.options import AUTO, SERVICES, SLICES, Options
 
 HANDLER = "yarn.resourcemanager.placement-constraints.handler"
 

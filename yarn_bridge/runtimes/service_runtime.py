@@ -25,6 +25,7 @@ class ServiceRuntime:
         self._options, self._manager, self._files = options, manager, files
         self._services: Services | None = None
         self._sdk = ""
+        self._made: dict[str, tuple[int, str]] = {}  #: service -> the grant it was made for, and its application
 
     @property
     def services(self) -> Services:
@@ -52,9 +53,14 @@ class ServiceRuntime:
         if self._options.auth == KERBEROS:
             self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
         try:
-            self.services.create(body, record.owner)
+            self._made[record.service] = record.granted, self.services.create(body, record.owner)
         except Exists as error:
             raise TryLater(error.text) from None
+
+    def made(self, record: Record) -> str:
+        """The application of the service as it was made for this grant by us; "" where it was not, or nobody told."""
+        granted, application = self._made.get(record.service, (0, ""))
+        return application if granted == record.granted else ""
 
     def flex(self, record: Record, spec: JobSpec, counts: dict[str, int]) -> None:
         self.services.flex(record.service, record.owner, counts)

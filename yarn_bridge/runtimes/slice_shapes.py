@@ -169,7 +169,7 @@ def submission(
         "application-name": f"{record.service}/{node}/{gpus}",
         "application-type": SLICE_KIND,
         "application-tags": {"tag": [root, record.service, epoch_tag(record.granted)]},
-        "queue": spec.extra.get(shapes.EXTRA_QUEUE) or options.queue,
+        "queue": shapes.queue_of(spec, options),
         # A second application master would ask for all containers of a placed slice again, and be given them.
         "max-app-attempts": 1,
         "keep-containers-across-application-attempts": False,

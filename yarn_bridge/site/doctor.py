@@ -25,8 +25,7 @@ from yarn_bridge.clients.records import NodeReport, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
-from yarn_bridge.jobs.record import SERVICES, SLICES
-from yarn_bridge.options import Options, parse_options
+from yarn_bridge.options import BY_QUEUE, SERVICES, SLICES, Options, parse_options
 from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.site import security, storage
 from yarn_bridge.site.holes import holes
@@ -231,9 +230,17 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
     info = manager.scheduler()
     tree = queues(info)
     queue = tree.find(options.queue)
-    if queue.children:
+    if queue.children and options.tenants != BY_QUEUE:
         yield fail("queue", f"{queue.path} is a parent", f"one of {', '.join(each.path for each in queue.leaves())}")
         return
+    if options.tenants == BY_QUEUE:
+        shares = ", ".join(f"{each.name} {each.weight:g} %" for each in tree.tenants(queue))
+        yield ok("tenants", f"the leaf queues of {queue.path}: {shares}")
+    elif queue.user_most is not None and queue.user_most < (queue.most or queue.guaranteed + 1):
+        yield warn(
+            "user limit", f"one user may hold {queue.user_most} GPUs of {queue.path} at most, whatever is free",
+            f"its user-limit-factor is a share of the {queue.guaranteed} GPUs that it is guaranteed: raise it, or -1",
+        )  # fmt: skip
     most = f", at most {queue.most}" if queue.most is not None else ""
     text = f"{queue.path} ({tree.kind} scheduler), {queue.guaranteed} GPUs guaranteed{most}"
     if queue.state == "RUNNING":

@@ -18,11 +18,14 @@ from policy.model import BadInput
 from yarn_bridge.clients.http import KERBEROS, HttpClient
 from yarn_bridge.clients.queues import CAPACITY, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.options import parse_options
 from yarn_bridge.site.scheduler_conf import PLACE, PREFIX, SchedulerConf, parse, text_of
 from yarn_bridge.site.security import PLAIN_FILTER, PROXY_FILTER
 from yarn_bridge.site.xml import merged, properties
 
+#: where the ResourceManager keeps the scheduler's configuration
+STORE = "yarn.scheduler.configuration.store.class"
 DEFAULTS = {
     "rm": "",  # web addresses of the ResourceManagers, by commas
     "webhdfs": "",  # of the NameNodes
@@ -33,6 +36,7 @@ DEFAULTS = {
     "submitters": "",  # who may submit to it, as Hadoop writes it: "alice,bob ml,vision", users and groups, or *
     "admin": "",  # who may change the scheduler's configuration; default: `user`
     "etc": "",  # Hadoop's configuration folder on this host, where the scheduler's file is
+    "until": "",  # restart: take a queue that the ResourceManager forgets at its next start
     "out": "/etc/horae/yarn",  # where the XML to merge goes
     "units": "/etc/systemd/system",
     "bin": "/opt/horae/bin",
@@ -113,21 +117,42 @@ def _queue(given: Mapping[str, str], manager: ResourceManager, tree: Queues, out
         return [_fair_queue(given, path, tree, out)]
     # With a connection of its own: the plan's is closed before anything is written.
     conf = SchedulerConf(_manager(given), given["admin"] or given["user"])
-    current = conf.values()
-    if current is not None:
-        wanted = with_queue(current, path, given)
-        return [Change(Path(), text_of(wanted).encode(), f"Horae's queue {path}", place=conf)]
-    file = Path(given["etc"]) / "capacity-scheduler.xml" if given["etc"] else None
-    if file is not None:
+    current, in_file = conf.values(), []
+    if given["etc"]:
+        file = Path(given["etc"]) / "capacity-scheduler.xml"
         text = _text(file)
         wanted = with_queue(properties(text, str(file)), path, given)
-        return [Change(file, merged(text, wanted).encode(), f"Horae's queue {path}")]
+        in_file = [Change(file, merged(text, wanted).encode(), f"Horae's queue {path}")]
+    if current is not None:
+        by_rest = Change(
+            Path(), text_of(with_queue(current, path, given)).encode(), f"Horae's queue {path}", place=conf
+        )
+        return [by_rest, *(in_file if _forgets(manager, given) else [])]
+    if in_file:
+        return in_file
     there = any(queue.path == path for queue in tree.root.walk())
     share = _share(given) if given["capacity"] else {"capacity": "of its parent, in per cent", "user-limit-factor": "2"}
     wanted = {f"{PREFIX}{path}.{key}": value for key, value in ({} if there else _parameters(given, share)).items()}
     siblings = sorted({queue.name for queue in tree.find(parent).children} | {path.rpartition(".")[2]})
     wanted[f"{PREFIX}{parent}.queues"] = ",".join(siblings)
     return [Change(out / "capacity-scheduler.xml", _document(wanted).encode(), "to merge into capacity-scheduler.xml")]
+
+
+def _forgets(manager: ResourceManager, given: Mapping[str, str]) -> bool:
+    """Whether the ResourceManager keeps the scheduler's configuration in memory. Raises BadInput where its next start
+    would so leave every job without a queue, and nobody said that this is meant."""
+    if setting_of(manager.http, "the ResourceManager", STORE).get(STORE) != "memory":
+        return False
+    if not given["etc"] and given["until"] != "restart":
+        raise BadInput(
+            "the ResourceManager keeps its queues in memory: the new one would be gone at its next start, and no job "
+            "could start",
+            where="--set",
+            field="etc",
+            remedy=f"set {STORE} to leveldb or zk; or --set etc=/etc/hadoop/conf puts it into capacity-scheduler.xml "
+            "as well; or --set until=restart takes it so",
+        )
+    return True
 
 
 def with_queue(current: Mapping[str, str], path: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from horae.doctor import Check, fail, ok, warn
 from yarn_bridge.clients.http import KERBEROS, HttpClient
 from yarn_bridge.clients.settings import Settings
 from yarn_bridge.clients.spnego import Spnego
-from yarn_bridge.clients.token_life import DEFAULT_S, SETTING, told
 from yarn_bridge.jobs.state_machine import RENEW_AT
+from yarn_bridge.jobs.token_life import DEFAULT_S, SETTING, told
 from yarn_bridge.options import Options
 from yarn_bridge.runtimes.slice_tokens import renewer_of, service_of
 from yarn_bridge.site.xml import remedy

@@ -14,8 +14,7 @@ from horae.port import PortError
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import Answer, HttpClient
 from yarn_bridge.clients.settings import Settings, setting_of
-from yarn_bridge.jobs.record import SLICES
-from yarn_bridge.options import Options
+from yarn_bridge.options import SLICES, Options
 from yarn_bridge.site.xml import remedy
 
 _PROBE = b"written and deleted by horae doctor\n"

@@ -225,7 +225,7 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "seen": _seen,
     "missing": _always("the cluster does not show it"),
     "measured": _measured,
-    "capped": lambda d: f"the site lets tenant {d['tenant']} hold {d['cap']} GPUs",
+    "capped": lambda d: f"the site lets {'it' if d.get('alone') else 'tenant ' + d['tenant']} hold {d['cap']} GPUs",
     "avoided": lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now",
     "decided": _decided,
     "guarded": lambda d: CAUSES["guard"] if d.get("guard") is not None else "no guard holds it back any more",

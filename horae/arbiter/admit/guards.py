@@ -9,13 +9,13 @@ anybody, and a job in its grace period (asked to checkpoint and leave) is asked 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from horae.arbiter.decide.snapshot import movable
 from horae.config import Guards
 from horae.journal import JobRecord
 from horae.port import JobState
-from policy.model import Allocation, Health, Job, NodeName, Seconds
+from policy.model import EMPTY, Allocation, Health, Job, NodeName, Seconds
 
 #: Iterations/s of a job on an allocation; None: not known.
 Speed = Callable[[Job, Allocation], float | None]
@@ -34,6 +34,7 @@ class Reallocation:
     health: Mapping[NodeName, Health]
     maintenance: str | None
     speed: Speed
+    wake_s: Mapping[NodeName, Seconds] = field(default_factory=lambda: EMPTY)  #: nodes that are powered down
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def not_worth_it(change: Reallocation) -> No | None:
     if before is None or after is None:
         return None
     cost_s = change.job.restart_cost_s if change.job.restart_cost_s is not None else config.restart_cost_s
+    cost_s += max((change.wake_s.get(node, 0.0) for node in change.target), default=0.0)
     horizon_s = config.horizon_s
     if change.job.work_left is not None and after > 0:
         horizon_s = min(horizon_s, change.job.work_left / after + cost_s)

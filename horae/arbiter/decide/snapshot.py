@@ -8,7 +8,7 @@ picture can be carried out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
@@ -36,6 +36,7 @@ from policy.model import (
     NodeName,
     PolicyChoice,
     Provenance,
+    Quota,
     Seconds,
     Slowdown,
     Snapshot,
@@ -169,7 +170,10 @@ def picture_of_the_fit(
     nodes = tuple(
         _node(node, taken[node.name] + avoid.get(node.name, 0), books.maintenance is not None) for node in mine
     )
-    caps = {t: c.cap for t, c in books.caps.items() if c.until_s > now_s}
+    caps = dict(view.observation.caps)
+    for tenant, learnt in books.caps.items():
+        if learnt.until_s > now_s:
+            caps[tenant] = min(learnt.cap, caps.get(tenant, learnt.cap))
     tenants = sorted({job.tenant for job in fit})
     choice = PolicyChoice(pool.policy, options_of(pool))
     snapshot = Snapshot(
@@ -181,8 +185,28 @@ def picture_of_the_fit(
         active_apps=tuple((s, n) for s, n in books.active_apps),
         state=books.state if books.policy == pool.policy else EMPTY,
         policy=choice,
+        quotas=_quotas(ledger, fit, view),
     )
     return snapshot, unfit
+
+
+def _quotas(ledger: Ledger, fit: Sequence[Job], view: SnapshotSources) -> tuple[Quota, ...]:
+    """The site's limits, less what jobs that are not decided about hold of them; and what blocked starts told."""
+    decided = {job.name for job in fit}
+    found = []
+    for quota in view.observation.quotas:
+        others = [ledger.jobs[name] for name in quota.whom if name not in decided and name in ledger.jobs]
+        held = [sum(occupies(record, view.now_s, view.config.rounds.settle_s).values()) for record in others]
+        gpus = None if quota.gpus is None else max(quota.gpus - sum(held), 0)
+        jobs = None if quota.jobs is None else max(quota.jobs - sum(map(bool, held)), 0)
+        whom = tuple(name for name in quota.whom if name in decided)
+        if whom:
+            found.append(Quota(quota.name, whom, gpus, jobs))
+    for job in fit:
+        cap = ledger.jobs[job.name].cap
+        if cap is not None and cap.until_s > view.now_s:
+            found.append(Quota(f"{cap.text}, for {job.name}", (job.name,), cap.cap))
+    return tuple(found)
 
 
 def _fit(records: Iterable[JobRecord], view: SnapshotSources, album: Album) -> tuple[tuple[Job, ...], dict[JobId, str]]:

@@ -8,20 +8,21 @@ again with the same epoch until it did or its time is over. Calls are idempotent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from horae.arbiter import round
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.snapshot import SnapshotSources
 from horae.arbiter.execute.executor import Do, Op, ReleaseRest, SetOrder, SetReason
-from horae.arbiter.execute.outcomes import Retries
+from horae.arbiter.execute.outcomes import LONGEST_RETRY_S, Retries
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.execute.positions import repeatable
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
 from horae.journal.events import Verb
-from horae.port import Capabilities, JobId
+from horae.port import Capabilities, JobId, backoff_s
 from policy.model import Gpus, GpuType, Seconds
 
 #: Reasons written into the cluster in one round; the others wait for the next.
@@ -35,6 +36,7 @@ class Actions:
         self._config = config
         self._reasons: dict[JobId, str] = {}
         self._types: dict[str, GpuType] = {}
+        self._reordered: dict[str, tuple[int, Seconds]] = {}  #: by pool, times that a lost order was repeated, and when
 
     def submissions(self, ledger: Ledger, retries: Retries, now_s: Seconds) -> list[Do]:
         """Jobs that the cluster must be told of, in the pools where we act."""
@@ -96,10 +98,22 @@ class Actions:
                     ops.append(_do(ledger.jobs[step.job], step))
             if mode is Mode.ORDER and capabilities.order_lever is not None:
                 order = self._order(ledger, pool.name)
-                if order != tuple(ledger.pool(pool.name).order):
+                again = self._again(pool.name, view.observation.order_lost, now_s)
+                if again or order != tuple(ledger.pool(pool.name).order):
                     ops.append(SetOrder(pool.name, order))
             ops += self._tell(ledger, pool.name)
         return steps, ops
+
+    def _again(self, pool: str, lost: bool, now_s: Seconds) -> bool:
+        """Whether an order that does not show is to be asked for again: later each time."""
+        if not lost:
+            self._reordered.pop(pool, None)
+            return False
+        times, last_s = self._reordered.get(pool, (0, -inf))
+        if now_s < last_s + backoff_s(times, self._config.rounds.repeat_s, LONGEST_RETRY_S):
+            return False
+        self._reordered[pool] = times + 1, now_s
+        return True
 
     def _order(self, ledger: Ledger, pool: str) -> tuple[JobId, ...]:
         """Waiting jobs, those first that the policy would run now, then by submission."""

@@ -92,6 +92,8 @@ def _of_action(ledger: Ledger, each: Done, op: Do, retries: Retries, rounds: Rou
         return drafts + _never(ledger, op, error, retries, rounds, now_s)
     wait_s = retries.later(op.job, op.verb, now_s, 60.0)
     drafts = [events.outcome(op.job, op.verb, error="FixConfiguration", text=error.text, retry_s=wait_s)]
+    if op.verb is Verb.START:  # until it is tried again, what it was to get is for others
+        drafts.append(events.aside(op.job, error.text[:500], now_s + wait_s))
     return drafts + _notice_operator(ledger, op.verb.value, error, retries, now_s)
 
 

@@ -20,7 +20,8 @@ NEWS = 0.1
 
 
 def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Seconds]) -> list[Draft]:
-    """A blocked start comes back as the tenant's cap, or as GPUs to be left alone. `told`: what was said already."""
+    """A blocked start comes back as the cap of its tenant or of it alone, or as GPUs to be left alone. `told`: what was
+    said already."""
     drafts: list[Draft] = []
     rounds = config.rounds
     for record in ledger.live():
@@ -38,9 +39,10 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
                 cap = sum(tried.values()) // 2 + sum(
                     sum(r.allocation.values())
                     for r in ledger.live(record.pool)
-                    if r.tenant == record.tenant and r.id != record.id
+                    if r.tenant == record.tenant and r.id != record.id and not block.get("alone")
                 )
-            drafts.append(events.capped(record.pool, record.tenant, cap, now_s + rounds.feedback_s, block["text"]))
+            job, until_s = record.id if block.get("alone") else None, now_s + rounds.feedback_s
+            drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block["text"], job=job))
         elif record.grant is not None:
             drafts += [
                 events.avoided(record.pool, node, gpus, now_s + rounds.avoid_s, block["text"])

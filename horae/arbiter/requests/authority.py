@@ -7,10 +7,12 @@ from what the caller says.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from horae.config import Config
 from horae.journal import JobRecord
+from horae.port import SiteTenant
 from policy.model import BadInput
 
 
@@ -53,15 +55,18 @@ def _at_home(owner: str, tenant: str, config: Config) -> str:
     return homes[0]
 
 
-def submitter(caller: Requester, owner: str, tenant: str, config: Config) -> tuple[str, str]:
-    """(owner, tenant) of a new job. Raises NotAllowed where the caller may not run jobs in that name, BadInput for
-    a tenant that is not there, or where several could be meant."""
+def submitter(
+    caller: Requester, owner: str, tenant: str, config: Config, site: Sequence[SiteTenant] = ()
+) -> tuple[str, str]:
+    """(owner, tenant) of a new job. `site`: the tenants, where they are the cluster's own. Raises NotAllowed where the
+    caller may not run jobs in that name, and BadInput for a tenant that is not there,
+    or where several could be meant."""
     operator = caller.is_operator(config)
     if owner and owner != caller.user and not operator:
         raise NotAllowed(f"{caller.user} may not submit jobs of {owner}; only operators may")
     owner = owner or caller.user
-    tenant = _at_home(owner, tenant or owner, config)
-    if operator and config.tenants and not config.lists(tenant) and tenant != owner:
+    tenant = of_site(tenant, owner, site) if site else _at_home(owner, tenant or owner, config)
+    if operator and not site and config.tenants and not config.lists(tenant) and tenant != owner:
         near = difflib.get_close_matches(tenant, [t.name for t in config.tenants], 1)
         names = ", ".join(t.name for t in config.tenants[:20])
         raise BadInput(
@@ -77,3 +82,20 @@ def submitter(caller: Requester, owner: str, tenant: str, config: Config) -> tup
     if not owner:
         raise BadInput("a job needs an owner", field="owner", remedy="say whose job it is")
     return owner, tenant
+
+
+def of_site(asked: str, owner: str, site: Sequence[SiteTenant]) -> str:
+    """Which of the cluster's own tenants is meant: the one asked for, else the owner's, else the only one there is."""
+    meant = asked or owner
+    found = [t for t in site if t.name == meant] or [t for t in site if meant in t.also]
+    if not found and not asked and len(site) == 1:
+        found = list(site)
+    if len(found) == 1:
+        return found[0].name
+    several = ", ".join(t.name for t in found or site)
+    raise BadInput(
+        f"{len(found)} tenants are called '{meant}'" if found else f"no tenant here is called '{meant}'",
+        field="tenant",
+        value=asked,
+        remedy=f"say which with `tenant`: {several}",
+    )

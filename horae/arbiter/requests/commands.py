@@ -16,9 +16,9 @@ from horae.arbiter.observe.reconcile import pool_for
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.requests.shares import Shares
-from horae.config import Config, Mode
+from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
-from horae.port import JobId, JobState, Never, TryLater
+from horae.port import JobId, JobState, Never, SiteTenant, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Seconds
 
@@ -59,7 +59,7 @@ class Commands:
             try:
                 if not core.capabilities.owns_submission:
                     raise Never("on this cluster jobs are submitted with the cluster's own commands")
-                found = [checked(spec, caller, core.config) for spec in specs]
+                found = [checked(spec, caller, core) for spec in specs]
                 self._shares.check(ledger, room, [(spec.owner, spec) for spec in found], taken)
             except (BadInput, NotAllowed, Never, TryLater) as refused:
                 answers.append(refused)
@@ -171,9 +171,11 @@ class Commands:
             raise BadInput(f"there is no pool {name}", field="pool", value=name, remedy=f"one of {names}")
 
 
-def checked(spec: JobSpec, caller: Requester, config: Config) -> JobSpec:
+def checked(spec: JobSpec, caller: Requester, core: Core) -> JobSpec:
     """With its owner and tenant. Raises BadInput, NotAllowed."""
-    owner, tenant = authority.submitter(caller, spec.owner, spec.tenant, config)
+    config, site = core.config, core.view.observation.tenants if core.view is not None else ()
+    asked = _tenant_asked(spec, core.capabilities.tenant_key, site)
+    owner, tenant = authority.submitter(caller, spec.owner, asked, config, site)
     if not spec.name or "\n" in spec.name:
         raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
     if not spec.command:
@@ -192,3 +194,14 @@ def checked(spec: JobSpec, caller: Requester, config: Config) -> JobSpec:
         names = ", ".join(p.name for p in config.pools)
         raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
     return replace(spec, owner=owner, tenant=tenant)
+
+
+def _tenant_asked(spec: JobSpec, key: str, site: Sequence[SiteTenant]) -> str:
+    """The tenant that the job names, in whichever way. `key`: of `extra`, where the cluster's own tenants stand."""
+    named = spec.extra.get(key, "") if site else ""
+    if spec.tenant and named:
+        meant = {authority.of_site(each, spec.owner, site) for each in (spec.tenant, named)}
+        if len(meant) > 1:
+            text = f"it says tenant {spec.tenant}, and {key} {named}"
+            raise BadInput(text, field="tenant", value=spec.tenant, remedy="say one of the two")
+    return spec.tenant or named

@@ -47,7 +47,7 @@ def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> Trial:
     config, view = core.config, core.view
     if view is None:
         raise TryLater("the cluster was not looked at yet")
-    found = [checked(spec, caller, config) for spec in specs]
+    found = [checked(spec, caller, core) for spec in specs]
     names = {pool_for(spec, {}, config, {}) for spec in found}
     if len(names) > 1:
         raise BadInput("they go to several pools", field="pool", remedy=f"ask for one at a time: {', '.join(names)}")

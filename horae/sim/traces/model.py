@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,9 @@ class Trace:
 
     jobs: tuple[TraceJob, ...]
     malformed: tuple[BadRow, ...] = ()
+    #: By reason, what stands in the file and is no job of a simulation: `no gpus`, `never started`.
+    left_aside: Mapping[str, int] = field(default_factory=dict)
+
+    def skipped(self) -> dict[str, int]:
+        """All that was left out, by reason: the `skipped` of results."""
+        return {**self.left_aside, **({"malformed": len(self.malformed)} if self.malformed else {})}

@@ -78,6 +78,9 @@ class Knapsack:
         self._options = [_lossy(mine, self._price) for mine in options]
         self._most = [max(o.gain - _cost(self._price, o.uses) for o in mine) for mine in self._options]
         self._side, self._at = _side(options, self._room), at
+        self._whole = self._side == (self._room[0] + 1, self._room[1] + 1)
+        mine, all_of = (np.arange(side) for side in self._side)
+        self._whole_cost = self._price[0] * mine[:, None] + self._price[1] * all_of[None, :]  #: of GPUs from none on
         self._first = _Tables(self._options, at, self._room, self._side)
         self._last = _Tables(self._options[::-1], at[::-1], self._room, self._side)
         #: No choice that loses less than this was left out.
@@ -112,9 +115,14 @@ class Knapsack:
     def _joined(self, first: _Tables, at: int, last: _Tables, rest: int, room: Uses) -> tuple[Table, Table]:
         """The least loss of a whole choice by what the first `at` use; and of the last `rest` by what is left them,
         less the price of that."""
+        if self._whole:  # no window: what is left them lies backwards beside what is used
+            inside = slice(room[0] + 1), slice(room[1] + 1)
+            alone = last.loss[rest] - self._whole_cost
+            beside = _least_within(alone[inside])[::-1, ::-1] + self._whole_cost[inside][::-1, ::-1]
+            return first.loss[at][inside] + beside, alone
         narrow, wide = self._grid(last, rest)
         alone = last.loss[rest] - self._price[0] * narrow[:, None] - self._price[1] * wide[None, :]
-        closed = np.minimum.accumulate(np.minimum.accumulate(alone, axis=0), axis=1)
+        closed = _least_within(alone)
         mine, all_of = self._grid(first, at)
         left, left_all = room[0] - mine, room[1] - all_of
         i, j = left - last.low[rest][0], left_all - last.low[rest][1]
@@ -212,6 +220,12 @@ class _Tables:
         raise AssertionError("a state that no option leads to")
 
 
+def _least_within(alone: Table) -> Table:
+    """The least of all entries up to each, in both directions."""
+    down = np.minimum.accumulate(alone, axis=0) if len(alone) > 1 else alone
+    return np.asarray(np.minimum.accumulate(down, axis=1))
+
+
 def _side(options: Sequence[Sequence[Option]], room: Uses) -> Uses:
     """How wide the tables may be: whole, or of the narrow GPUs a few of the largest options and the rest of all."""
     cells = CELLS // (len(options) + 1)
@@ -302,24 +316,33 @@ def _prices(options: Sequence[Sequence[Option]], room: Uses) -> tuple[tuple[floa
 def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
     """One row of each option: the widest first, each where most room is left by those before it."""
     room = {c.index: c.free * len(c.nodes) for c in classes}
-    taken: dict[frozenset[int], Gpus] = {}
+    taken: dict[int, Gpus] = {}  #: by the set of classes, one bit each
+    holds: dict[int, Gpus] = {}  #: of a set of classes
 
-    def where(row: Row) -> frozenset[int]:
-        return frozenset(i for d in row.demands for i in d.domain)
+    def where(row: Row) -> int:
+        here = 0
+        for demand in row.demands:
+            for i in demand.domain:
+                here |= 1 << i
+        return here
 
-    def left(row: Row) -> tuple[Gpus, Gpus]:
+    def left(here: int) -> tuple[Gpus, Gpus]:
         """With the classes of others, which may have to give way to this row; and of its own alone."""
-        here = where(row)
-        free = {some: spare(some) for some in {here | other for other in taken} | {here}}
-        return min(free.values()), free[here]
+        own = spare(here)
+        return min([own, *(spare(some) for some in {here | other for other in taken})]), own
 
-    def spare(some: frozenset[int]) -> Gpus:
-        return sum(room[i] for i in some) - sum(gpus for there, gpus in taken.items() if there <= some)
+    def spare(some: int) -> Gpus:
+        if some not in holds:
+            holds[some] = sum(gpus for i, gpus in room.items() if some >> i & 1)
+        return holds[some] - sum(gpus for there, gpus in taken.items() if not there & ~some)
 
     out: dict[str, Row] = {}
     for app, option in sorted(choice.items(), key=lambda c: (len(c[1].rows) > 1, -c[1].gpus)):
-        row = max(option.rows, key=left) if len(option.rows) > 1 else option.rows[0]
-        here = where(row)
+        places: dict[int, Row] = {}
+        for row in option.rows:
+            places.setdefault(where(row), row)
+        here = max(places, key=left) if len(places) > 1 else next(iter(places))
+        row = places[here]
         taken[here] = taken.get(here, 0) + row.gpus
         out[app] = row
     return {app: out[app] for app in choice}

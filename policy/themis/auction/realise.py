@@ -112,6 +112,7 @@ def _greedy(
         key=lambda p: (-p[1].chunk, len(p[1].domain), -p[1].times),
     )
     spare = _spare(parts, classes, offered)
+    free, plain = room.free, not room.cpus and not room.memory
     for order, demand in parts:
         runs = held.get(order.app, {})
         allowed = left_in.get((demand.domain, demand.chunk, order.need)) if not demand.apart else None
@@ -127,9 +128,10 @@ def _greedy(
                     continue
                 bound_here = spare[classes[c].rack] < demand.chunk and len(demand.domain) > 1
                 for n in classes[c].nodes:
-                    if n in used or room.free[n] < demand.chunk or not room.fits(n, demand.chunk, order.need):
+                    here = free[n]
+                    if here < demand.chunk or n in used or not (plain or room.fits(n, demand.chunk, order.need)):
                         continue
-                    key = (bound_here, -min(runs.get(n, 0), demand.chunk), room.free[n], position[n])
+                    key = (bound_here, -min(runs[n], demand.chunk) if n in runs else 0, here, position[n])
                     if best is None or key < best:
                         node, i, best = n, c, key
             if best is None:

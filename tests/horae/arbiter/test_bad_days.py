@@ -13,6 +13,7 @@ from horae.arbiter.core import Stage
 from horae.fake import Delay, Drop, FakePort, LoseReply, Raise
 from horae.journal import Kind
 from horae.port import Blocked, BlockKind, FixConfiguration, JobState, Never, TryLater
+from horae.views.explain import explain
 from policy.model import Decision, Health, Node, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, Site, answer, equal_shares, spec
 
@@ -404,3 +405,16 @@ def test_two_connections_share_one_world(tmp_path: Path) -> None:
     site.commands.submit([spec("seen", 1)], ANN)
     site.run(3)
     assert [j.state for j in other.observe().jobs] == [JobState.RUNNING]
+
+
+def test_what_a_start_that_the_site_refuses_was_to_get_is_for_others(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.fake.faults.on("start", Raise(FixConfiguration("its queue is closed", "open it")), job="1", times=100)
+    refused, other = site.commands.submit([spec("a", 16, steps=10**5), spec("b", 16, steps=10**5)], ANN)
+    site.until(other, JobState.RUNNING, patience_s=30.0)
+    causes = {cause.what: cause.text for cause in explain(
+        site.core.ledger, site.config, site.job(refused), site.core.now_s(), ()).causes}  # fmt: skip
+    assert causes["aside"] == "it is left out of decisions: its queue is closed (open it)"
+    site.fake.faults.clear()
+    site.commands.cancel(other, ANN)
+    site.until(refused, JobState.RUNNING, patience_s=400.0)

@@ -74,6 +74,7 @@ def test_a_worthwhile_change_of_a_resumable_job_passes() -> None:
         (change(state=JobState.STARTING), "minimum-run-time"),
         (change(record={"restarts": [9000.0] * 6}), "restarts-per-hour"),
         (change(held={"n1": 2}, target={"n2": 2}), "not-worth-a-restart"),
+        (change(wake_s={"n1": 7000.0}), "not-worth-a-restart"),
     ],
 )
 def test_a_guard_objects_with_a_sentence(asked: Reallocation, guard: str) -> None:
@@ -94,6 +95,7 @@ def test_a_guard_objects_with_a_sentence(asked: Reallocation, guard: str) -> Non
         change(target={"n1": 1}),
         change(target={"n2": 2}, health={"n1": Health.DRAIN, "n2": Health.UP}),  # it must leave anyway
         change(target={"n2": 2}, config=Guards(gain=0.0)),
+        change(wake_s={"n1": 30.0, "n2": 7000.0}),
         change(target={"n2": 2}, speed=lambda job, gpus: None),  # nobody can say what it would gain
     ],
 )

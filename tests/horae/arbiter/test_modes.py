@@ -11,7 +11,7 @@ from horae.arbiter.requests.authority import NotAllowed
 from horae.config import Mode, parse
 from horae.fake.faults import Raise
 from horae.journal import Kind
-from horae.port import JobState, TryLater
+from horae.port import FixConfiguration, JobState, TryLater
 from horae.views.sentences import sentence
 from policy.model import BadInput, Decision, Snapshot
 from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, spec
@@ -96,6 +96,18 @@ def test_order_moves_only_the_order_of_waiting_jobs(tmp_path: Path) -> None:
     site.commands.cancel("3", ANN)
     site.run(5)
     assert site.world.order == ("2",)
+
+
+def test_an_order_that_does_not_show_is_asked_for_again(tmp_path: Path) -> None:
+    """A right that was missing, and is given; a factor that somebody takes away."""
+    site = occupied(tmp_path, "order")
+    site.fake.faults.on("set_order", Raise(FixConfiguration("not an Operator")), times=2)
+    site.run(60)
+    assert site.world.order == ("2", "3")
+    assert site.fake.faults.calls["set_order"] == 3
+    site.world.order = ()
+    site.run(60)
+    assert site.world.order == ("2", "3")
 
 
 def test_enforce_starts_and_a_mode_may_change_while_it_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -39,6 +40,15 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("typer", "rich", "pydantic", "numpy", "yaml", "fastapi", "textual"):
         assert f"'{heavy}'" not in done.stderr
+
+
+def test_what_people_type_all_day_loads_neither_model_nor_port() -> None:
+    code = "import sys; from horae.cli import main; main(sys.argv[1:]); print(sorted(sys.modules), file=sys.stderr)"
+    words = ["status", "--socket", "/nonexistent/api.sock"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    loaded = ast.literal_eval(done.stderr.splitlines()[-1])
+    assert "horae.cli.status" in loaded
+    assert not {"policy.model", "horae.port", "horae.spec", "rich", "yaml", "horae.cli.submit"} & set(loaded)
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -173,3 +173,24 @@ def test_accounts_are_charged_for_what_was_held_and_when() -> None:
         assert made.ledger.jobs["1"].attained_at(time.now) == {"k80": 2 * 85.0}
         assert made.ledger.pools["p"].active_apps == [(start, 1)]
         made.close()
+
+
+def test_people_name_a_job_by_the_clusters_own_number() -> None:
+    """Slurm gives a number again after it lost its state: then the newest is meant, and the old one by its whole id."""
+    time = Time()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Journal(Path(folder), Clock(time.wall, time.monotonic))
+        try:
+            for at_s, job in enumerate(("14.old", "14.new", "14_3.new", "7")):
+                made.append(
+                    [
+                        events.adopted(
+                            job, spec(job), pool="p", tenant="t", app="a", owner="ann", submitted_s=at_s, guessed=False
+                        )
+                    ]
+                )
+            named = {word: made.ledger.named(word) for word in ("14", "14.old", "14_3", "7", "1", "14.", "")}
+        finally:
+            made.close()
+    wanted = {"14": "14.new", "14.old": "14.old", "14_3": "14_3.new", "7": "7"}
+    assert named == {**wanted, "1": None, "14.": None, "": None}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -20,12 +22,16 @@ import pytest
 
 from horae.api.client import Client, Unreachable
 from horae.api.errors import ApiError
+from horae.elastic.supervisor.processes import began, parents
+from tests.horae.elastic.exec_job import ROOT
 from tests.waiting import eventually
 
 PYTHON = "/usr/bin/python3"
 #: Accounts that every system has: jobs run as their owners.
 ANN, BOB = 1, 65534
 MIB = 1 << 20
+#: Who an arbiter is that gave up being root; an account that every system has, and whose jobs nobody runs.
+ACCOUNT = "bin"
 #: Two signs of rounds further apart than twice this are a round that was late by more than a tick.
 TICK_S = 2.0
 
@@ -95,11 +101,24 @@ class Day:
 
     @property
     def socket(self) -> Path:
-        return self.folder / "a.sock"
+        return self.folder / "run" / "a.sock"
+
+    @property
+    def helper(self) -> int:
+        """The pid of what is root beside an arbiter that is not."""
+        below = [pid for pid, parent in parents().items() if parent == self.process.pid]
+        (found,) = [pid for pid in below if b"horae.local.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return found
 
     @property
     def operator(self) -> Client:
         return Client(self.socket, timeout_s=60)
+
+    def looks(self) -> bool:
+        """Whether it answers and has seen the cluster."""
+        with suppress(Unreachable):
+            return bool(self.operator.status()["nodes"])
+        return False
 
     def begins(self, uid: int, method: str, path: str, body: str = "", times: int = 1) -> subprocess.Popen[str]:
         who = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", PYTHON, "-I", "-c", CALLS]
@@ -162,24 +181,58 @@ class Day:
         return int(line.split()[1]) << 10
 
 
+def _everybodys_python() -> tuple[str, dict[str, str]]:
+    """An interpreter of our packages that any account may run, and its environment."""
+    if all(folder.stat().st_mode & 0o001 for folder in Path(sys.base_prefix).resolve().parents):
+        return sys.executable, {}
+    told = subprocess.check_output([PYTHON, "-c", "import sys; print(*sys.version_info[:2])"], text=True)
+    if told.split() != [str(number) for number in sys.version_info[:2]]:
+        pytest.skip(f"only root can run {sys.executable}, and {PYTHON} is another version")
+    return PYTHON, {"PYTHONPATH": f"{sysconfig.get_path('purelib')}:{ROOT}"}
+
+
+def end_all(folder: Path) -> None:
+    """Whatever a test that failed left running there."""
+    for note in (folder / "local" / "keepers").glob("*"):
+        words = note.read_text().split()
+        if words and Path(f"/proc/{words[0]}").exists() and began(int(words[0])) == int(words[1]):
+            os.kill(int(words[0]), signal.SIGUSR2)
+
+
 @contextmanager
-def serving(folder: Path) -> Iterator[Day]:
-    """An arbiter whose state, jobs and socket are in `folder`."""
+def serving(folder: Path, account: str = "", ends: bool = True) -> Iterator[Day]:
+    """An arbiter whose state, jobs and socket are in `folder`: root as a whole, or `account` with root's helper.
+
+    `ends`: and so do its jobs.
+    """
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    (folder / "config.yaml").write_text(
-        f"state_dir: {folder}/state\napi: {{socket: {folder}/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
-        f"cluster: {{adapter: local, options: {{state: {folder}/local, nodes: 'v100:1x4'}}}}\n"
+    options = f"state: {folder}/local, nodes: 'v100:1x4'"
+    command, environment = [str(Path(sys.executable).with_name("horae"))], {}
+    if account:
+        options += f", account: {account}, least_uid: 1"
+        python, environment = _everybodys_python()
+        command = [python, "-P", "-c", "import sys; from horae.cli import main; sys.exit(main(sys.argv[1:]))"]
+    config = folder / "config.yaml"
+    text = (
+        f"state_dir: {folder}/state\napi: {{socket: {folder}/run/a.sock}}\nrounds: {{tick_s: {TICK_S}, busy_s: 0.2}}\n"
+        f"cluster: {{adapter: local, options: {{{options}}}}}\n"
         "pools: [{name: main, policy: max-min, mode: enforce}]\n"
     )
-    command = [str(Path(sys.executable).with_name("horae")), "serve", str(folder / "config.yaml")]
+    if not config.exists() or config.read_text() != text:
+        config.write_text(text)
+    command += ["serve", str(config)]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", start_new_session=True)
-    made = Day(folder, process)
-    try:
-        eventually(made.socket.exists)
-        eventually(lambda: made.operator.status()["nodes"])
-        yield made
-        made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd="/", env={**os.environ, **environment}, start_new_session=True
+        )
+        made = Day(folder, process)
+        try:
+            eventually(lambda: process.poll() is not None or made.looks())
+            assert process.poll() is None, (log.seek(0), log.read())[1].decode()
+            yield made
+            if ends:
+                made.ends(*(job["id"] for job in made.operator.status()["jobs"]))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)

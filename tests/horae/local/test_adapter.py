@@ -212,7 +212,7 @@ def test_a_full_disk_refuses_a_start_and_loses_nothing(cluster: Cluster, monkeyp
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("horae.untrusted.Folder.replace", full)
+    monkeypatch.setattr("horae.descriptors.Folder.replace", full)
     with pytest.raises(FixConfiguration, match=r"No space left.*free some space"):
         cluster.port.start(job, {"v100-1": 1}, 1)
     monkeypatch.undo()

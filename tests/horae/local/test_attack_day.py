@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.horae.local.attack_day import ANN, BOB, CHANGES, MIB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, CHANGES, MIB, PYTHON, Day, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -39,11 +39,12 @@ for words in commands:
 """
 
 
-@pytest.fixture(scope="module")
-def day() -> Iterator[Day]:
+@pytest.fixture(scope="module", params=["", ACCOUNT], ids=["root", "account"])
+def day(request: pytest.FixtureRequest) -> Iterator[Day]:
+    """An arbiter that is root as a whole, and one that has an account of its own and a helper."""
     folder = Path(tempfile.mkdtemp(prefix="horae-day-"))
     try:
-        with serving(folder) as made:
+        with serving(folder, request.param) as made:
             yield made
     finally:
         shutil.rmtree(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from horae import doctor
-from tests.horae.local.attack_day import ANN, BOB, MIB, PYTHON, Day, serving
+from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, MIB, PYTHON, Day, end_all, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -41,8 +42,14 @@ def small_disk() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        end_all(folder)
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
         folder.rmdir()
+
+
+@pytest.fixture(params=["", ACCOUNT], ids=["root", "account"])
+def account(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def alerts(day: Day) -> dict[str, str]:
@@ -63,9 +70,11 @@ def acknowledged_is_on_record(day: Day, jobs: set[str]) -> None:
     assert known == jobs
 
 
-def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path, request: pytest.FixtureRequest) -> None:
+def test_a_jobs_output_never_makes_the_journal_unwritable(
+    small_disk: Path, account: str, request: pytest.FixtureRequest
+) -> None:
     """It asks for no limit and writes for ever: what would fill the disk is dropped, and requests are still taken."""
-    with serving(small_disk) as day, day.watched(request.node):
+    with serving(small_disk, account) as day, day.watched(request.node):
         loud = day.submits(ANN, name="loud", command=[PYTHON, "-c", FLOOD], extra={"log_limit_bytes": "0"})
         eventually(lambda: day.operator.job(loud)["state"] == "running")
         eventually(lambda: shutil.disk_usage(small_disk).free < MIB)
@@ -81,8 +90,10 @@ def test_a_jobs_output_never_makes_the_journal_unwritable(small_disk: Path, requ
         eventually(lambda: day.operator.job(loud)["state"] == "cancelled")
 
 
-def test_who_hands_in_for_ever_is_refused_before_the_others(small_disk: Path, request: pytest.FixtureRequest) -> None:
-    with serving(small_disk) as day, day.watched(request.node):
+def test_who_hands_in_for_ever_is_refused_before_the_others(
+    small_disk: Path, account: str, request: pytest.FixtureRequest
+) -> None:
+    with serving(small_disk, account) as day, day.watched(request.node):
         filler = small_disk / "others"
         filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - MIB))
         taken, (status, text) = set(), day.calls(ANN, "POST", "/v1/jobs", {"command": ["x"], "gpus": 9, "cwd": "/tmp"})
@@ -101,10 +112,10 @@ def test_who_hands_in_for_ever_is_refused_before_the_others(small_disk: Path, re
 
 
 def test_a_disk_that_a_job_fills_stops_nobody_else(
-    small_disk: Path, open_to_all: Path, request: pytest.FixtureRequest
+    small_disk: Path, open_to_all: Path, account: str, request: pytest.FixtureRequest
 ) -> None:
     """He takes every byte, and each that is freed, and hands in for ever. What is left is the journal's own room."""
-    with serving(small_disk) as day, day.watched(request.node):
+    with serving(small_disk, account) as day, day.watched(request.node):
         flag = open_to_all / "flag"
         waits = f"while ! test -e {flag}; do sleep 0.1; done"
         works = day.submits(BOB, name="works", command=["/bin/sh", "-c", waits])
@@ -136,3 +147,34 @@ def test_a_disk_that_a_job_fills_stops_nobody_else(
         (small_disk / "local" / "jobs" / fills / "mine").unlink()
         day.ends(*taken - {works, fills, later})
         eventually(lambda: "disk" not in alerts(day))
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_an_arbiter_that_is_restarted_on_a_full_disk_comes_up(
+    small_disk: Path, open_to_all: Path, account: str, end: signal.Signals
+) -> None:
+    """He still takes each byte that is freed. It knows what it knew; jobs end and are cancelled."""
+    flag, events = open_to_all / "flag", 0
+    with serving(small_disk, account, ends=False) as day:
+        works = day.submits(BOB, command=["/bin/sh", "-c", f"while ! test -e {flag}; do sleep 0.1; done"])
+        eventually(lambda: day.operator.job(works)["state"] == "running")
+        fills = day.submits(ANN, command=[PYTHON, "-c", FILLS])
+        eventually(lambda: shutil.disk_usage(small_disk).free == 0)
+        rounds_go_on(day)
+        events = day.operator.history()[-1]["seq"]
+        day.process.send_signal(end)
+        day.process.wait(60)
+    assert shutil.disk_usage(small_disk).free < MIB
+    with serving(small_disk, account, ends=False) as day:
+        assert {day.operator.job(job)["state"] for job in (works, fills)} == {"running"}
+        assert [event["seq"] for event in day.operator.history(limit=100_000)][:events] == [*range(1, events + 1)]
+        assert day.calls(BOB, "GET", "/v1/status")[0] == 200
+        flag.touch()
+        eventually(lambda: day.operator.job(works)["state"] == "completed")
+        day.operator.cancel(fills)
+        eventually(lambda: day.operator.job(fills)["state"] == "cancelled")
+        rounds_go_on(day)
+        (small_disk / "local" / "jobs" / fills / "mine").unlink()
+        later = day.submits(BOB, command=["/bin/true"])
+        eventually(lambda: day.operator.job(later)["state"] == "completed")
+    acknowledged_is_on_record(day, {works, fills, later})

@@ -19,7 +19,10 @@ import pytest
 from horae.elastic import protocol
 from horae.elastic.supervisor.processes import descendants
 from horae.local.adapter import LocalCluster
-from horae.local.jobfolders import REASON_FILE, RELEASED_FILE
+from horae.local.asked import Asked
+from horae.local.confine import started
+from horae.local.hands import REASON_FILE, RELEASED_FILE
+from horae.local.launch import environment
 from horae.port import JobState, Never, PortError
 from horae.spec import JobSpec
 from policy.model import GpuRange
@@ -27,18 +30,29 @@ from tests.horae.elastic.exec_job import gone, until
 from tests.horae.local.cluster import Cluster
 
 NOBODY = 65534
+BIN = 2
 PYTHON = "/usr/bin/python3"
 
 
 class Site:
     """A cluster whose arbiter is root, and a user of it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, helped: bool) -> None:
+        """`helped`: what is done to folders and processes is asked of a helper, as an arbiter asks that is not root."""
         self.home = path / "home"
         self.home.mkdir()
         os.chown(self.home, NOBODY, NOBODY)
         self.cluster = Cluster(path)
+        self._hands: Asked | None = None
+        if helped:
+            peer = started(self.cluster.state, sys.executable, environment(), 1000, BIN)
+            self._hands = Asked(peer, self.cluster.state)
+            self.cluster.port = self.another()
         self.port = self.cluster.port
+
+    def another(self) -> LocalCluster:
+        """Another arbiter."""
+        return LocalCluster(self.cluster.options, self._hands)
 
     def submit(self, name: str, *command: str, **changes: Any) -> Path:
         """A job of the user's; its folder."""
@@ -55,9 +69,9 @@ class Site:
         assert self.as_user(source, *words).wait(60) == 0
 
 
-@pytest.fixture
-def site(open_to_all: Path) -> Iterator[Site]:
-    made = Site(open_to_all)
+@pytest.fixture(params=[False, True], ids=["root", "helper"])
+def site(open_to_all: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    made = Site(open_to_all, request.param)
     yield made
     made.cluster.end()
 
@@ -87,6 +101,7 @@ def test_whose_a_job_is_does_not_stand_in_the_folder(site: Site, owner: str) -> 
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("site", [False], ids=["root"], indirect=True)  # the helper's hands are the same
 def test_a_folder_that_is_being_given_away_gives_nothing_else_away(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +297,7 @@ while True:
 
 def _stopped(cluster: Cluster) -> int:
     """The supervisor, by what the kernel knows: below the keeper that wrote itself down."""
-    keeper = int((cluster.state / "books" / "mine.keeper").read_text().split()[0])
+    keeper = int((cluster.state / "keepers" / "mine").read_text().split()[0])
     return min(descendants(keeper))
 
 
@@ -314,7 +329,7 @@ STAYS = """
 
 
 def tree(cluster: Cluster, name: str) -> set[int]:
-    keeper = int((cluster.state / "books" / f"{name}.keeper").read_text().split()[0])
+    keeper = int((cluster.state / "keepers" / name).read_text().split()[0])
     return {keeper, *descendants(keeper)}
 
 
@@ -348,7 +363,7 @@ def test_its_owner_cannot_end_a_jobs_keeper_and_run_on(site: Site) -> None:
     folder = site.submit("runs", PYTHON, "-c", "import os, time; print('runs', flush=True); time.sleep(600)")
     site.port.start("runs", {"v100-1": 2}, 1)
     until("it runs", lambda: "runs" in site.cluster.log("runs"))
-    keeper = int((site.cluster.state / "books" / "runs.keeper").read_text().split()[0])
+    keeper = int((site.cluster.state / "keepers" / "runs").read_text().split()[0])
     (supervisor,) = [pid for pid in descendants(keeper) if _parent(pid) == keeper]
     attack = """
 import os, signal, sys
@@ -369,7 +384,7 @@ except PermissionError:
 sys.exit("the books can be read")
 """
     site.does(attack, keeper, supervisor, folder)
-    for port in (site.port, LocalCluster(site.cluster.options)):
+    for port in (site.port, site.another()):
         (seen,) = port.observe().jobs
         assert (seen.state.holds, dict(seen.allocation)) == (True, {"v100-1": 2})
     os.kill(supervisor, signal.SIGKILL)
@@ -403,10 +418,14 @@ for pid in map(int, sys.argv[2:]):
     assert all(gone(pid) for pid in everything)
 
 
-@pytest.mark.root
-def test_a_users_job_has_his_name_and_home_and_nothing_of_roots(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def roots_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOTSECRET", "hunter2")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+
+
+@pytest.mark.root
+def test_a_users_job_has_his_name_and_home_and_nothing_of_roots(roots_secrets: None, site: Site) -> None:
     site.submit("says", PYTHON, "-c", "import os, time; print(dict(os.environ), flush=True); time.sleep(600)")
     site.port.start("says", {"v100-1": 1}, 1)
     until("it speaks", lambda: "}" in site.cluster.log("says"))
@@ -429,9 +448,9 @@ def _parent(pid: int) -> int:
 def test_nothing_of_the_arbiters_environment_reaches_a_job(
     make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = make_cluster(pass_env=["SITES_WORD"])
     monkeypatch.setenv("ROOTSECRET", "hunter2")
     monkeypatch.setenv("SITES_WORD", "meant for all")
+    cluster = make_cluster(pass_env=["SITES_WORD"])
     cluster.running("says", "import os, time; print(dict(os.environ), flush=True); time.sleep(600)")
     until("it speaks", lambda: "}" in cluster.log("says"))
     assert "SITES_WORD" in cluster.log("says")

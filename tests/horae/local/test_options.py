@@ -39,7 +39,7 @@ def test_the_home_folder_is_understood() -> None:
     ("options", "field", "words"),
     [
         ({"nodes": "a:1"}, "state", "folder"),
-        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: keep_free_bytes, keep_s, log_limit_bytes, nodes"),
+        ({"state": "/x", "nodes": "a:1", "node": 3}, "node", "known: account, keep_free_bytes, keep_s, least_uid"),
         ({"state": "/x", "nodes": "v100"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": "v100:0x4"}, "nodes", "TYPE:NODESxGPUS"),
         ({"state": "/x", "nodes": ""}, "nodes", "TYPE:NODESxGPUS"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.horae.local import trace
-from tests.horae.local.attack_day import ANN, BOB, CHANGES, Day, serving
+from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, CHANGES, Day, serving
 from tests.horae.local.trace import Call
 from tests.waiting import eventually
 
@@ -28,16 +28,18 @@ def asked(day: Day, job: str, verb: str) -> bool:
     return any(e["data"]["verb"] == verb for e in day.operator.history(job=job) if e["kind"] == "intent")
 
 
-def test_no_job_folder_is_touched_by_a_path_or_through_a_link(folder: Path) -> None:
+@pytest.mark.parametrize("account", ["", ACCOUNT])
+def test_no_job_folder_is_touched_by_a_path_or_through_a_link(folder: Path, account: str) -> None:
     into = folder / "trace"
-    with serving(folder) as day:
+    with serving(folder, account) as day:
         jobs = folder / "local" / "jobs"
         hers = day.submits(ANN, command=["/bin/sleep", "600"])
         bobs = day.submits(BOB, command=["/bin/sleep", "600"], gpus=2)
         eventually(lambda: all(day.operator.job(job)["state"] == "running" for job in (hers, bobs)))
         waits = day.submits(ANN, command=["/bin/sleep", "600"], gpus=2)
         eventually((jobs / waits).exists)
-        with trace.traced(day.process.pid, into):
+        helpers = [day.helper] if account else []
+        with trace.traced(into, day.process.pid, *helpers):
             changing = [day.runs(ANN, CHANGES, jobs / job) for job in (hers, waits)]
             try:
                 his = day.submits(BOB, command=["/bin/sh", "-c", "echo works; sleep 600"])
@@ -58,6 +60,10 @@ def test_no_job_folder_is_touched_by_a_path_or_through_a_link(folder: Path) -> N
         assert [(call, how) for call in seen if (how := trace.wrong(call, str(jobs)))] == []
         named = {name for call in seen for _, name in trace.touches(call, str(jobs))}
         assert named >= {hers, waits, his, "state.json", "epoch", "output.log"}
+        if account:
+            threads = {int(task.name) for task in Path(f"/proc/{day.process.pid}/task").iterdir()}
+            theirs = {name for call in seen if call.pid in threads for _, name in trace.touches(call, str(jobs))}
+            assert theirs <= {str(jobs), ""}, "the arbiter itself reaches into no job's folder"
 
 
 @pytest.mark.parametrize(

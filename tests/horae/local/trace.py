@@ -37,17 +37,22 @@ class Call:
 
 
 @contextmanager
-def traced(pid: int, into: Path) -> Iterator[None]:
-    """Every process of `pid` from here on. Skips, which CI takes for a failure, where that is not permitted."""
+def traced(into: Path, *pids: int) -> Iterator[None]:
+    """These and every process that they start from here on.
+
+    Skips, which CI takes for a failure, where that is not permitted.
+    """
     if shutil.which("strace") is None:
         pytest.skip("there is no strace (tests/real/setup installs it)")
-    command = ["strace", "-f", "-y", "-s", "4096", "-e", CALLS, "-o", str(into), "-p", str(pid)]
+    command = ["strace", "-f", "-y", "-s", "4096", "-e", CALLS, "-o", str(into)]
+    command += [word for pid in pids for word in ("-p", str(pid))]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        first = process.stderr.readline()
-        if "attached" not in first:
-            process.kill()
-            pytest.skip(f"strace may not attach to a process here: {first.strip()}")
+        for _ in pids:
+            line = process.stderr.readline()
+            if "attached" not in line:
+                process.kill()
+                pytest.skip(f"strace may not attach to a process here: {line.strip()}")
         try:
             yield
         finally:

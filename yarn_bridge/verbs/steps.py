@@ -9,17 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from horae.port import BlockKind, JobId, JobState, PortError, TryLater
+from horae.port import BlockKind, FixConfiguration, JobId, JobState, Never, PortError, TryLater
 from horae.untrusted import Unbelievable
 from policy.model import Allocation
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.executor import JobExecutor
-from yarn_bridge.jobs.observer import Next, Observer
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.state_machine import Action, Facts, Step, Verb, go_ahead, living_instances
 from yarn_bridge.jobs.store import JobFiles, Seen
+from yarn_bridge.options import SERVICES
+from yarn_bridge.verbs.executor import JobExecutor
+from yarn_bridge.verbs.observer import Next, Observer
 
 
 class Steps:
@@ -137,7 +138,17 @@ class Steps:
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
         for action in step.actions:
-            self.do(seen, action)
+            try:
+                self.do(seen, action)
+            except (FixConfiguration, Never) as error:
+                if action.verb is Verb.MAKE and not isinstance(error, Gone):
+                    self._refused(seen, error)
+                raise
+
+    def _refused(self, seen: Seen, error: PortError) -> None:
+        """YARN does not take the job's application: what it was granted goes to others while that is so."""
+        lost = seen.record.into(Phase.CLEARING, self._clock(), outcome=JobState.LOST, native=error.text, next=None)
+        self.put(seen, replace(lost, ahead=(), anew=seen.record.runtime == SERVICES))
 
     def _taught(self, before: Record, after: Record, facts: Facts) -> Record:
         """A gang that came only in part says where there is less room than was thought."""

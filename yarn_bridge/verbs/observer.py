@@ -18,17 +18,17 @@ from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.records import App, NodeReport
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
-from yarn_bridge.clients.token_life import TokenLife
-from yarn_bridge.jobs.executor import JobExecutor
 from yarn_bridge.jobs.grants import check_grant
 from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed
-from yarn_bridge.jobs.record import SLICES, Phase, Record
-from yarn_bridge.jobs.room import Lessons, below, held_by, only_queue
+from yarn_bridge.jobs.record import Phase, Record
+from yarn_bridge.jobs.room import Lessons, below, held_by, holdings
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
-from yarn_bridge.options import Options
+from yarn_bridge.jobs.token_life import TokenLife
+from yarn_bridge.options import SLICES, Options
 from yarn_bridge.runtimes.chooser import Choice, named_nodes
+from yarn_bridge.verbs.executor import JobExecutor
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
@@ -104,9 +104,20 @@ class Observer:
             strays = self._executor.strays(self.names())
             due += [Due(app, f"{name} is of no job and is ended", stray=True) for app, name in strays.items()]
         mine = [seen for seen in self.jobs.values() if not seen.record.released]
-        self.nodes = self._usable(reports, [(seen.record, seen.spec) for seen in mine], notes)
-        jobs = tuple(observed(seen.record, seen.spec, self.nodes) for seen in mine)
-        return Observation(self._clock(), self.nodes, jobs, self._claim[1], tuple(notes), tuple(due))
+        known = [(seen.record, seen.spec) for seen in mine]
+        told = holdings(known, self._options)
+        self.limits.look(told, self._clock())
+        self.nodes = self._usable(reports, known, notes)
+        return Observation(
+            now_s=self._clock(),
+            nodes=self.nodes,
+            jobs=tuple(observed(record, spec, self.nodes) for record, spec in known),
+            claim=self._claim[1],
+            notes=tuple(notes),
+            due=tuple(due),
+            tenants=self.limits.tenants(),
+            caps=self.limits.caps(told),
+        )
 
     def names(self) -> list[JobId]:
         """Of all jobs that have a folder, readable or not."""
@@ -190,10 +201,7 @@ class Observer:
         nodes = nodes_of(reports, held, self._known_gpus, self._options)
         nodes = self.lessons.heeded(nodes, held, now_s)
         notes += self.lessons.notes(now_s)
-        if not only_queue(jobs, self._options):
-            return nodes
-        ours = sum(each.gpus for each in held.values())
-        limit = self.limits.ceiling(ours, now_s)
+        limit = self.limits.ceiling()
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
         if limit is None:
@@ -253,8 +261,11 @@ class Observer:
             service = self._executor.read(record)
         except PortError as error:
             return replace(cheap, unreadable=error.text)
-        ended = app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application
-        words = self._executor.last_words(seen.application) if ended else ""
+        words = ""
+        if app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
+            words = self._executor.last_words(seen.application)
+        elif app is None and record.phase is Phase.FORMING and (service is None or service.ended):
+            words = self._executor.refusal(record)
         return replace(cheap, service=service, service_read=True, last_words=words)
 
     def _worth_reading(self, seen: Seen, facts: Facts) -> bool:

@@ -14,10 +14,10 @@ from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.records import App, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.jobs import shapes
-from yarn_bridge.jobs.record import SERVICES, SLICES, Phase, Record
+from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.state_machine import Action, Verb
 from yarn_bridge.jobs.store import JobFiles
-from yarn_bridge.options import Options
+from yarn_bridge.options import SERVICES, SLICES, Options
 from yarn_bridge.runtimes.chooser import Chooser, Runtime
 from yarn_bridge.runtimes.service_runtime import KIND, ServiceRuntime
 from yarn_bridge.runtimes.slice_runtime import SliceRuntime
@@ -85,6 +85,17 @@ class JobExecutor:
         except Gone:  # an emptied state store, or one that is not kept over a restart
             return f"the ResourceManager does not know {application} any more"
         return found.diagnostics[:_LONGEST] if found.ended else ""
+
+    def refusal(self, record: Record) -> str:
+        """Why the application that this grant was given failed before its gang stood; "" where it did not."""
+        application = self.by_service.made(record) if record.runtime == SERVICES else ""
+        if not application:
+            return ""
+        try:
+            found = self._manager.app(application)
+        except Gone:
+            return ""
+        return (found.diagnostics[:_LONGEST] or "YARN does not say why") if found.state == "FAILED" else ""
 
     def do(self, record: Record, spec: JobSpec, action: Action, application: str = "") -> None:
         """Raises PortError when it is not done; the next round asks for it again.

@@ -1,0 +1,131 @@
+"""`horae simulate`: a trace under a policy on a cluster that is not there."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from horae.cli.options import Json, example
+from horae.tui import screen
+
+SETTINGS = {
+    "epilog": example(
+        "horae simulate jobs.csv --cluster v100:8x4 --policy srtf",
+        "horae simulate jobs.csv --cluster k80:16x8 --policy afs-l --ideal --jobs-out jobs-afs.csv",
+    )
+}
+
+TraceFile = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="Jobs as they were handed in: CSV with submitted, duration, gpus.")
+]
+Spec = Annotated[
+    str,
+    typer.Option(
+        "--cluster", metavar="SPEC", help="TYPE:NODESxGPUS,... (v100:8x4,k80:16x8/rack2), or an instance file."
+    ),
+]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the policy.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything left to chance.")]
+Ideal = Annotated[
+    bool,
+    typer.Option("--ideal", help="As in a textbook: GPUs are one pool a type, changes cost nothing and come at once."),
+]
+Restart = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="S", help="Seconds of every restart; default: drawn from measured ones."),
+]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N jobs.")]
+FormOf = Annotated[str, typer.Option("--format", help="Form of the trace: ours, philly, helios, alibaba, ...")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out malformed rows and too large jobs, and count them.")
+]
+Tables = Annotated[
+    str | None, typer.Option("--throughputs", metavar="FILE", help="Speeds by model: a JSON file, or a shipped table.")
+]
+Engine = Annotated[str, typer.Option(help="fast, or arbiter: the code that runs in production.")]
+
+
+def simulate(
+    trace: TraceFile,
+    cluster: Spec,
+    policy: Annotated[str, typer.Option(help="Which decides; `horae policies` lists them.")],
+    options: Sets = None,
+    seed: Seed = 0,
+    ideal: Ideal = False,
+    restart: Restart = None,
+    jobs_out: Annotated[
+        Path | None, typer.Option("--jobs-out", metavar="FILE.csv", help="One row a job: started, finished, rho, ...")
+    ] = None,
+    limit: Limit = None,
+    form: FormOf = "ours",
+    skip_bad: SkipBad = False,
+    throughputs: Tables = None,
+    engine: Engine = "fast",
+    as_json: Json = False,
+) -> None:
+    """Play a trace of jobs under a policy, and say how long they waited and took, how fair and how full it was.
+
+    Time jumps from one event to the next: a month of a cluster takes seconds. Without --ideal jobs are placed on nodes,
+    restarts cost time and decisions come in rounds of 5 s. The same trace, seed and options give the same --jobs-out,
+    to the byte, from either engine. Exit code 3: a file is malformed, and where.
+    """
+    from horae.cli.decide import options_of
+    from horae.sim import results
+    from horae.sim.plans import Plan
+
+    plan = Plan(
+        trace=trace,
+        cluster=cluster,
+        policy=policy,
+        options=options_of(options or []),
+        seed=seed,
+        ideal=ideal,
+        restart_s=restart,
+        limit=limit,
+        form=form,
+        skip_bad=skip_bad,
+        throughputs=throughputs,
+        engine=engine,
+    )
+    started = time.perf_counter()
+    outcome, bad = plan.run()
+    if jobs_out is not None:
+        with jobs_out.open("w", encoding="utf-8", newline="") as file:
+            results.write_jobs(outcome, file)
+    for row in bad:
+        screen.note(f"{trace}:{row.line}: {row.column}: {row.what}: {row.value}")
+    result = results.summary(outcome, time.perf_counter() - started)
+    if as_json:
+        screen.emit_json(result)
+    else:
+        _show(result)
+
+
+def _show(result: dict[str, Any]) -> None:
+    jct, queueing, rho = result["jct"], result["queueing"], result["rho"]
+    hours = result["gpu_seconds"] / 3600
+    pairs = [
+        ("policy", result["policy"]),
+        ("jobs", f"{result['completed']} of {result['jobs']} completed in {result['makespan']:.0f} s"),
+        (
+            "completion",
+            f"mean {jct['mean']:.1f} s, median {jct['median']:.1f}, p95 {jct['p95']:.1f}, p99 {jct['p99']:.1f}",
+        ),
+        ("waiting", f"mean {queueing['mean']:.1f} s, p95 {queueing['p95']:.1f} until they first ran"),
+        ("fairness", f"rho max {rho['max']:.3g}, mean {rho['mean']:.3g}, Jain's index {rho['jain']:.3f}"),
+        ("GPUs", f"{hours:.1f} GPU-hours, {result['utilisation']:.1%} of the cluster"),
+        (
+            "restarts",
+            f"{result['resizes']} resizes, {result['migrations']} migrations, {result['restart_seconds']:.0f} s in all",
+        ),
+        ("simulated", f"{result['rounds']} decisions in {result['seconds']:.1f} s"),
+    ]
+    pairs += (
+        [("left out", ", ".join(f"{n} {why}" for why, n in skipped.items()))]
+        if (skipped := result.get("skipped"))
+        else []
+    )
+    screen.print_pairs(pairs)

@@ -1,0 +1,175 @@
+"""The engine that is production: the arbiter's core, journal, admission and plan, over the simulated cluster.
+
+At each moment the arbiter's rounds follow one another until nothing is asked of the cluster any more. Within a moment
+the policy's first answer stands while it is carried out, as it does for the fast engine; nothing else differs from a
+daemon but the clock, the journal (in memory) and how progress is read (from the world, not from logs). The guards of a
+site are off: policies are compared as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+from horae.arbiter.admit.models import standard
+from horae.arbiter.core import Core, Stage
+from horae.arbiter.decide.policy_runner import Answer, Question
+from horae.arbiter.driver import Driver
+from horae.arbiter.execute.executor import Executor
+from horae.arbiter.observe.measurements import Measurement, ReadLog
+from horae.config import Config
+from horae.journal import Clock, events
+from horae.port import JobId, Observation
+from horae.sim.engine.asking import Asked
+from horae.sim.engine.memory_journal import MemoryJournal
+from horae.sim.engine.port import SimPort
+from horae.sim.engine.reviews import next_review_s
+from horae.sim.engine.world import Run, World
+from horae.spec import JobSpec
+from policy.model import Certificate, Decision, JobName, Proposal, Seconds, Snapshot, Worst
+
+POOL = "main"
+#: Rounds of one moment: what is not carried out after so many never will be.
+MOST_ROUNDS = 100
+_UNMEASURED = Certificate(True, True, Worst(1.0, None), Worst(0.0, None), None, {}, 0.0, None)
+
+
+class Arbiter:
+    """See `moments.Engine`."""
+
+    def __init__(self, asked: Asked, world: World) -> None:
+        self._asked, self._world, self._settings = asked, world, asked.settings
+        self.port = SimPort(world, self._settings.cluster)
+        self._active: dict[JobName, Run] = {}
+        self._config = _config(asked)
+        self._now_s = 0.0
+        clock = Clock(self._time, self._time)
+        self.journal = MemoryJournal(clock)
+        self._runner = _OneAnswer(asked)
+        self.core = Core(self._config, self.journal, standard())
+        executor = Executor(self.port, _Progress(self._active, self._time), self._time)
+        self._driver = Driver(self.core, executor, self._runner)
+
+    def _time(self) -> Seconds:
+        return self._now_s
+
+    def arrived(self, run: Run) -> None:
+        job = run.plain
+        self._now_s = self.port.now_s = max(self._now_s, job.submitted_s)
+        self._active[job.name] = run
+        spec = JobSpec(
+            job.name,
+            ("train",),
+            job.gpus,
+            owner=job.tenant,
+            tenant=job.tenant,
+            app=job.app,
+            checkpoint="sim",
+            model=job.model,
+            iterations=job.work.total,
+            throughput=job.throughput,
+        )
+        app = job.app.removeprefix(f"{job.tenant}/")
+        draft = events.submitted(
+            job.name, spec, pool=POOL, tenant=job.tenant, app=app, owner=job.tenant, submitted_s=job.submitted_s
+        )
+        self.core.write([draft], durable=True)
+
+    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+        self._now_s = self.port.now_s = now_s
+        self.port.over(over)
+        for run in over:
+            del self._active[run.plain.name]
+        for _ in range(MOST_ROUNDS):
+            before = (self.port.deeds, self._runner.asked)
+            self.core.wake()
+            self._driver.tick()
+            assert self.core.stage is Stage.IDLE, f"the arbiter stands at {self.core.stage}"
+            if (self.port.deeds, self._runner.asked) == before:
+                break
+        else:
+            raise AssertionError(f"the arbiter does not come to rest at {now_s}")
+        for run in over:
+            self.port.forget(run.plain.name)
+        last = self._runner.last
+        if not self._active or last is None:
+            return inf
+        return next_review_s(self._settings, *last, self._seconds_left)
+
+    def _seconds_left(self, name: JobName) -> Seconds:
+        return self._active[name].seconds_left(self._asked.speeds)
+
+
+class _OneAnswer:
+    """Asks the policy once a moment; the arbiter hears the same answer until it is carried out."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._policy = asked
+        self.asked = 0
+        self.last: tuple[Snapshot, Proposal] | None = None
+
+    def ask(self, question: Question) -> Answer:
+        snapshot = question.snapshot
+        if not snapshot.jobs:
+            return Answer(_decision(question, Proposal({}, state=snapshot.state)))
+        if self.last is None or not _same_moment(self.last[0], snapshot):
+            self.asked += 1
+            self.last = (snapshot, self._policy.about(snapshot))
+        return Answer(_decision(question, self.last[1]))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _same_moment(one: Snapshot, other: Snapshot) -> bool:
+    return one.now_s == other.now_s and [j.name for j in one.jobs] == [j.name for j in other.jobs]
+
+
+def _decision(question: Question, proposal: Proposal) -> Decision:
+    return Decision(
+        question.policy,
+        question.options,
+        question.seed,
+        proposal.allocation,
+        {},
+        _UNMEASURED,
+        shares=proposal.shares,
+        leases=proposal.leases,
+        cancel=proposal.cancel,
+        state=proposal.state,
+    )
+
+
+class _Progress:
+    """How far jobs are, from the world itself."""
+
+    def __init__(self, active: Mapping[JobName, Run], now_s: Callable[[], Seconds]) -> None:
+        self._active, self._now_s = active, now_s
+
+    def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
+        return {name: Measurement(done=run.done_at(self._now_s())) for name, run in self._active.items() if run.starts}
+
+    def restore(self, known: Mapping[JobId, Measurement]) -> None:
+        """The world forgets nothing."""
+
+
+def _config(asked: Asked) -> Config:
+    settings = asked.settings
+    pool = {
+        "name": POOL,
+        "mode": "enforce",
+        "policy": settings.entry.name,
+        "options": dict(settings.options),
+        "seed": settings.seed,
+    }
+    return Config.model_validate(
+        {
+            "cluster": {"adapter": "simulated"},
+            "state_dir": "/nonexistent/simulated",
+            "pools": [pool],
+            "rounds": {"debounce_s": 0.0, "quiet_s": 1e-9},
+            "guards": {"min_run_s": 0.0, "gain": 0.0, "restarts_per_hour": 1_000_000},
+            "probes": {"an_hour": 0.0},
+            "history": {"forget_s": 1.0},
+        }
+    )

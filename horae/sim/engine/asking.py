@@ -1,0 +1,54 @@
+"""The policy of a simulation: asked through `policy.decide`'s door, without a certificate, once a moment."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from policy import catalogue
+from policy.contract import Context, Entry
+from policy.decide import propose
+from policy.model import Cluster, Proposal, Seconds, Snapshot
+from policy.parts.throughput import Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a simulation is run with, beside the trace."""
+
+    cluster: Cluster  #: a pool a type where `ideal`
+    entry: Entry
+    options: Mapping[str, Any]
+    seed: int = 0
+    ideal: bool = False
+    restart_s: Seconds | None = None  #: None: drawn from measured ones
+    #: Not ideal: decisions are taken at multiples of it
+    tick_s: Seconds = 5.0
+
+    @staticmethod
+    def of(cluster: Cluster, policy: str, given: Mapping[str, Any], **more: Any) -> Settings:
+        """Raises BadInput for a policy or an option that does not exist."""
+        entry = catalogue.find(policy)
+        return Settings(cluster, entry, entry.resolve(given), **more)
+
+
+@dataclass(slots=True)
+class Asked:
+    """Counts what asking took."""
+
+    settings: Settings
+    speeds: Throughput
+    seconds: list[Seconds] = field(default_factory=list)  #: of the processor's time, one a question
+
+    def about(self, snapshot: Snapshot) -> Proposal:
+        """What the policy proposes. Its chance depends on the seed and the moment alone, not on how often it was asked
+        before. Raises PolicyFailed, BadInput."""
+        seed = zlib.crc32(f"{self.settings.seed}/{snapshot.now_s!r}".encode())
+        context = Context(self.speeds, seed)
+        started = time.perf_counter()
+        proposal = propose(snapshot, self.settings.entry, self.settings.options, context)
+        self.seconds.append(time.perf_counter() - started)
+        return proposal

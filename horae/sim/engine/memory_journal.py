@@ -1,0 +1,75 @@
+"""The arbiter's journal without a disk: the same events, the same fold, what was durable and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from horae.journal import Clock, Draft, Event, Journal, Ledger
+from horae.journal.codec import plain
+from horae.journal.events import Kind
+from horae.journal.fold import fold
+from horae.journal.room import Room
+from horae.port import JobId
+from policy.model import Seconds
+
+_ROOM = Room(disk=1 << 40, free=1 << 40, own=1 << 22, size=1 << 22)
+
+
+class MemoryJournal(Journal):
+    """A `Journal` whose file is a list."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.path, self.folder = clock, Path("memory"), Path("memory")
+        self.new, self.quarantined, self.id = True, None, "memory"
+        self.ledger, self._seq = Ledger(), 0
+
+    def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
+        wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)
+        fresh = tuple(
+            Event(seq, wall_s, at_s, d.kind, plain(d.data), d.job, d.pool)
+            for seq, d in enumerate(drafts, self._seq + 1)
+        )
+        for event in fresh:
+            fold(self.ledger, event)
+            self._seq = event.seq
+        return fresh
+
+    @property
+    def written(self) -> int:
+        """Events so far."""
+        return self._seq
+
+    def compact(self, *, history_s: Seconds, forget_after_s: Seconds, keep: Collection[JobId] = frozenset()) -> int:
+        """Forget the jobs that ended and that the cluster does not show any more."""
+        old = [job.id for job in self.ledger.jobs.values() if not job.live and job.id not in keep]
+        if old:
+            self.append([Draft(Kind.FORGOTTEN, {"jobs": old})])
+        return len(old)
+
+    def room(self) -> Room:
+        return _ROOM
+
+    def take_room(self) -> None:
+        """There is always room."""
+
+    def refill(self) -> None:
+        """Likewise."""
+
+    def size(self) -> tuple[int, int]:
+        return self._seq, 0
+
+    def history(
+        self,
+        *,
+        job: str | None = None,
+        kinds: Sequence[Kind] = (),
+        after: int = 0,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> tuple[Event, ...]:
+        """Nothing: nobody reads a simulation's history by events."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,53 @@
+"""Time, from one moment that can change something to the next: an arrival, an end, or a policy's own change of mind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, inf
+from typing import Protocol
+
+from horae.sim.engine.asking import Settings
+from horae.sim.engine.world import Run, World
+from policy.model import Seconds
+
+#: With nobody running and nobody to come, a policy that was asked so often in vain will not start anybody.
+IN_VAIN = 1000
+
+
+class Engine(Protocol):
+    """Decides and carries out."""
+
+    def arrived(self, run: Run) -> None:
+        """A job is handed in, at its own time."""
+        ...
+
+    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+        """Decide, after these jobs have ended; returns when the next decision is due though nothing happens."""
+        ...
+
+
+def play(
+    settings: Settings,
+    world: World,
+    arrivals: Sequence[Run],
+    engine: Engine,
+) -> int:
+    """Move time until nothing can happen any more. `arrivals` in order of submission. Returns at how many
+    moments something was decided."""
+    coming, moments, in_vain, review_s = 0, 0, 0, inf
+    while True:
+        arrives_s = arrivals[coming].plain.submitted_s if coming < len(arrivals) else inf
+        ends_s = world.next_end_s()
+        at_s = min(arrives_s, review_s, inf if ends_s is None else ends_s)
+        in_vain = 0 if ends_s is not None or arrives_s < inf else in_vain + 1
+        if at_s == inf or in_vain > IN_VAIN:
+            return moments
+        now_s = at_s if settings.ideal else ceil(at_s / settings.tick_s - 1e-9) * settings.tick_s
+        while coming < len(arrivals) and arrivals[coming].plain.submitted_s <= now_s:
+            run = arrivals[coming]
+            world.jobs[run.plain.name] = run
+            engine.arrived(run)
+            coming += 1
+        review_s = engine.decided(now_s, world.advance(now_s))
+        assert review_s > now_s, "a review is later than the decision it follows"
+        moments += 1

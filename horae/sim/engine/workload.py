@@ -1,0 +1,130 @@
+"""A trace's jobs as jobs of a cluster: work, ranges, throughput tables.
+
+Work is iterations. A job without a model scales linearly over its range at one iteration a GPU-second on every type,
+so that `duration x gpus` is its work. A job with one has the table's curves; `duration` is then what it takes on
+`gpus` GPUs of its slowest type here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from horae.sim.engine.world import Run
+from horae.sim.traces.model import Trace, TraceJob
+from horae.tables import names, table
+from policy import bounds
+from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Provenance, Work
+from policy.parts.throughput import Throughput
+
+Table = Mapping[str, Mapping[GpuType, Mapping[int, float]]]
+
+
+def tables(name: str | None) -> Table:
+    """The throughput table of `--throughputs`: a shipped one's name, or a JSON file. Raises BadInput."""
+    if name is None:
+        return {}
+    if name in names():
+        return table(name)
+    try:
+        data = json.loads(Path(name).read_text(encoding="utf-8"))
+        return {
+            model: {t: {int(n): float(rate) for n, rate in curve.items()} for t, curve in types.items()}
+            for model, types in data.items()
+        }
+    except OSError as error:
+        raise BadInput(
+            f"cannot be read: {error.strerror}", where=name, remedy=f"a file, or one of {', '.join(names())}"
+        ) from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise BadInput(
+            f"is no throughput table: {error}", where=name, remedy="JSON {model: {gpu_type: {gpus: iterations/s}}}"
+        ) from error
+
+
+class Workload:
+    """Makes `Run`s. Equal ranges and tables are one object: whoever works on them does it once."""
+
+    def __init__(self, cluster: Cluster, speeds: Throughput, known: Table) -> None:
+        self._speeds, self._known = speeds, known
+        self._types = tuple(t for t in cluster.gpu_types if t in speeds.present)
+        self._linear = {t: {1: 1.0} for t in self._types}
+        self._stated = dict.fromkeys(self._types, Provenance.STATED)
+        self._gpus = sum(n.gpus - n.foreign for n in cluster.nodes)
+        self._ranges: dict[tuple[int, int, int], GpuRange] = {}
+        self._curves: dict[str, Mapping[GpuType, Mapping[int, float]]] = {}
+
+    def run(self, job: TraceJob) -> Run:
+        """Raises BadInput for an unknown model, or one that no GPU of the cluster can run."""
+        key = (job.gpus, job.min_gpus, job.max_gpus)
+        gpus = self._ranges.setdefault(key, GpuRange(*key))
+        curves = self._linear if job.model is None else self._of_model(job, job.model)
+        stated = self._stated if len(curves) == len(self._types) else dict.fromkeys(curves, Provenance.STATED)
+        plain = Job(
+            job.job,
+            job.tenant,
+            f"{job.tenant}/{job.app}",
+            gpus,
+            float(job.submitted),
+            Work(),
+            curves,
+            stated,
+            job.model,
+        )
+        total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
+        if not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:
+            raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
+        object.__setattr__(plain, "work", Work(total if job.known else None))
+        return Run(plain, total)
+
+    def fits(self, job: TraceJob) -> bool:
+        """Whether its smallest gang is at most the cluster."""
+        return job.min_gpus <= self._gpus
+
+    def _work(self, job: TraceJob, plain: Job) -> float:
+        assert job.duration is not None
+        if job.model is None:
+            return float(job.duration * job.gpus)
+        return job.duration * min(self._speeds.at(plain, t, job.gpus) or 0.0 for t in plain.throughput)
+
+    def _of_model(self, job: TraceJob, model: str) -> Mapping[GpuType, Mapping[int, float]]:
+        found = self._curves.get(model)
+        if found is None:
+            key, at, name = model.partition("@")
+            try:
+                known = table(name) if at else self._known
+            except KeyError as error:
+                raise BadInput(f"job {job.job}: {error.args[0]}", field="model", value=model) from error
+            if key not in known:
+                some = ", ".join(sorted(known)[:8])
+                remedy = f"its models: {some}, ..." if some else "name a table: --throughputs FILE, or KEY@TABLE"
+                raise BadInput(f"job {job.job}: no table has this model", field="model", value=model, remedy=remedy)
+            found = self._curves[model] = {t: known[key][t] for t in self._types if t in known[key]}
+        if not found:
+            raise BadInput(
+                f"job {job.job}: its model was measured on no GPU type of the cluster ({', '.join(self._types)})",
+                field="model",
+                value=model,
+                remedy="another cluster, or another table",
+            )
+        return found
+
+
+def runs(trace: Trace, workload: Workload, left_out: Callable[[TraceJob], None] | None) -> list[Run]:
+    """All jobs in the trace's order. One whose smallest gang is larger than the cluster is refused, or left out and
+    told where `left_out` is given. Raises BadInput."""
+    out = []
+    for job in trace.jobs:
+        if workload.fits(job):
+            out.append(workload.run(job))
+        elif left_out is not None:
+            left_out(job)
+        else:
+            raise BadInput(
+                f"job {job.job} needs {job.min_gpus} GPUs, more than the cluster has",
+                field="gpus",
+                value=job.min_gpus,
+                remedy="a larger --cluster, or --skip-bad to leave such jobs out",
+            )
+    return out

@@ -1,0 +1,118 @@
+"""What is true in a simulation: which job holds which GPUs, how far it is, and what it cost. Both engines share it.
+
+Progress is worked out where an allocation changes and nowhere else, so that two engines that change allocations at
+the same moments have the same numbers to the last bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, IterationsPerSecond, Job, JobName, Seconds
+from policy.parts.throughput import Throughput
+
+#: Seconds that a job needs to be where it was: (job, number of its start, from 1).
+RestartCost = Callable[[JobName, int], Seconds]
+#: (time, job, GPUs that it holds from then on)
+Change = tuple[Seconds, JobName, Gpus]
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One job of the trace, and its life. `plain`: as a policy first sees it."""
+
+    plain: Job
+    total: float  #: iterations, whether anybody may know them or not
+    done: float = 0.0  #: iterations when `since_s` was
+    rate: IterationsPerSecond = 0.0
+    since_s: Seconds = 0.0  #: from when on `rate` counts
+    allocation: Allocation = field(default_factory=lambda: EMPTY)
+    held_s: Seconds = 0.0  #: since when `allocation` is held
+    gpus: Gpus = 0
+    starts: int = 0
+    last: Allocation = field(default_factory=lambda: EMPTY)  #: what it held before
+    ends_s: Seconds | None = None
+    started_s: Seconds | None = None
+    finished_s: Seconds | None = None
+    gpu_seconds: GpuSeconds = 0.0
+    resizes: int = 0
+    migrations: int = 0
+    restart_seconds: Seconds = 0.0
+
+    def done_at(self, now_s: Seconds) -> float:
+        """Iterations done, never all of them while it runs."""
+        passed_s = now_s - self.since_s
+        return self.done + self.rate * passed_s if passed_s > 0 and self.rate else self.done
+
+    def seconds_left(self, speeds: Throughput) -> Seconds:
+        """What is left of it when it was last started or stopped, on what it holds, else on what it asks for."""
+        rate = self.rate or max(
+            speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput
+        )
+        return (self.total - self.done) / (rate or 1.0)
+
+
+class World:
+    """Jobs by name. Whoever starts a job knows that the GPUs are free: the engines see to it, and tests watch."""
+
+    def __init__(self, speeds: Throughput, restart_cost: RestartCost, changes: list[Change] | None = None) -> None:
+        """`changes` takes every change of what jobs hold."""
+        self.jobs: dict[JobName, Run] = {}
+        self._speeds, self._restart_cost = speeds, restart_cost
+        self._changes = changes
+        self._ends: list[tuple[Seconds, int, Run]] = []
+        self._count = 0
+
+    def next_end_s(self) -> Seconds | None:
+        """When the next job ends, if nothing changes."""
+        ends = self._ends
+        while ends and ends[0][2].ends_s != ends[0][0]:
+            heapq.heappop(ends)
+        return ends[0][0] if ends else None
+
+    def advance(self, now_s: Seconds) -> list[Run]:
+        """End the jobs that are done by then, in the order of their ends; returns them."""
+        over = []
+        while (next_s := self.next_end_s()) is not None and next_s <= now_s:
+            run = heapq.heappop(self._ends)[2]
+            self._release(run, next_s)
+            run.done, run.finished_s, run.ends_s = run.total, next_s, None
+            over.append(run)
+        return over
+
+    def start(self, run: Run, allocation: Allocation, now_s: Seconds) -> None:
+        """Give it GPUs; a start after its first costs a restart before it goes on."""
+        run.starts += 1
+        wait_s = 0.0
+        if run.starts == 1:
+            run.started_s = now_s
+        else:
+            wait_s = self._restart_cost(run.plain.name, run.starts)
+            before, after = sum(run.last.values()), sum(allocation.values())
+            run.resizes += before != after
+            run.migrations += before == after and dict(run.last) != dict(allocation)
+        run.allocation, run.gpus = allocation, sum(allocation.values())
+        run.held_s = now_s
+        if self._changes is not None:
+            self._changes.append((now_s, run.plain.name, run.gpus))
+        run.rate, run.since_s = self._speeds.rate(run.plain, allocation) or 0.0, now_s + wait_s
+        if run.rate > 0:
+            run.ends_s = run.since_s + (run.total - run.done) / run.rate
+            self._count += 1
+            heapq.heappush(self._ends, (run.ends_s, self._count, run))
+
+    def stop(self, run: Run, now_s: Seconds) -> None:
+        """Checkpoint and leave, at once: what a stop takes is part of the restart's cost."""
+        run.done = run.done_at(now_s)
+        self._release(run, now_s)
+        run.ends_s = None
+
+    def _release(self, run: Run, now_s: Seconds) -> None:
+        run.gpu_seconds += run.gpus * (now_s - run.held_s)
+        if run.starts > 1:
+            run.restart_seconds += min(run.since_s, now_s) - run.held_s
+        if self._changes is not None:
+            self._changes.append((now_s, run.plain.name, 0))
+        run.last, run.allocation, run.gpus, run.rate = run.allocation, EMPTY, 0, 0.0

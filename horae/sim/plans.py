@@ -1,0 +1,58 @@
+"""One simulation as it is asked for: names and files, before any of them is read. It travels to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from horae.sim.engine.asking import Settings
+from horae.sim.engine.cluster import cluster_of, pooled
+from horae.sim.engine.simulation import Outcome, simulate
+from horae.sim.engine.workload import tables
+from horae.sim.traces.model import BadRow
+from horae.sim.traces.reading import read
+from policy.model import BadInput, Seconds
+
+ENGINES = ("fast", "arbiter")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    trace: Path
+    cluster: str
+    policy: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    ideal: bool = False
+    restart_s: Seconds | None = None
+    limit: int | None = None
+    form: str = "ours"
+    skip_bad: bool = False
+    throughputs: str | None = None
+    engine: str = "fast"
+
+    def __hash__(self) -> int:
+        return hash((self.trace, self.cluster, self.policy, self.seed))
+
+    def run(self, *, keep_changes: bool = False) -> tuple[Outcome, tuple[BadRow, ...]]:
+        """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too. Raises BadInput, PolicyFailed, OSError."""
+        if self.engine not in ENGINES:
+            raise BadInput("is no engine", field="--engine", value=self.engine, remedy=" or ".join(ENGINES))
+        cluster = cluster_of(self.cluster)
+        settings = Settings.of(
+            pooled(cluster) if self.ideal else cluster,
+            self.policy,
+            self.options,
+            seed=self.seed,
+            ideal=self.ideal,
+            restart_s=self.restart_s,
+        )
+        table = tables(self.throughputs)
+        trace = read(self.trace, self.form, skip_bad=self.skip_bad)
+        if self.limit is not None:
+            trace = replace(trace, jobs=trace.jobs[: self.limit])
+        outcome = simulate(
+            trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, keep_changes=keep_changes
+        )
+        return outcome, trace.malformed

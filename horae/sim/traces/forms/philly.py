@@ -1,0 +1,137 @@
+"""Microsoft's Philly: the published job log (JSON), and the tables of jobs that others made of it (CSV).
+
+Of the log, a job's duration is the sum of its attempts', and its GPUs are those of its first attempt. The tables are
+those of Pollux (`timestamp,duration,num_gpus,...,cluster`) and of the eleven virtual clusters
+(`vc,submit_time_local,...,duration_s,num_gpus`). The virtual cluster is the tenant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from horae.sim.traces.lines import Lines, beginning
+from horae.sim.traces.malformed import Malformed
+from horae.sim.traces.model import TraceJob
+from horae.sim.traces.rows import Row, Rows, by_row
+from horae.sim.traces.table import Cells, Table, moment
+
+#: Characters of one job in the log.
+LONGEST = 1 << 24
+_POLLUX = ("timestamp", "duration", "num_gpus", "cluster")
+_CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
+
+
+def rows(lines: Lines) -> Rows:
+    log = beginning(lines.path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    return _log(lines) if log else _table(lines)
+
+
+def _table(lines: Lines) -> Rows:
+    table = Table(lines)
+    names = _CLUSTERS if "vc" in table.index else _POLLUX
+    for name in names:
+        table.need(name)
+    submitted, duration, gpus, cluster = names
+
+    def job(cells: Cells, number: int) -> TraceJob:
+        at = cells.moment(submitted)
+        if at is None:
+            raise cells.wrong(submitted, "is no time", cells.word(submitted, ""))
+        return TraceJob(str(number), at, cells.count(gpus), cells.number(duration), cells.word(cluster, "default"))
+
+    return by_row(table, job)
+
+
+def _log(lines: Lines) -> Rows:
+    rows = Rows("[", between=",\n", end="\n]\n")
+
+    def jobs() -> Iterator[Row]:
+        for number, text, value in _elements(lines):
+            try:
+                job = _job(lines, number, value)
+            except Malformed as bad:
+                lines.refuse(bad)
+                continue
+            if isinstance(job, str):
+                rows.left_aside[job] += 1
+            else:
+                yield Row(number, text, job)
+
+    rows.jobs = jobs()
+    return rows
+
+
+def _job(lines: Lines, number: int, value: Any) -> TraceJob | str:
+    def wrong(name: str, what: str, found: object) -> Malformed:
+        return Malformed(lines.path, number, name, what, found)
+
+    if not isinstance(value, dict):
+        raise wrong("job", "is no object", value)
+    try:
+        attempts = [
+            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(len(d["gpus"]) for d in a["detail"]))
+            for a in value["attempts"]
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise wrong("attempts", f"cannot be read ({error})", value.get("attempts")) from None
+    name, cluster, text = value.get("jobid"), value.get("vc"), value.get("submitted_time")
+    if not isinstance(name, str) or not isinstance(cluster, str):
+        raise wrong("jobid", "is no name, or that of vc is none", name)
+    try:
+        submitted = moment(text) if isinstance(text, str) else None
+    except ValueError:
+        submitted = None
+    if submitted is None:
+        raise wrong("submitted_time", "is no time", text)
+    ran = [(start, end, gpus) for start, end, gpus in attempts if start is not None and gpus]
+    if not ran:
+        return "never started"
+    if any(end is None for _, end, _ in ran):
+        return "no end"
+    seconds = [end - start for start, end, _ in ran if end is not None]
+    if min(seconds) < 0:
+        raise wrong("attempts", "an attempt ends before it starts", value["attempts"])
+    return TraceJob(name, submitted, ran[0][2], sum(seconds), cluster)
+
+
+def _elements(lines: Lines) -> Iterator[tuple[int, str, Any]]:
+    """The values of a JSON list with the line each begins on, one in memory at a time."""
+    decoder, text, line, first = json.JSONDecoder(), "", 1, True
+    source = iter(lines)
+
+    def more() -> bool:
+        nonlocal text
+        taken = [one.text for one in islice(source, 64)]
+        text += "\n".join([*taken, ""]) if taken else ""
+        return bool(taken)
+
+    def cut(found: str) -> Malformed:
+        return Malformed(lines.path, line, "job", "the list is cut or is no JSON", found[:80] or "the file ends")
+
+    while True:
+        bare = text.lstrip(" \t\r\n")
+        line += text[: len(text) - len(bare)].count("\n")
+        text = bare
+        if not text:
+            if more():
+                continue
+            lines.refuse(cut(text))
+            return
+        if first or text[0] == ",":
+            text, first = text[1:], False
+            continue
+        if text[0] == "]":
+            return
+        try:
+            value, end = decoder.raw_decode(text)
+        except ValueError:
+            if len(text) > LONGEST or not more():
+                lines.refuse(cut(text))
+                return
+            continue
+        yield line, text[:end], value
+        line += text[:end].count("\n")
+        text = text[end:]

@@ -1,0 +1,114 @@
+"""A file as its lines, one after the other: plain or gzip (told by content), bounded in memory whatever its size."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from horae.sim.traces.malformed import Malformed
+from horae.sim.traces.model import BadRow
+
+#: Bytes of one line. No trace has such lines; a file without line ends would otherwise be read whole.
+LONGEST = 1 << 20
+#: So many malformed rows are no oversight: the file is of another form.
+MOST_MALFORMED = 100_000
+
+#: What a gzip raises that was cut or damaged.
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+class Line(NamedTuple):
+    number: int
+    #: Without its line end; a carriage return before it is kept, so that what is copied stays unchanged.
+    text: str
+    #: Whether the line end was there: the last line of a file that was cut has none.
+    whole: bool
+
+
+class Lines:
+    """The lines of `path`. What is malformed is raised, or with `skip_bad` kept in `malformed` and passed over."""
+
+    def __init__(self, path: Path, *, skip_bad: bool = False) -> None:
+        self.path = path
+        self.skip_bad = skip_bad
+        self.malformed: list[BadRow] = []
+        #: Names of the columns and what separates them, once a header was read: for words about raw bytes.
+        self.names: Sequence[str] = ()
+        self.separator: str | None = ","
+
+    def refuse(self, bad: Malformed) -> None:
+        """Raise `bad`, or note it where the caller asked to go on."""
+        if not self.skip_bad:
+            raise bad
+        self.malformed.append(BadRow(bad.line or 0, bad.column, bad.what, str(bad.value)))
+        if len(self.malformed) > MOST_MALFORMED:
+            raise Malformed(
+                self.path,
+                bad.line or 0,
+                bad.column,
+                f"more than {MOST_MALFORMED:,} rows are malformed, at last",
+                bad.value,
+            )
+
+    def __iter__(self) -> Iterator[Line]:
+        """Raises Malformed for bytes that are no text, OSError where the file cannot be read."""
+        number = 0
+        with opened(self.path) as file:
+            while True:
+                try:
+                    raw = file.readline(LONGEST)
+                except DAMAGED as error:
+                    self.refuse(Malformed(self.path, number + 1, "line", "the gzip is cut or damaged", error))
+                    return
+                if not raw:
+                    return
+                number += 1
+                try:
+                    line = self._line(number, raw, file)
+                except Malformed as bad:
+                    self.refuse(bad)
+                    continue
+                yield line
+
+    def _line(self, number: int, raw: bytes, file: IO[bytes]) -> Line:
+        whole = raw.endswith(b"\n")
+        if not whole and len(raw) >= LONGEST:
+            while (more := file.readline(LONGEST)) and not more.endswith(b"\n"):
+                pass
+            raise Malformed(self.path, number, "line", f"longer than {LONGEST:,} bytes", raw[:40])
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if b"\0" in raw:
+            raise Malformed(self.path, number, self._column_of(raw), "holds a NUL byte", raw[:60])
+        try:
+            return Line(number, raw.decode().removesuffix("\n"), whole)
+        except UnicodeDecodeError as error:
+            raise Malformed(self.path, number, "line", "is not UTF-8", raw[error.start : error.start + 8]) from None
+
+    def _column_of(self, raw: bytes) -> str:
+        """Which field holds the first NUL."""
+        position = len(raw[: raw.index(b"\0")].decode(errors="replace").split(self.separator)) - 1
+        position = max(position, 0)  # white space alone has no fields
+        return self.names[position] if position < len(self.names) else f"field {position + 1}"
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The bytes of `path`, unpacked where they are gzip."""
+    file = path.open("rb")
+    if file.peek(2)[:2] != b"\x1f\x8b":
+        return file
+    packed = gzip.GzipFile(fileobj=file)
+    packed.myfileobj = cast(Any, file)  # closed with it
+    return cast(IO[bytes], packed)
+
+
+def beginning(path: Path, size: int = 4096) -> bytes:
+    """At most so many first bytes; none of a gzip that cannot be unpacked, which whoever reads on will be told."""
+    with opened(path) as file:
+        try:
+            return file.read(size)
+        except DAMAGED:
+            return b""

@@ -1,0 +1,21 @@
+"""What is wrong with a file, told by file, line, column and value."""
+
+from __future__ import annotations
+
+from policy.model import BadInput
+
+#: Characters of a bad value that are shown.
+SHOWN = 80
+
+
+class Malformed(BadInput):
+    """Prints `FILE:LINE: column: what is wrong: value`. `line` counts from 1; 0 where a file has none."""
+
+    def __init__(self, path: object, line: int, column: str, what: str, value: object) -> None:
+        text = str(value)
+        shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
+        super().__init__(what, where=str(path), line=line, field=column, value=shown)
+        self.column, self.what = column, what
+
+    def __str__(self) -> str:
+        return f"{self.where}:{self.line}: {self.field}: {self.what}: {self.value}"

@@ -1,0 +1,59 @@
+"""What a reader of a form makes: its rows, one after the other, each with the job that it means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horae.sim.traces.malformed import Malformed
+from horae.sim.traces.model import TraceJob
+from horae.sim.traces.table import Cells, Table
+
+
+class Row(NamedTuple):
+    line: int
+    #: As it stands in the file, for who copies it.
+    text: str
+    job: TraceJob
+    #: The other lines of the job, where its form takes several: (number, text).
+    more: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Rows:
+    """Iterated once. `left_aside` counts, by reason, what is no job of the trace; complete after the last row."""
+
+    header: str | None
+    jobs: Iterator[Row] = field(default_factory=lambda: iter(()))
+    left_aside: Counter[str] = field(default_factory=Counter)
+    #: What stands between two rows, and after the last one.
+    between: str = "\n"
+    end: str = "\n"
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.jobs
+
+
+def by_row(table: Table, make: Callable[[Cells, int], TraceJob | str]) -> Rows:
+    """Rows of a form that has one a job.
+
+    `make`: cells and the row's number (from 1) -> the job, or why there is none.
+    """
+    rows = Rows(table.header)
+
+    def jobs() -> Iterator[Row]:
+        for number, cells in enumerate(table, 1):
+            try:
+                job = make(cells, number)
+            except Malformed as bad:
+                table.lines.refuse(bad)
+                continue
+            if isinstance(job, str):
+                rows.left_aside[job] += 1
+            else:
+                yield Row(cells.line, cells.text, job)
+
+    rows.jobs = jobs()
+    return rows

@@ -1,0 +1,15 @@
+"""What `sacct -a -D -P -o ...` prints: rows, and the jobs that they are parts of.
+
+One row may be a step, an incarnation of a job that was requeued, a task of an array, what is left of an array that
+waits, or a part of a heterogeneous job. `COMMAND` prints what is read here.
+"""
+
+NEEDED = (
+    "jobidraw", "jobid", "user", "account", "state", "submit", "eligible", "start", "end", "elapsedraw", "alloctres",
+    "reqtres", "nodelist",
+)  # fmt: skip
+
+COMMAND = (
+    "SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now "
+    "-o JobIDRaw,JobID,User,Account,State,Submit,Eligible,Start,End,ElapsedRaw,AllocTRES,ReqTRES,NodeList"
+)

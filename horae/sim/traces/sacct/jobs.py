@@ -1,0 +1,69 @@
+"""Records folded into jobs, as sacct means them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from horae.sim.traces.sacct.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: all its incarnations, and all the parts of a heterogeneous one."""
+
+    #: In the dump's order.
+    records: tuple[Record, ...]
+    #: More than 1 only for what is left of an array: so many jobs, none of them started.
+    count: int = 1
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any record holds or asks for GPUs."""
+        return any(r.gpus or r.asks for r in self.records)
+
+    @property
+    def started(self) -> bool:
+        return any(r.start is not None for r in self.records if not r.waiting)
+
+    def first(self) -> Record:
+        """The record that started first: of part 0 where the job has parts and that one started. It must have."""
+        return self.firsts()[0]
+
+    def firsts(self) -> list[Record]:
+        """For each part, its record that started first; one for a job without parts. In order of part."""
+        found: dict[int, Record] = {}
+        for record in self.records:
+            if record.start is None:
+                continue
+            part = record.part or 0
+            known = found.get(part)
+            if known is None or known.start is None or record.start < known.start:
+                found[part] = record
+        return [found[part] for part in sorted(found)]
+
+    @property
+    def gpus(self) -> int:
+        """Of the incarnation that started first, all parts together."""
+        return sum(r.gpus for r in self.firsts())
+
+    @property
+    def gpu_seconds(self) -> int:
+        return sum(r.gpus * r.elapsed for r in self.records)
+
+    @property
+    def wait(self) -> float:
+        """Seconds from eligible (submitted, where that is not known) to the first start."""
+        first = self.first()
+        since = first.eligible if first.eligible is not None else first.submit
+        assert first.start is not None and since is not None
+        return first.start - since
+
+
+def folded(records: Iterable[Record]) -> Iterator[Job]:
+    """Jobs in the order in which each first appears. Another user under the same number is another job."""
+    found: dict[tuple[int, str, bool], list[Record]] = {}
+    for record in records:
+        found.setdefault((record.number, record.user, bool(record.waiting)), []).append(record)
+    for (_, _, waiting), group in found.items():
+        yield Job(tuple(group), max(r.waiting for r in group) if waiting else 1)

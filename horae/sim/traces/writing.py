@@ -1,0 +1,61 @@
+"""Jobs as text of our own form, and text into files: the same jobs, the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from horae.sim.traces.model import TraceJob
+
+
+def written(job: TraceJob) -> list[str]:
+    """A job as a row of the form `ours`, all columns."""
+    return [
+        plain(job.submitted),
+        "" if job.duration is None else plain(job.duration),
+        str(job.gpus),
+        job.job,
+        job.tenant,
+        job.app,
+        str(job.min_gpus),
+        str(job.max_gpus),
+        job.model or "",
+        "" if job.iterations is None else plain(job.iterations),
+        str(int(job.known)),
+    ]
+
+
+def plain(value: float) -> str:
+    """As short as it can be read back."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def as_text(columns: list[str], table: Iterable[list[str]]) -> Iterator[str]:
+    """Rows as lines of CSV under a header."""
+    yield line(columns)
+    yield from map(line, table)
+
+
+def line(cells: list[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    return out.getvalue()
+
+
+def to_file(path: Path, text: Iterable[str]) -> None:
+    """A name in `.gz` is packed, without a time in it."""
+    with path.open("wb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile("", "wb", mtime=0, fileobj=file) as packed:
+                packed.writelines(part.encode() for part in text)
+        else:
+            file.writelines(part.encode() for part in text)
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,23 @@
+"""What is wrong with what a person wrote. Apart from the model, so that whoever only refuses loads no more."""
+
+from __future__ import annotations
+
+
+class BadInput(ValueError):
+    """Input that a person can mend: says where, which field, what value, and what to do about it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        line: int | None = None,
+        field: str = "",
+        value: object = None,
+        remedy: str = "",
+    ) -> None:
+        self.message, self.where, self.line, self.field = message, where, line, field
+        self.value, self.remedy = value, remedy
+        place = where + (f":{line}" if line is not None else "")
+        parts = [place and f"{place}:", field and f"{field}:", message, remedy and f"({remedy})"]
+        super().__init__(" ".join(p for p in parts if p))

@@ -1,0 +1,121 @@
+"""What a site's limits leave to each job, whatever the policy: they are divided before it is asked.
+
+A quota binds some jobs together. Each of them gets a part of it, which bounds its range: first the smallest gang of
+each, those that hold GPUs before those that wait, earlier before later; then the smallest parts grow, size by size.
+A limit that came later takes nothing from a job that cannot shrink. Who finds no room waits outside the decision, so
+that every answer to what is left can be carried out, and jobs that a quota does not bind see nothing of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import replace
+
+from policy.model import Code, Decision, GpuRange, Gpus, Job, JobName, Quota, Reason, Snapshot
+
+
+def divided(snapshot: Snapshot) -> tuple[Snapshot, dict[JobName, Quota], dict[JobName, Quota]]:
+    """The snapshot within its quotas; the jobs that are not in it, and those whose range is narrower, by quota."""
+    if not snapshot.quotas:
+        return snapshot, {}, {}
+    books = _Books(snapshot)
+    parts, barred = books.smallest()
+    books.grow(parts)
+    jobs, narrowed = [], {}
+    for job in snapshot.jobs:
+        if job.name in barred:
+            continue
+        part = parts.get(job.name)
+        wish = None if part is None else job.gpus.above(part)
+        binds = None if part is None or wish is None or wish > books.gpus else books.full(job, wish - part)
+        if part is not None and binds is not None:
+            narrowed[job.name] = binds
+            jobs.append(replace(job, gpus=_within(job.gpus, part)))
+        else:
+            jobs.append(job)
+    return replace(snapshot, jobs=tuple(jobs), quotas=()), barred, narrowed
+
+
+def told(
+    decision: Decision, snapshot: Snapshot, barred: Mapping[JobName, Quota], narrowed: Mapping[JobName, Quota]
+) -> Decision:
+    """The decision about all jobs of `snapshot`, with what the quotas did to whom among the reasons."""
+    if not barred and not narrowed:
+        return decision
+    reasons = dict(decision.reasons)
+    for name, quota in barred.items():
+        text = f"{quota.name} leaves no room for it: its other jobs hold what it lets them"
+        change = "others of these jobs that end or shrink, or a higher limit"
+        reasons[name] = Reason(Code.WAITS_CAP, text, {"gpus": 0, "limit": quota.name, **_most_of(quota)}, change)
+    for name, quota in narrowed.items():
+        reason = reasons[name]
+        reasons[name] = replace(reason, numbers={**reason.numbers, "limit": quota.name, **_most_of(quota)})
+    allocation = {job.name: decision.allocation.get(job.name, {}) for job in snapshot.jobs}
+    return replace(decision, allocation=allocation, reasons={name: reasons[name] for name in allocation})
+
+
+def _most_of(quota: Quota) -> dict[str, int]:
+    most = {"limit_gpus": quota.gpus, "limit_jobs": quota.jobs}
+    return {name: value for name, value in most.items() if value is not None}
+
+
+class _Books:
+    """What is left of each quota."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.gpus = sum(node.gpus for node in snapshot.cluster.nodes)
+        self._gpus = [quota.gpus for quota in snapshot.quotas]
+        self._jobs = [quota.jobs for quota in snapshot.quotas]
+        self._quotas = snapshot.quotas
+        self._of: dict[JobName, list[int]] = {}
+        for at, quota in enumerate(snapshot.quotas):
+            for name in quota.whom:
+                self._of.setdefault(name, []).append(at)
+        self._bound = [job for job in snapshot.jobs if job.name in self._of]
+
+    def smallest(self) -> tuple[dict[JobName, Gpus], dict[JobName, Quota]]:
+        """The smallest gang of each job that finds room, and the quota in whose way each other is."""
+        parts: dict[JobName, Gpus] = {}
+        barred: dict[JobName, Quota] = {}
+        for job in sorted(self._bound, key=lambda j: (not j.held, j.order)):
+            full = None if job.held else self.full(job, job.gpus.min, 1)
+            if full is None:
+                parts[job.name] = job.gpus.min
+                self._take(job, job.gpus.min, 1)
+            else:
+                barred[job.name] = full
+        return parts, barred
+
+    def grow(self, parts: dict[JobName, Gpus]) -> None:
+        """The smallest part first, by one size, while there is room in all that bind it."""
+        heap = [(part, at) for at, job in enumerate(self._bound) if (part := parts.get(job.name)) is not None]
+        heapq.heapify(heap)
+        while heap:
+            part, at = heapq.heappop(heap)
+            job = self._bound[at]
+            size = job.gpus.above(part)
+            if size is None or size > self.gpus or self.full(job, size - part) is not None:
+                continue
+            self._take(job, size - part)
+            parts[job.name] = size
+            heapq.heappush(heap, (size, at))
+
+    def full(self, job: Job, gpus: Gpus = 1, jobs: int = 0) -> Quota | None:
+        """The first quota that has no room for so many more."""
+        for at in self._of[job.name]:
+            left_gpus, left_jobs = self._gpus[at], self._jobs[at]
+            if (left_gpus is not None and left_gpus < gpus) or (left_jobs is not None and left_jobs < jobs):
+                return self._quotas[at]
+        return None
+
+    def _take(self, job: Job, gpus: Gpus, jobs: int = 0) -> None:
+        for at in self._of[job.name]:
+            left_gpus, left_jobs = self._gpus[at], self._jobs[at]
+            self._gpus[at] = None if left_gpus is None else left_gpus - gpus
+            self._jobs[at] = None if left_jobs is None else left_jobs - jobs
+
+
+def _within(range_: GpuRange, most: Gpus) -> GpuRange:
+    allowed = None if range_.allowed is None else tuple(size for size in range_.allowed if size <= most)
+    return GpuRange(min(range_.requested, most), range_.min, most, allowed)

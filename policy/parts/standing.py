@@ -1,0 +1,76 @@
+"""What stands, stands: an answer that a policy, asked again about it, gives again.
+
+Who places gangs beside what jobs hold gives another answer wherever they hold something else, its own answer included:
+sizes are placed first and what is idle is filled after, from other nodes each time. So places are judged: what jobs
+hold stays while it leaves nothing idle, unless placing anew is worth more, and what was placed anew is placed again
+until that is worth no more. What is worth something depends on the places alone, never on how they came about; each
+step is worth more than the one before, so it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from policy.model import EMPTY, Snapshot
+from policy.parts.throughput import Throughput
+from policy.places.placement import Placer
+
+
+def settled(
+    snapshot: Snapshot,
+    speeds: Throughput,
+    place: Callable[[Snapshot], Placer],
+    full: Callable[[Placer], bool],
+    worth: Callable[[Placer], Any],
+    most: Callable[[Placer], bool],
+    *,
+    as_held: bool = True,
+) -> Placer:
+    """`place` beside what jobs hold, as often as that is worth more.
+
+    `full`: False where somebody could use what is idle (the ledger may be changed by the question). `worth`: the
+    larger, the better, by what jobs have taken alone; `most`: True where no places could be worth more, which spares
+    a look. `as_held` False: what jobs hold now is out of the question.
+    """
+    best = _held(snapshot, speeds) if as_held else None
+    if best is not None and not full(best):
+        best = None
+    if best is None or not most(best):
+        new = place(snapshot)
+        if best is None or worth(new) > worth(best):
+            best = new
+    while not most(best):
+        then = _applied(snapshot, best)
+        if then is snapshot:
+            break  # that was asked above
+        again = place(then)
+        if not worth(again) > worth(best):
+            break
+        best = again
+    return best
+
+
+def _held(snapshot: Snapshot, speeds: Throughput) -> Placer | None:
+    """All that jobs hold, taken again; None where some of it cannot be kept."""
+    placer = Placer(snapshot, speeds)
+    for job in snapshot.jobs:
+        if not job.allocation or job.work.left == 0:
+            placer.drop(job)
+            continue
+        stay = placer.keep(job)
+        if stay is None:
+            return None
+        placer.take(job, stay)
+    return placer
+
+
+def _applied(snapshot: Snapshot, placer: Placer) -> Snapshot:
+    """As if it were carried out; the snapshot itself where it changes nothing."""
+    taken, jobs = placer.taken, []
+    for job in snapshot.jobs:
+        now = taken.get(job.name, EMPTY)
+        jobs.append(job if now == job.allocation else replace(job, allocation=now))
+    same = all(a is b for a, b in zip(jobs, snapshot.jobs, strict=True))
+    return snapshot if same else replace(snapshot, jobs=tuple(jobs))

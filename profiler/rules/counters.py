@@ -1,0 +1,301 @@
+"""What the numbers of a line count that no word explains, and what a key means only beside others.
+
+Both are tables: the first row whose test holds is applied. Each row says why, and shows a line that it is for (a test
+reads them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from profiler.rules.places import Mark
+from profiler.rules.units import Meaning
+from profiler.rules.words import NOT_STEPS, side_of, words_of
+from profiler.text.tokens import DEC, DUR, INT
+
+#: What is measured, beside which a bare number may be a counter.
+VALUES = frozenset(
+    (
+        *("loss", "part", "accuracy", "throughput", "throughput_average", "step_time", "step_time_average"),
+        *("step_rate", "step_rate_average", "validation_loss", "validation_accuracy"),
+    )
+)
+_WORD = re.compile(r"[^\W\d_]+")
+#: "epoch/iter: 3/257" is two counters, not one and its total.
+_BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
+_EPOCHS = re.compile(r"(?i)(?:train(?:ing)?\s+)?epochs?(?:\s+progress)?\s*")
+#: `100: ...`, `100 | ...`: the text begins with a counter.
+_LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
+
+
+# --- keys that mean something beside others -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the line says besides a mark."""
+
+    keys: frozenset[str]
+    only_parts: bool  #: parts of a loss, and no whole
+
+    @classmethod
+    def of(cls, marks: list[Mark]) -> Beside:
+        what = {m.what for m in marks}
+        return cls(frozenset(m.key.lower() for m in marks), "part" in what and "loss" not in what)
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    test: Callable[[Mark, Beside], object]
+    what: str
+    why: str
+    line: str
+
+
+MENDS = (
+    Mend(
+        lambda m, by: m.key.lower() == "batch_cost" and by.keys & {"reader_cost", "data_cost", "read_cost"},
+        "step_time",
+        "beside the cost of reading, the cost of a batch is a time",
+        "epoch: 1 batch: 20 loss: 2.31 reader_cost: 0.02 batch_cost: 0.31 s",
+    ),
+    Mend(
+        lambda m, by: by.only_parts and m.what == "" and m.key.lower() == "total" and m.kind == DEC,
+        "loss",
+        "beside parts of a loss, the total is the loss",
+        "step 10 loss_cls 0.41 loss_box 0.22 total 0.63",
+    ),
+    Mend(
+        lambda m, by: m.what == "epochs" and m.total is not None and m.meaning is not None,
+        "epoch",
+        "a plural with a total counts",
+        "Epochs 1/3 loss 2.31",
+    ),
+    Mend(
+        lambda m, by: m.what == "iterations" and m.total is not None and m.meaning is not None,
+        "iteration",
+        "a plural with a total counts",
+        "Total iterations 10/300 loss 2.31",
+    ),
+    Mend(
+        lambda m, by: m.what == "iteration" and m.kind == DEC and m.average is not None,
+        "step_time",
+        "what has a fraction and an average is how long a batch took",
+        "Epoch: [0][10/500] Batch 0.91 (1.21) Loss 6.91 (6.93)",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() == "dt" and "bt" in by.keys,
+        "skip",
+        "beside the time of a batch, dt is the time of its data",
+        "Train: [1][10/40] BT 0.31 (0.35) DT 0.01 (0.02) loss 2.31 (2.40)",
+    ),
+    Mend(
+        lambda m, by: m.key.lower() == "bt",
+        "step_time",
+        "the time of a batch",
+        "Train: [1][10/40] BT 0.31 (0.35) DT 0.01 (0.02) loss 2.31 (2.40)",
+    ),
+)
+
+
+def mend(marks: list[Mark]) -> None:
+    """Give a meaning to what a key alone does not tell."""
+    beside = Beside.of(marks)
+    for m in marks:
+        if m.total is not None and _BOTH.fullmatch(m.key):
+            m.what, m.meaning = "epoch", Meaning("epoch")
+            m.total.what, m.total.meaning = "iteration", Meaning("iteration")
+            m.total = None
+    for m in marks:
+        row = next((row for row in MENDS if row.test(m, beside)), None)
+        if row is not None:
+            m.meaning = _meant(m, row.what)
+            m.what = row.what
+
+
+def _meant(m: Mark, what: str) -> Meaning | None:
+    if what == "skip":
+        return None
+    return replace(m.meaning, what=what) if m.meaning is not None and m.what == what + "s" else Meaning(what)
+
+
+# --- counters without a word --------------------------------------------------------------------------------
+
+
+class Line:
+    """The marks of a line, as far as its counters depend on them."""
+
+    def __init__(self, marks: list[Mark], body: str, bar: bool) -> None:
+        self.marks, self.body, self.bar = marks, body, bar
+        self.named = {m.what for m in marks if m.meaning is not None}
+
+    @property
+    def loose(self) -> list[Mark]:
+        """Whole numbers without a word."""
+        bare = ("unnamed", "bracket", "pair")
+        return [m for m in self.marks if m.what in bare and m.kind == INT and m.unit in ("", "s")]
+
+    @cached_property
+    def counters(self) -> list[Mark]:
+        """Those with a total."""
+        return [m for m in self.loose if m.total is not None]
+
+    @cached_property
+    def lead(self) -> Mark | None:
+        """The first number whose only word is the side of the line: `Train 3/10`."""
+        heads = (m for m in self.marks if m.what == "" and m.kind == INT and m.key and not words_left(m.key))
+        return next(heads, None)
+
+    @cached_property
+    def pair(self) -> int:
+        """Where the second of two numbers in one bracket stands, whose first is in it too; 0: there is none."""
+        at = next((i for i, m in enumerate(self.marks) if m.what == "pair"), 0)
+        return at if at and self.marks[at - 1].what == "bracket" else 0
+
+    @cached_property
+    def foreign(self) -> Mark | None:
+        """The one counter, with a total, whose word is of no language that the lexicon knows."""
+        counted = [m for m in self.marks if m.what == "" and m.total is not None and m.kind == INT]
+        found = [m for m in counted if _WORD.fullmatch(m.key) and m.key.lower() not in NOT_STEPS]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def opens(self) -> bool:
+        """Whether it begins with a bare number that stands apart."""
+        loose = self.loose
+        if not loose or self.marks[0] is not loose[0]:
+            return False
+        return loose[0].what == "bracket" or _LEADS.match(self.body) is not None
+
+    @property
+    def counts_apart(self) -> bool:
+        """Whether a lead with a total has another counter behind it."""
+        counts = any(m.what in ("unnamed", "bracket") for m in self.loose)
+        return counts and self.lead is not None and self.lead.total is not None
+
+    @property
+    def measures(self) -> bool:
+        return bool(self.named & VALUES)
+
+
+def _as_pair(line: Line) -> None:
+    line.marks[line.pair].what = "iteration"
+    if "epoch" not in line.named:
+        line.marks[line.pair - 1].what = "epoch"
+
+
+def _as_counter(line: Line) -> None:
+    counters, loose = line.counters, line.loose
+    two = len(counters) == 2
+    if "epoch" in line.named:
+        counters[0].what = "iteration"
+        return
+    counter = counters[-1] if two else counters[0]
+    counter.what = "iteration"
+    first = line.lead or (counters[0] if two else None)
+    if first is None and loose[0] is not counter and loose[0].what == "bracket":
+        first = loose[0]
+    if first is not None:
+        first.what = "epoch"
+
+
+def _as_foreign(line: Line) -> None:
+    if line.foreign is not None:
+        line.foreign.what = "iteration"
+
+
+def _as_epoch(line: Line) -> None:
+    if line.lead is not None:
+        line.lead.what = "epoch"
+
+
+def _as_first(line: Line) -> None:
+    line.loose[0].what = "iteration"
+
+
+def _as_it_is(line: Line) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    test: Callable[[Line], object]
+    give: Callable[[Line], None]
+    why: str
+    line: str
+
+
+COUNTS = (
+    Count(
+        lambda line: "iteration" not in line.named and line.pair,
+        _as_pair,
+        "two numbers in a bracket are epoch and batch",
+        "[1, 2000] loss: 2.173",
+    ),
+    Count(
+        lambda line: "iteration" not in line.named and line.counters,
+        _as_counter,
+        "a number with a total counts batches; one before it, in a bracket or with a total, epochs",
+        "[0][5/157] loss 2.31",
+    ),
+    Count(
+        lambda line: "iteration" in line.named or line.bar,
+        _as_it_is,
+        "a word says it already; a bar without a counter tells none",
+        "step 5 loss 2.31",
+    ),
+    Count(
+        lambda line: "epochs" not in line.named and "loss" in line.named and line.foreign,
+        _as_foreign,
+        "beside a loss, one counter with a total counts, whatever its word is",
+        "kierros 5/100 loss 2.31",
+    ),
+    Count(
+        lambda line: "epoch" not in line.named and line.measures and line.counts_apart,
+        _as_epoch,
+        "a side with a total, before a bare number, counts epochs",
+        "Train 3/10 [200] acc 0.51",
+    ),
+    Count(
+        lambda line: "epoch" not in line.named and line.measures and line.opens,
+        _as_first,
+        "a line that begins with a bare number, set off by a sign, begins with its counter",
+        "100: loss 2.31",
+    ),
+)
+
+
+def name_counters(marks: list[Mark], body: str, bar: bool) -> None:
+    """Give the counters without a word their meaning by place: `[0][5/157]`, `[1, 2000]`, `5/100`, `[100]`."""
+    mend(marks)
+    if bar and any(m.what == "unnamed" and m.total is not None for m in marks):
+        _bar_counts(marks)
+    line = Line(marks, body, bar)
+    row = next((row for row in COUNTS if row.test(line)), None)
+    if row is not None:
+        row.give(line)
+
+
+def _bar_counts(marks: list[Mark]) -> None:
+    """A bar's own counter is the one that counts; a bar that is called Epochs, without a number, counts epochs."""
+    for m in marks:
+        if m.what == "iteration" and m.total is None:
+            m.what, m.meaning = "", None
+    first = marks[0]
+    if first.unit != "%" or not _EPOCHS.fullmatch(first.key):
+        return
+    for m in marks:
+        if m.what == "unnamed" and m.total is not None:
+            m.what = "epoch"
+        elif m.what in ("step_time", "step_rate") and m.meaning is not None:
+            m.what = "epoch_time" if m.what == "step_time" else ""
+        elif m.kind == DUR:
+            m.what = "skip"
+
+
+def words_left(key: str) -> list[str]:
+    """The words of a key that are not merely the side (train, test) of a line."""
+    return [w for w in words_of(key) if not side_of(w)]

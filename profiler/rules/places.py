@@ -1,0 +1,172 @@
+"""A number of a line, and what it is to the one before it: its total, its average, the second of a pair.
+
+A table: each row shows a line that it is for (a test reads them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from profiler.rules.units import TIME_UNITS, Meaning, rate_of
+from profiler.text.tokens import DUR, INT
+
+
+@dataclass(slots=True)
+class Mark:
+    """One number and what it is. `what`: of `words.FIELDS`, or unnamed, bracket, total, average, uncertainty."""
+
+    token: int  #: -1 for nan and inf
+    at: int  #: where it stands in the canonical text
+    kind: str
+    what: str
+    key: str = ""
+    meaning: Meaning | None = None
+    negative: bool = False
+    constant: float = 0.0
+    total: Mark | None = None
+    average: Mark | None = None
+    unit: str = ""
+    scale: float = 1.0
+    more: tuple[tuple[int, float], ...] = ()  #: earlier numbers of the same duration, with their seconds
+    separated: bool = False  #: a colon or equals sign stands between key and number
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a number stands: the mark before it, and the text between and behind."""
+
+    previous: Mark
+    left: str
+    bare: str  #: `left` without blanks
+    right: str
+    canonical: str
+
+    @property
+    def closes(self) -> bool:
+        """Whether a bracket, a comma or a percent sign stands right behind."""
+        return self.right[:1] in (")", ",", "%")
+
+    @property
+    def follows(self) -> str:
+        """The sign behind, past blanks."""
+        return self.right.lstrip()[:1]
+
+    @property
+    def in_bracket(self) -> bool:
+        """Whether a new bracket holds the number."""
+        if self.bare in ("][", "] ["):
+            return True
+        counts = self.previous.what in ("epoch", "total")
+        return self.bare == "[" and counts and self.follows in "/]-:"
+
+    @property
+    def in_list(self) -> bool:
+        """`[3, 40]`: both numbers alone in one bracket."""
+        opened = self.canonical[: self.previous.at].rstrip().endswith("[")
+        return self.bare == "," and opened and self.right[:1] == "]"
+
+
+def _is_total(m: Mark, p: Place) -> bool:
+    m.what = "total"
+    if p.previous.total is None and p.previous.what not in ("total", "skip"):
+        p.previous.total = m
+    return True
+
+
+def _is_end_of_range(m: Mark, p: Place) -> bool:
+    p.previous.token, p.previous.at = m.token, m.at
+    m.what = "skip"
+    return True
+
+
+def _is_apart(m: Mark, p: Place) -> bool:
+    return False
+
+
+def _is_average(m: Mark, p: Place) -> bool:
+    m.what = "skip" if m.unit == "%" else "average"
+    if p.previous.average is None and m.what == "average":
+        p.previous.average = m
+    return m.unit == "%" or rate_of(m.unit) is None
+
+
+def _is_uncertainty(m: Mark, p: Place) -> bool:
+    m.what = "skip"
+    return True
+
+
+def _is_in_bracket(m: Mark, p: Place) -> bool:
+    m.what = "unnamed" if p.follows == "/" else "bracket"
+    return True
+
+
+def _is_second_counter(m: Mark, p: Place) -> bool:
+    m.what, m.key, m.meaning = "iteration", p.previous.key, p.previous.meaning
+    p.previous.what = "epoch"
+    return True
+
+
+def _is_pair(m: Mark, p: Place) -> bool:
+    m.what = "pair"
+    return True
+
+
+def _goes_on(m: Mark, p: Place) -> bool:
+    """The number before was minutes or days of the same duration."""
+    before, meaning = p.previous, p.previous.meaning
+    of_minutes = before.unit == "minutes"
+    m.more = ((before.token, 60.0 if of_minutes else 86400.0),)
+    m.what, m.key, m.meaning = before.what, before.key, meaning
+    if of_minutes and meaning is not None:
+        m.meaning = replace(meaning, scale=1.0)
+    before.what = "skip"
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    test: Callable[[Mark, Place], object]
+    give: Callable[[Mark, Place], bool]  #: whether the number belongs to the one before
+    line: str  #: whose last number it is for
+
+
+#: What a number is to the one before it, by what stands between them: the first row that holds.
+PLACES = (
+    Stand(lambda m, p: p.bare in ("/", "of", "out of", "\\"), _is_total, "step 3/10"),
+    Stand(lambda m, p: p.left == "-" and p.previous.kind == m.kind == INT, _is_end_of_range, "steps 12-20"),
+    Stand(lambda m, p: m.unit in TIME_UNITS and p.bare == "(", _is_apart, "loss 2.31 (0.5 s)"),
+    Stand(
+        lambda m, p: p.bare == "(" and p.left[:2].lstrip()[:1] == "(" and (p.closes or m.unit),
+        _is_average,
+        "loss 2.31 (2.45)",
+    ),
+    Stand(lambda m, p: p.bare in ("+/-", "±", "+-", "<", "~"), _is_uncertainty, "loss 2.31 ± 0.05"),
+    Stand(lambda m, p: p.in_bracket, _is_in_bracket, "Epoch: [0][5/157]"),
+    Stand(
+        lambda m, p: p.in_list and p.previous.what == "iteration" and p.previous.kind == m.kind == INT,
+        _is_second_counter,
+        "step [3, 40]",
+    ),
+    Stand(
+        lambda m, p: p.bare == "," and p.previous.what == "bracket" and m.kind == INT and p.right[:1] in "])",
+        _is_pair,
+        "[1, 2000] loss: 2.17",
+    ),
+    Stand(
+        lambda m, p: p.previous.unit == "minutes" and p.bare == "" and m.unit in ("s", "sec", "seconds"),
+        _goes_on,
+        "epoch took 3 min 20 s",
+    ),
+    Stand(
+        lambda m, p: p.previous.unit == "days" and p.bare in ("", ",") and m.kind == DUR,
+        _goes_on,
+        "elapsed: 1 day, 3:20:10",
+    ),
+)
+
+
+def place(mark: Mark, where: Place) -> bool:
+    """Whether the number belongs to the one before: its total, its average, the end of its range."""
+    row = next((row for row in PLACES if row.test(mark, where)), None)
+    return row is not None and row.give(mark, where)

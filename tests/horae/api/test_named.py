@@ -1,0 +1,55 @@
+"""What people type of a job is found by the API, whatever stands behind the cluster's own number in its id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from horae.api.arbiter import ArbiterBackend
+from horae.arbiter.requests.commands import NoSuchJob
+from horae.arbiter.service import Arbiter
+from horae.journal import JobRecord, Ledger
+from horae.port import LogChunk
+from tests.horae.arbiter.site import spec
+
+
+class _Arbiter:
+    """Remembers of which job each request was."""
+
+    def __init__(self) -> None:
+        record = JobRecord("14.6b02f9201c2bbd09fe1", spec("train"), "gpu", "lab", "app", "ann", 0.0)
+        self.core = SimpleNamespace(ledger=Ledger(jobs={record.id: record}))
+        self.asked: list[str] = []
+
+    def view(self, look: Callable[[Any], Any]) -> Any:
+        return look(self.core)
+
+    def read_log(self, job: str, offset: int, by: object) -> LogChunk:
+        self.asked.append(job)
+        return LogChunk(b"", 0)
+
+    def hold(self, job: str, *_: object) -> None:
+        self.asked.append(job)
+
+    def unhold(self, job: str, *_: object) -> None:
+        self.asked.append(job)
+
+    def history(self, job: str, **_: object) -> list[object]:
+        self.asked.append(job)
+        return []
+
+
+def test_a_jobs_number_is_enough() -> None:
+    arbiter = _Arbiter()
+    backend = ArbiterBackend(cast(Arbiter, arbiter))
+    backend.log("14", 0, by="ann")
+    backend.hold("14", by="ann", why="")
+    backend.unhold("14.6b02f9201c2bbd09fe1", by="ann")
+    backend.history(job="14", after=None, since_s=None, limit=5)
+    assert set(arbiter.asked) == {"14.6b02f9201c2bbd09fe1"}
+    assert len(arbiter.asked) == 4
+    with pytest.raises(NoSuchJob):
+        backend.hold("1", by="ann", why="")

@@ -1,0 +1,100 @@
+"""simulate, compare, reproduce on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from horae.cli.app import run
+from horae.sim import grids
+from horae.sim.plans import Plan
+
+JOBS = "job,submitted,duration,gpus\na,0,100,2\nb,10,50,4\nc,20,30,1\n"
+CLUSTER = ("--cluster", "v100:1x4")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.csv"
+    path.write_text(JOBS)
+    return str(path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(words)
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_simulate_says_when_jobs_end(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "out.csv"
+    words = ("simulate", trace, *CLUSTER, "--policy", "srtf", "--ideal", "--jobs-out", str(rows), "--json")
+    code, out, _ = said(capsys, *words)
+    assert code == 0
+    result = json.loads(out)
+    assert list(result) == [
+        "policy", "jobs", "completed", "makespan", "jct", "queueing", "rho", "gpu_seconds", "utilisation",
+        "resizes", "migrations", "restart_seconds", "rounds", "decide_seconds", "seconds",
+    ]  # fmt: skip
+    with rows.open() as file:
+        assert [(r["job"], float(r["finished"])) for r in csv.DictReader(file)] == [
+            ("a", 150.0),
+            ("b", 90.0),
+            ("c", 50.0),
+        ]
+
+
+def test_simulate_takes_a_policys_options_and_the_first_jobs(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("simulate", trace, *CLUSTER, "--policy", "max-min", "--set", "over=job", "--limit", "2", "--json")
+    assert json.loads(said(capsys, *words)[1])["jobs"] == 2
+    code, _, err = said(capsys, *words[:-1], "--set", "over=dice")
+    assert (code, "over" in err) == (3, True)
+
+
+def test_a_malformed_row_is_refused_by_its_line_or_left_out(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(trace).write_text(JOBS + "d,30,-1,1\n")
+    words = ("simulate", trace, *CLUSTER, "--policy", "fifo", "--json")
+    code, _, err = said(capsys, *words)
+    assert (code, f"{trace}:5: duration" in err) == (3, True)
+    code, out, err = said(capsys, *words, "--skip-bad")
+    assert (code, json.loads(out)["skipped"], json.loads(out)["jobs"]) == (0, {"malformed": 1}, 3)
+    assert f"{trace}:5: duration" in err
+
+
+def test_an_engine_that_there_is_not_is_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capsys, "simulate", trace, *CLUSTER, "--policy", "fifo", "--engine", "slow")
+    assert (code, "fast or arbiter" in err) == (3, True)
+
+
+def test_compare_goes_on_where_it_was(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", trace, *CLUSTER, "--policies", "fifo,srtf", "--workers", "1", "--out", str(tmp_path / "grid"))
+    code, out, err = said(capsys, *words, "--seeds", "1", "--json")
+    assert (code, err.count("done;")) == (0, 2)
+    assert list(json.loads(out)["policies"]) == ["fifo", "srtf"]
+    code, out, err = said(capsys, *words, "--seeds", "1..2")
+    assert (code, err.count("done;")) == (0, 2)
+    assert (tmp_path / "grid" / "jct.png").exists()
+    with (tmp_path / "grid" / "compare.csv").open() as file:
+        assert [(r["policy"], r["seed"]) for r in csv.DictReader(file)] == [
+            ("fifo", "1"), ("fifo", "2"), ("srtf", "1"), ("srtf", "2"),
+        ]  # fmt: skip
+
+
+def test_a_cell_that_fails_loses_nothing_else(trace: str, tmp_path: Path) -> None:
+    good = Plan(Path(trace), "v100:1x4", "fifo")
+    bad = Plan(Path(trace), "v100:1x4", "fifo", seed=1, throughputs="unheard")
+    found = grids.run([bad, good], tmp_path, 1)
+    assert ("unheard" in found[0].error, found[1].error) == (True, "")
+    grids.write(found, tmp_path / "all.csv")
+    assert "unheard" in (tmp_path / "all.csv").read_text()
+
+
+def test_reproduce_lists_and_compares(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(capsys, "reproduce", "--list", "--json")
+    assert {"name", "paper", "what", "seconds"} == set(json.loads(out)[0])
+    _, out, _ = said(capsys, "reproduce", "gandiva-fair-table-3")
+    assert "reproduced" in out
+    assert ["C", "performance", "50", "50"] in [line.split() for line in out.splitlines()]

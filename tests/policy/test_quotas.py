@@ -1,0 +1,117 @@
+"""What a site's limits bind and what they do not: whoever is outside of them sees nothing of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import catalogue, decide
+from policy.model import Cluster, Code, GpuRange, Job, Node, PolicyChoice, Quota, Snapshot, Tenant, Work
+from policy.parts.quotas import divided
+from policy.text import instance
+
+_LONG = Work(1e9, 0.0)
+NODES = tuple(Node(f"n{at}", "v100", 4) for at in range(8))
+
+
+def elastic(name: str, held: dict[str, int] | None = None, low: int = 1, high: int = 32, at_s: float = 0.0) -> Job:
+    rates = {"v100": {count: float(count) for count in (1, 32)}}
+    return Job(name, "lab", name, GpuRange(low, low, high), at_s, throughput=rates, allocation=held or {}, work=_LONG)
+
+
+def seen(jobs: tuple[Job, ...], *quotas: Quota, policy: str = "max-min") -> Snapshot:
+    cluster = Cluster(NODES, gpu_types=("v100",))
+    return Snapshot(cluster, jobs, (Tenant("lab"),), policy=PolicyChoice(policy), quotas=quotas)
+
+
+def sizes(snapshot: Snapshot) -> dict[str, int]:
+    return {name: sum(nodes.values()) for name, nodes in decide.decide(snapshot).allocation.items()}
+
+
+def test_a_limit_of_one_users_qos_binds_his_jobs_and_nobody_else() -> None:
+    """Bob's QOS lets him hold 4 GPUs; alice, of the same account, was kept at 8 with 24 idle."""
+    jobs = (elastic("bob1"), elastic("bob2"), elastic("alice"))
+    given = seen(jobs, Quota("QOS small of user bob", ("bob1", "bob2"), gpus=4))
+    assert sizes(given) == {"bob1": 2, "bob2": 2, "alice": 28}
+    decision = decide.decide(given)
+    assert decision.certificate.work_conserving
+    assert decision.reasons["bob1"].numbers["limit"] == "QOS small of user bob"
+    assert "limit" not in decision.reasons["alice"].numbers
+
+
+def test_who_finds_no_room_waits_and_is_told_which_limit_it_is() -> None:
+    jobs = (elastic("a", {"n0": 4}, low=4), elastic("b", low=2, at_s=1.0), elastic("c", at_s=2.0), elastic("d"))
+    given = seen(jobs, Quota("account lab", ("a", "b", "c"), gpus=5), Quota("jobs of user x", ("d",), jobs=0))
+    decision = decide.decide(given)
+    assert sizes(given) == {"a": 4, "b": 0, "c": 1, "d": 0}
+    assert decision.reasons["b"].code is Code.WAITS_CAP
+    assert "account lab" in decision.reasons["b"].text
+    assert decision.reasons["d"].numbers["limit_jobs"] == 0
+    assert list(decision.allocation) == ["a", "b", "c", "d"]
+
+
+def test_a_limit_that_came_later_takes_nothing_from_a_job_that_cannot_shrink() -> None:
+    rigid = Job("r", "lab", "r", GpuRange(8, 8, 8), throughput={"v100": {8: 1.0}}, allocation={"n0": 4, "n1": 4})
+    assert sizes(seen((rigid, elastic("e")), Quota("account lab", ("r", "e"), gpus=4))) == {"r": 8, "e": 0}
+
+
+def test_sizes_that_are_not_allowed_are_not_parts() -> None:
+    rates = {"v100": {1: 1.0, 4: 4.0}}
+    odd = Job("o", "lab", "o", GpuRange(1, 1, 4, (1, 4)), throughput=rates, work=_LONG)
+    assert sizes(seen((odd,), Quota("q", ("o",), gpus=3))) == {"o": 1}
+
+
+@pytest.mark.parametrize("policy", sorted(catalogue.entries()))
+def test_under_every_policy(policy: str) -> None:
+    jobs = tuple(elastic(f"j{at}", at_s=float(at)) for at in range(6))
+    given = seen(jobs, Quota("q", ("j0", "j1", "j2"), gpus=4, jobs=2), policy=policy)
+    got = sizes(given)
+    assert sum(got[name] for name in ("j0", "j1", "j2")) <= 4
+    assert sum(bool(got[name]) for name in ("j0", "j1", "j2")) <= 2
+    assert sum(got.values()) > 4, "others are not bound"
+
+
+@given(st.data())
+def test_parts_keep_within_all_quotas(data: st.DataObject) -> None:
+    names = [f"j{at}" for at in range(data.draw(st.integers(1, 6)))]
+    ranges = [(low, low + data.draw(st.integers(0, 8))) for low in data.draw(st.lists(st.integers(1, 6), min_size=6))]
+    jobs = tuple(elastic(name, low=low, high=high) for name, (low, high) in zip(names, ranges, strict=False))
+    quotas = tuple(
+        Quota(
+            f"q{at}",
+            tuple(data.draw(st.lists(st.sampled_from(names), unique=True))),
+            data.draw(st.none() | st.integers(0, 20)),
+            data.draw(st.none() | st.integers(0, 4)),
+        )
+        for at in range(data.draw(st.integers(0, 4)))
+    )
+    within, barred, narrowed = divided(seen(jobs, *quotas))
+    most = {job.name: job.gpus.max or 0 for job in within.jobs}
+    least = {job.name: job.gpus.min for job in within.jobs}
+    assert set(most) | set(barred) == set(names)
+    assert set(narrowed) <= set(most)
+    for quota in quotas:
+        inside = [name for name in quota.whom if name in most]
+        assert quota.jobs is None or len(inside) <= quota.jobs
+        assert quota.gpus is None or sum(most[name] for name in inside) <= quota.gpus
+    for job in jobs:
+        if job.name in least:
+            assert least[job.name] == job.gpus.min <= most[job.name] <= (job.gpus.max or 0)
+
+
+def test_the_instance_file_says_them() -> None:
+    text = """
+cluster: {groups: [{count: 2, gpu_type: v100, gpus: 4}]}
+tenants: [{name: lab}, {name: other}]
+quotas:
+  - {name: account lab, gpus: 4, match: {tenant: lab}}
+  - {name: two at a time, jobs: 2, match: {jobs: [c]}}
+jobs:
+  - {name: a, tenant: lab, gpus: 1}
+  - {name: b, tenant: lab, gpus: 1}
+  - {name: c, tenant: other, gpus: 1}
+"""
+    found = instance.parse(text)
+    assert found.quotas == (Quota("account lab", ("a", "b"), gpus=4), Quota("two at a time", ("c",), jobs=2))
+    assert instance.parse(instance.to_text(found)).quotas == found.quotas

@@ -1,0 +1,107 @@
+"""The order of pending jobs is what shows, not what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from horae.port import FixConfiguration, PortError
+from slurm_plugin.clients.routes import Batch, Routes
+from slurm_plugin.jobs.order import Order
+from slurm_plugin.jobs.record import Memories
+from tests.slurm_plugin.rows import ROW
+
+
+class Slurm(Routes):
+    """slurmctld's priorities: a job's own, and its site factor."""
+
+    def __init__(self, *ids: str) -> None:
+        self.rows = {each: replace(ROW, id=each, slurm_id=int(each.split("_")[0]), priority=1000) for each in ids}
+        self.written: list[str] = []
+        self.refuses: PortError | None = None
+
+    def write_each(self, batches: Sequence[Batch]) -> list[PortError | None]:
+        errors: list[PortError | None] = []
+        for batch in batches:
+            (write,) = batch.writes
+            assert write.change is not None
+            if self.refuses is None:
+                self.written.append(write.job)
+                for each in self.rows:
+                    if each == write.job or each.startswith(f"{write.job}_"):
+                        self.put(each, 1000 + (write.change.site_factor or 0))
+            errors.append(self.refuses)
+        return errors
+
+    def put(self, job: str, priority: int) -> None:
+        self.rows[job] = replace(self.rows[job], priority=priority)
+
+    def first(self) -> list[str]:
+        return sorted(self.rows, key=lambda job: -self.rows[job].priority)
+
+
+def made(slurm: Slurm, folder: Path) -> Order:
+    return Order(slurm, Memories(folder / "state"))
+
+
+def test_a_write_that_failed_is_written_again_and_nothing_else_is(tmp_path: Path) -> None:
+    slurm = Slurm("1", "2", "3")
+    order = made(slurm, tmp_path)
+    assert order.lost(slurm.rows), "after a restart nobody knows"
+    slurm.refuses = FixConfiguration("Access/permission denied", "be Operator")
+    with pytest.raises(FixConfiguration):
+        order.set(["3", "2", "1"], slurm.rows)
+    assert order.lost(slurm.rows)
+    slurm.refuses = None
+    order.set(["3", "2", "1"], slurm.rows)
+    assert slurm.first() == ["3", "2", "1"]
+    assert not order.lost(slurm.rows)
+    slurm.written.clear()
+    order.set(["3", "2", "1"], slurm.rows)
+    assert slurm.written == []
+
+
+def test_a_factor_that_somebody_takes_away_is_put_back(tmp_path: Path) -> None:
+    slurm = Slurm("1", "2")
+    order = made(slurm, tmp_path)
+    for _ in range(5):  # however often
+        order.set(["2", "1"], slurm.rows)
+        assert slurm.first() == ["2", "1"]
+        assert not order.lost(slurm.rows)
+        slurm.put("2", 1000)
+        assert order.lost(slurm.rows)
+
+
+def test_what_another_thing_outweighs_is_let_be(tmp_path: Path) -> None:
+    """A nice of 100000: our factor is there and cannot show."""
+    slurm = Slurm("1", "2")
+    order = made(slurm, tmp_path)
+    order.set(["2", "1"], slurm.rows)
+    times = 0
+    slurm.put("2", 1)
+    while order.lost(slurm.rows):
+        order.set(["2", "1"], slurm.rows)
+        slurm.put("2", 1)
+        times += 1
+        assert times < 10
+    assert times
+    slurm.put("2", 0)  # held: nothing shows of it
+    assert not order.lost(slurm.rows)
+
+
+def test_an_array_is_ordered_whole(tmp_path: Path) -> None:
+    """Each task that is named becomes a record of its own in slurmctld: 5,000 updates and records of one array."""
+    tasks = [f"3_{task}" for task in range(2, 7)]
+    slurm = Slurm("1", *tasks, "3_1")
+    slurm.rows["3_1"] = replace(slurm.rows["3_1"], slurm_id=4)  # split off: it ran, and was requeued
+    order = made(slurm, tmp_path)
+    order.set([*tasks, "1", "3_1"], slurm.rows)
+    assert slurm.written[0] == "3", "it reaches the task that has a place of its own"
+    assert sorted(slurm.written) == ["1", "3", "3_1"]
+    assert slurm.first() == [*tasks, "1", "3_1"]
+    assert not order.lost(slurm.rows)
+    order.set(["1", *tasks, "3_1"], slurm.rows)
+    assert slurm.first() == ["1", *tasks, "3_1"]

@@ -1,0 +1,133 @@
+"""Limits of QOS, associations, users and partitions bind whom they bind in Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from horae.port import JobState, ObservedJob
+from horae.spec import JobSpec
+from policy.model import GpuRange, Quota
+from slurm_plugin.clients.command_reading import partition_qos
+from slurm_plugin.clients.limits import Bound, SiteLimits, read
+from slurm_plugin.jobs.quotas import Quotas
+from slurm_plugin.records import JobRow
+from tests.slurm_plugin.rows import FACTS, ROW
+
+#: `scontrol show assoc_mgr flags=qos,assoc` of 24.11, without what is not read
+TOLD = """\
+Current Association Manager state
+
+Association Records
+
+ClusterName=c Account=root UserName= Partition= Priority=0 ID=1
+    ParentAccount= Lineage=/ DefAssoc=No
+    GrpJobs=N(2) GrpJobsAccrue=N(0)
+    GrpTRES=cpu=N(2),mem=N(0),gres/gpu=N(3),gres/gpumem=7(0)
+    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
+    MaxTRESPJ=
+ClusterName=c Account=lab UserName= Partition= Priority=0 ID=3
+    ParentAccount=root(1) Lineage=/lab/ DefAssoc=No
+    GrpJobs=N(2) GrpJobsAccrue=N(0)
+    GrpTRES=cpu=N(2),gres/gpu=12(3),gres/gpumem=N(0)
+    MaxJobs= MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
+    MaxTRESPJ=
+ClusterName=c Account=lab UserName=bob(2002) Partition= Priority=0 ID=5
+    ParentAccount= Lineage=/lab/0-bob/ DefAssoc=Yes
+    GrpJobs=N(1) GrpJobsAccrue=N(0)
+    GrpTRES=cpu=N(0),gres/gpu=N(2)
+    MaxJobs=5(1) MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ=
+    MaxTRESPJ=gres/gpu=3
+
+QOS Records
+
+QOS=normal(1)
+    GrpJobs=N(0) GrpJobsAccrue=N(0) GrpSubmitJobs=N(0) GrpWall=N(0.07)
+    GrpTRES=cpu=N(0),gres/gpu=N(0)
+    MaxTRESPJ=
+    Account Limits
+      lab
+        MaxJobsPA=N(0) MaxJobsAccruePA=N(0) MaxSubmitJobsPA=N(0)
+        MaxTRESPA=cpu=N(0),gres/gpu=N(0)
+    User Limits
+      bob(2002)
+        MaxJobsPU=N(0) MaxJobsAccruePU=N(0) MaxSubmitJobsPU=N(0)
+        MaxTRESPU=cpu=N(0),gres/gpu=N(0)
+QOS=small(3)
+    GrpJobs=N(1) GrpJobsAccrue=N(0) GrpSubmitJobs=N(1) GrpWall=N(0.00)
+    GrpTRES=cpu=N(1),gres/gpu=4(3),gres/gpumem=N(0)
+    MaxTRESPJ=gres/gpu=2
+    User Limits
+      bob(2002)
+        MaxJobsPU=3(2) MaxJobsAccruePU=N(0)
+        MaxTRESPU=cpu=N(1),gres/gpu=N(3)
+"""
+
+
+def job(row: JobRow, held: int = 0, most: int = 8) -> ObservedJob:
+    state = JobState.RUNNING if held else JobState.QUEUED
+    return ObservedJob(
+        row.id, state, allocation={"n1": held} if held else {}, spec=JobSpec("t", (), GpuRange(1, 1, most))
+    )
+
+
+def looked(rows: dict[str, JobRow], held: dict[str, int], site: SiteLimits | None = None) -> dict[str, Quota]:
+    quotas = Quotas()
+    quotas.took(site or read(TOLD))
+    jobs = {name: job(row, held.get(name, 0)) for name, row in rows.items()}
+    return {quota.name: quota for quota in quotas.look(jobs, rows, FACTS)}
+
+
+BOB = replace(ROW, user="bob", account="lab", qos="small")
+ALICE = replace(ROW, user="alice", account="lab", qos="normal")
+RUNS = {"state": "RUNNING", "nodes": ("n1",)}
+
+
+def test_what_slurm_says_is_read() -> None:
+    site = read(TOLD)
+    assert site.qos["small"].group.gpus == Bound(4, 3)
+    assert site.qos["small"].users["bob"].jobs == Bound(3, 2)
+    assert site.qos["small"].job_gpus == 2
+    assert site.qos["normal"].group.gpus == Bound(None, 0)
+    assert site.associations["lab", "", ""].group.gpus == Bound(12, 3)
+    assert site.associations["lab", "", ""].parent == "root"
+    assert site.associations["lab", "bob", ""].jobs == Bound(5, 1)
+    assert read("") == read("slurm_load_assoc error") == SiteLimits()
+
+
+def test_bobs_qos_binds_bobs_jobs_in_it_alone() -> None:
+    rows = {"1": replace(BOB, id="1", **RUNS), "2": replace(BOB, id="2"), "3": replace(ALICE, id="3")}  # type: ignore[arg-type]
+    found = looked(rows, {"1": 2})
+    # 3 GPUs and 2 jobs of the QOS run, 2 GPUs and 1 job of them ours: what is left of it is 3 GPUs, 2 jobs
+    assert found["QOS small"] == Quota("QOS small", ("1", "2"), gpus=3)
+    assert found["QOS small of user bob"] == Quota("QOS small of user bob", ("1", "2"), jobs=2)
+    assert found["GPUs of one job, 2"].gpus == 2
+    assert [name for name, quota in found.items() if "3" in quota.whom] == ["account lab"]
+
+
+def test_a_limit_of_a_qos_takes_the_place_of_the_associations() -> None:
+    found = looked({"1": replace(BOB, id="1"), "2": replace(BOB, id="2", qos="normal")}, {})
+    assert found["account lab"].whom == ("2",)
+    assert found["jobs of user bob in account lab"].whom == ("2",)
+    assert (found["GPUs of one job, 1"].gpus, found["GPUs of one job, 2"].gpus) == (2, 3)
+
+
+def test_a_partitions_qos_goes_before_the_jobs() -> None:
+    assert partition_qos("PartitionName=dl\n   QoS=small\nPartitionName=raw\n   QoS=N/A\n") == {"dl": "small"}
+    quotas, rows = Quotas(), {"3": replace(ALICE, id="3")}
+    quotas.took(read(TOLD))
+    facts = replace(FACTS, partition_qos={"dl": "small"})
+    found = quotas.look({"3": job(rows["3"])}, rows, facts)
+    assert [quota.name for quota in found] == ["GPUs of one job, 3", "QOS small"]
+
+
+def test_a_job_that_began_between_two_reads_is_not_taken_for_anothers() -> None:
+    """Slurm counts it already, the read of jobs does not show it yet: others would be shrunk for it."""
+    quotas = Quotas()
+    rows = {"1": replace(BOB, id="1")}
+    jobs = {"1": job(rows["1"])}
+    quotas.took(read(TOLD.replace("gres/gpu=4(3)", "gres/gpu=4(0)")))
+    assert next(q for q in quotas.look(jobs, rows, FACTS) if q.name == "QOS small").gpus == 4
+    quotas.took(read(TOLD))
+    assert next(q for q in quotas.look(jobs, rows, FACTS) if q.name == "QOS small").gpus == 4
+    quotas.took(read(TOLD))  # it stays: another's
+    assert next(q for q in quotas.look(jobs, rows, FACTS) if q.name == "QOS small").gpus == 1
