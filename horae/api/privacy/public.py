@@ -44,7 +44,6 @@ NUMBERS = frozenset(
 #: What a policy's reason says, by its code.
 REASONS = {
     "granted": "it got GPUs", "kept": "it keeps what it holds", "grew": "it got more GPUs",
-    "checkpoint": "its owner can say more of its checkpoints",
     "shrank": "it gave GPUs to others", "moved": "it was moved", "preempted": "its GPUs went to others",
     "waits-capacity": "not enough GPUs are free behind those ahead of it",
     "waits-gang": "GPUs are free, but no place holds its smallest gang",
@@ -65,6 +64,7 @@ CAUSES = {
     "probe": "its speed is being measured", "size": "others hold GPUs that it could use",
     "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
+    "checkpoint": "its owner can say more of its checkpoints",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",
