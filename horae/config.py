@@ -221,6 +221,13 @@ class Config(Form):
                 return listed.users is None or user in listed.users or user == tenant
         return user == tenant
 
+    def lists(self, tenant: str) -> bool:
+        return any(t.name == tenant for t in self.tenants)
+
+    def homes(self, user: str) -> tuple[str, ...]:
+        """The tenants that list this user."""
+        return tuple(t.name for t in self.tenants if t.users is not None and user in t.users)
+
 
 def load(path: str | Path) -> Config:
     """Read a configuration file. Raises BadInput."""

@@ -49,6 +49,11 @@ def kind_of(cluster: str) -> str:
     return cluster.partition(" ")[0]
 
 
+def kind_of_cluster(socket: Path | None, cluster: str | None = None) -> str:
+    """That of the arbiter which `connect` finds."""
+    return kind_of(str(connect(socket, cluster).about()["cluster"]))
+
+
 def job_names(incomplete: str) -> list[str]:
     """Completion: numbers of the jobs that have not ended. Silent when no arbiter answers."""
     from horae.api.client import Client, Unreachable, find_socket

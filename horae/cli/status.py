@@ -69,6 +69,10 @@ def status(
     else:
         for alert in answer["alerts"]:
             exits.say(f"alert: {alert['text']}", alert.get("remedy", ""))
+        for job in chosen:
+            if trouble := job.get("checkpoint_trouble"):  # its owner's and operators' to know
+                remedy = f"`horae explain {job['id']}`; it trains on and is not resized"
+                exits.say(f"alert: job {job['id']} {job['name']} cannot write checkpoints: {trouble}", remedy)
         if nodes:
             screen.table(NODE_COLUMNS, _node_rows(answer["nodes"]), header=not no_header)
         elif tenants:

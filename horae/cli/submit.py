@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from horae.cli.options import Json, Socket, connect, example
+from horae.cli.options import Json, Socket, connect, example, kind_of_cluster
 from horae.cli.wait import waited
+from horae.elastic.files import unwritable
 from horae.tui import forms, screen
 from horae.tui.trial import show_trial
 from policy.model import BadInput
@@ -53,6 +54,10 @@ def submit(
     cpus: Annotated[float | None, typer.Option(help="CPUs a GPU. Default: the cluster's.")] = None,
     grace: Annotated[str | None, typer.Option(help="Time it may take to checkpoint and leave.")] = None,
     time_limit: Annotated[str | None, typer.Option(help="Running time over all its starts.")] = None,
+    requeue: Annotated[
+        bool,
+        typer.Option("--requeue-at-limit", help="At its limit it checkpoints, leaves, and waits for its next turn."),
+    ] = False,
     retries: Annotated[int | None, typer.Option(help="Failures after which it is failed for good.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the job; repeat.")] = None,
     cwd: Annotated[Path | None, typer.Option(help="Working folder; default: the present one.")] = None,
@@ -92,6 +97,7 @@ def submit(
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
         "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
         "retries": retries,
+        "extra": {"requeue_at_limit": "true"} if requeue else None,
         "env": _environment(env or []) or None,
         "elastic": False if rigid else None,
         "command": command or None,
@@ -112,6 +118,10 @@ def submit(
         if file is None:
             _complete(given)
         jobs = _from_file(file, given, folder) if file else [{"cwd": folder, **given}]
+    for job in jobs:
+        if requeue and not (job.get("checkpoint") and (job.get("time_limit_s") or time_limit)):
+            raise BadInput("needs a limit, and a checkpoint to go on from", field="--requeue-at-limit",
+                           remedy="say --time-limit and --checkpoint too")  # fmt: skip
     if sbatch and cluster not in (None, "slurm"):
         raise BadInput("is for Slurm", field="--sbatch", remedy=f"take it out, or --cluster {cluster}")
     if dry_run:
@@ -120,6 +130,7 @@ def submit(
         found = _tried(connect(socket, cluster), jobs)
         screen.emit_json(found) if as_json else show_trial(found)
         return
+    _try_folders(jobs, must=not sbatch and kind_of_cluster(socket, cluster) == "local")
     numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
     if as_json:
         screen.emit_json({"jobs": numbers})
@@ -142,6 +153,20 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             if error.code is not Code.TRY_LATER or time.monotonic() > until:
                 raise
         time.sleep(1.0)
+
+
+def _try_folders(jobs: list[dict[str, Any]], *, must: bool) -> None:
+    """Checkpoint folders, as the caller: what cannot be written here is said before a training depends on it.
+
+    `must`: the jobs run on this machine. Elsewhere it is a warning, since a node may see other disks. Raises BadInput.
+    """
+    for folder in dict.fromkeys(str(job["checkpoint"]) for job in jobs if job.get("checkpoint")):
+        if "://" in folder or not (why := unwritable(folder)):
+            continue
+        if must:
+            raise BadInput(f"{folder} cannot be written: {why}", field="--checkpoint", value=folder,
+                           remedy="name a folder that you may write, with room for checkpoints")  # fmt: skip
+        screen.note(f"horae: the checkpoint folder {folder} cannot be written here: {why}; can it be on the nodes?")
 
 
 def _by_sbatch(jobs: list[dict[str, Any]], options: list[str]) -> list[str]:

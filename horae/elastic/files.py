@@ -93,3 +93,26 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
+
+
+def unwritable(folder: str) -> str:
+    """Why nothing can be written into `folder`, which need not be there yet; "": it can. Leaves nothing behind."""
+    made, path = [], os.path.abspath(folder)
+    try:
+        while not os.path.lexists(path):
+            made.append(path)
+            path = os.path.dirname(path)
+        for each in reversed(made):
+            os.mkdir(each)
+        trial = os.path.join(folder, ".trial.%s" % os.urandom(4).hex())
+        write_atomic(trial, b"checkpoints can be written here\n")
+        os.unlink(trial)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        for each in made:
+            try:
+                os.rmdir(each)
+            except OSError:
+                break  # it was not made, or somebody uses it already
+    return ""

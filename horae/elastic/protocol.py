@@ -45,7 +45,12 @@ ENVIRONMENT = frozenset(
 #: Words a user may put under `extra` of a specification.
 EXTRA_SELF_CHECKPOINTING = "self_checkpointing"  # "true": its checkpoints are not in the SDK's format
 EXTRA_STOP_SIGNAL = "stop_signal"  # "USR1" (default) or "TERM"
+EXTRA_REQUEUE_AT_LIMIT = "requeue_at_limit"  # "true": at its time limit it checkpoints, leaves and waits again
 EXTRA_LOG_LIMIT = "log_limit_bytes"  # size at which the spool is rotated
+
+
+#: How a supervisor's word about a running job begins that cannot write checkpoints; why follows.
+CHECKPOINTS_FAIL = "no checkpoint can be written: "
 
 
 class State:

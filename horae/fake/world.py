@@ -47,6 +47,7 @@ class FakeJob:
     cancelling: bool = False
     released: bool = False
     reason: str = ""
+    says: str = ""  #: its supervisor's word while it runs
 
 
 class World:
@@ -314,7 +315,7 @@ class World:
             blocked=job.blocked,
             checkpoint=self.checkpoint(job),
             submitted_s=job.submitted_s if self.keeps_specs else None,
-            native="CANCELLING" if job.cancelling else "",
+            native="CANCELLING" if job.cancelling else job.says if job.state is JobState.RUNNING else "",
         )
 
     # --- what happens to a cluster ------------------------------------------------------------------------

@@ -61,6 +61,10 @@ class Kind(StrEnum):
     FORGOTTEN = "forgotten"
 
 
+#: Who holds a job whose running time is used up, until it has checkpointed and left.
+TIME_LIMIT = "its time limit"
+
+
 class Verb(StrEnum):
     """The port's verbs that act on one job."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from horae.journal import bidding
 from horae.journal.codec import restore
-from horae.journal.events import Event, Kind, Verb
+from horae.journal.events import TIME_LIMIT, Event, Kind, Verb
 from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
@@ -121,12 +121,15 @@ def _cancel_asked(ledger: Ledger, event: Event) -> None:
 
 def _held(ledger: Ledger, event: Event) -> None:
     if (record := _job(ledger, event)) is not None:
-        record.hold_why = ": ".join(filter(None, (f"held by {event.data['by']}", event.data["text"])))
+        record.hold_by = event.data["by"]
+        record.hold_why = ": ".join(filter(None, (f"held by {record.hold_by}", event.data["text"])))
 
 
 def _unheld(ledger: Ledger, event: Event) -> None:
     if (record := _job(ledger, event)) is not None:
-        record.hold_why = None
+        if record.hold_by == TIME_LIMIT:
+            record.limit_from_s = record.ran_s
+        record.hold_why, record.hold_by = None, ""
 
 
 def _mode(ledger: Ledger, event: Event) -> None:

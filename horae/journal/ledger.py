@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horae import job_number
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.port import CheckpointMark, JobId, JobState
 from horae.spec import JobSpec
 from policy.model import Gpus, GpuSeconds, GpuType, NodeName, Seconds
@@ -71,6 +72,8 @@ class JobRecord:
     cancel_by: str = ""
     cancel_sent_s: Seconds | None = None
     hold_why: str | None = None
+    hold_by: str = ""
+    limit_from_s: Seconds = 0.0  #: running time from which its time limit counts, where it waits again at its end
     released: bool = False
     losses: int = 0  #: starts in a row that the cluster ended
     down_s: Seconds = 0.0  #: when it was last lost
@@ -124,6 +127,13 @@ class JobRecord:
         """What a restart costs it, from the last iteration to the next; None: not measured yet."""
         return None if self.restart_cost_s is None else self.restart_cost_s + (self.warmup_s or 0.0)
 
+    @property
+    def checkpoint_trouble(self) -> str:
+        """Why the job that runs cannot write checkpoints; "": it can, or nobody knows."""
+        if not self.state.holds or not self.native.startswith(CHECKPOINTS_FAIL):
+            return ""
+        return self.native.removeprefix(CHECKPOINTS_FAIL)
+
     def attained_at(self, now_s: Seconds) -> dict[GpuType, GpuSeconds]:
         out = dict(self.attained)
         for gpu_type, gpus in self.holding.items():
@@ -143,7 +153,10 @@ class JobRecord:
     def time_left_at(self, now_s: Seconds) -> Seconds | None:
         """Running time left, over all its starts, of its own limit and of the cluster's; None: there is no limit."""
         own = self.spec.time_limit_s
-        limits = (None if own is None else max(own - self.ran_at(now_s), 0.0), self.cluster_left_at(now_s))
+        limits = (
+            None if own is None else max(own - (self.ran_at(now_s) - self.limit_from_s), 0.0),
+            self.cluster_left_at(now_s),
+        )
         return min((limit for limit in limits if limit is not None), default=None)
 
 

@@ -75,6 +75,7 @@ def _job(job: Mapping[str, Any]) -> JobView:
         rho=job["rho"],
         starts=job["starts"],
         reason=job["why"],
+        trouble=job.get("checkpoint_trouble", ""),
         ended=job["ended"],
     )
 

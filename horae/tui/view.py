@@ -33,6 +33,7 @@ class JobView:
     rho: float | None = None
     starts: int = 0
     reason: str = ""
+    trouble: str = ""  #: why it cannot write checkpoints
     ended: bool = False
 
     @property

@@ -19,7 +19,7 @@ _SHOWN = 300
 _RANK = re.compile(r"^\d+: ")
 #: Where the last attempt of a program begins: what stands before is another attempt's.
 _BEGINS = re.compile(r"^\[horae\] start step=|^\[horae-exec\] .*again in ")
-_NOT_STARTED = re.compile(r"^\[horae-exec\] cannot start: (.*)")
+_NOT_STARTED = re.compile(r"^\[horae-exec\] cannot (?:start: |run )(.*)")
 _NCCL = re.compile(
     r"\bNCCL\b.*(?:error|timeout|timed out|abort|WARN)|nccl(?:System|Internal|Remote|UnhandledCuda)Error"
     r"|Watchdog caught collective operation timeout|Gloo connect\w* .*fail",

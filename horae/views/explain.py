@@ -85,10 +85,19 @@ def _end(record: JobRecord) -> list[Cause]:
     if record.ended is not None:
         asked = record.ended is JobState.CANCELLED and record.cancel_why is not None
         why = [Cause("cancel", f"{record.cancel_why} ({record.cancel_by})")] if asked else []
-        return [*why, Cause("end", record.end_text or f"it is {record.ended}")]
+        return [*why, Cause("end", record.end_text or f"it is {record.ended}"), *_kept(record)]
     if record.released:
         return [Cause("end", "it was handed back to the cluster's own scheduler")]
     return []
+
+
+def _kept(record: JobRecord) -> list[Cause]:
+    """What it can go on from, where it did not complete."""
+    mark = record.checkpoint
+    if record.ended is JobState.COMPLETED or mark is None:
+        return []
+    change = f"handing it in again with --checkpoint {record.spec.checkpoint} goes on from there"
+    return [Cause("checkpoint", f"its checkpoint of step {mark.step:g} is kept", {"step": mark.step}, change)]
 
 
 def _asked(record: JobRecord) -> list[Cause]:
@@ -116,6 +125,10 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         )
     if record.guessed:
         causes.append(Cause("cluster", "nobody could tell what it is, so it is left alone until it ends"))
+    if trouble := record.checkpoint_trouble:
+        text = f"its checkpoints cannot be written: {trouble}; it trains on, is not resized, and may lose its work"
+        change = f"a folder that {record.owner or 'its owner'} may write, with room, at {record.spec.checkpoint}"
+        causes.append(Cause("checkpoint", text, change=change))
     if record.blocked is not None:
         block = record.blocked
         numbers = {"kind": block["kind"], "for_s": now_s - block["since_s"], "cap": block.get("cap")}
@@ -262,6 +275,8 @@ def _held_back(record: JobRecord, config: Config, now_s: Seconds) -> tuple[str, 
         recent = sorted(at_s for at_s in record.restarts if at_s > now_s - 3600.0)
         until_s = recent[-rules.restarts_per_hour] + 3600.0 if len(recent) >= rules.restarts_per_hour else now_s
         return text, f"time: {max(until_s - now_s, 0.0) / 60:.0f} min more"
+    if guard == "not-resumable" and record.checkpoint_trouble:
+        return text, f"a checkpoint folder that can be written: {record.spec.checkpoint}"
     if guard == "not-resumable":
         if record.spec.checkpoint is None:
             return text, "`horae submit --checkpoint FOLDER` the next time; as it is it keeps its GPUs until it ends"

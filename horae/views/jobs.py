@@ -6,7 +6,7 @@ times are shifted by the caller's `now_s` against `wall_s`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from horae.arbiter.observe.measurements import Measurement
@@ -14,7 +14,7 @@ from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
-from policy.model import EMPTY, GpuRange, Gpus, Node, Seconds
+from policy.model import EMPTY, GpuRange, Gpus, GpuType, Node, Seconds
 
 #: Newest points of a loss curve that a status carries.
 LOSS_POINTS = 60
@@ -69,6 +69,7 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "cwd": spec.cwd,
         "env": dict(spec.env),
         "checkpoint": spec.checkpoint,
+        "checkpoint_trouble": record.checkpoint_trouble,
         "extra": dict(spec.extra),
     }
 
@@ -127,10 +128,14 @@ def tenants(
 ) -> list[dict[str, Any]]:
     """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now; `site_caps`: the most
     that the cluster says it may hold."""
+    found = tuple(found)
     capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
+    present = {n.gpu_type for n in found}
     names = {t.name for t in config.tenants} | {r.tenant for r in ledger.jobs.values()}
     mine = {name: [r for r in ledger.jobs.values() if r.tenant == name] for name in sorted(names)}
-    demand = {name: float(sum(usable(r, capacity) for r in records if r.live)) for name, records in mine.items()}
+    demand = {
+        name: float(sum(usable(r, capacity, present) for r in records if r.live)) for name, records in mine.items()
+    }
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(float(capacity), weights, demand)
     caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
@@ -150,12 +155,14 @@ def tenants(
     ]
 
 
-def usable(record: JobRecord, capacity: int) -> int:
+def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> int:
     """The most GPUs this job could use now. One that cannot be resized and runs can use what it has."""
     if record.hold_why is not None or record.cancel_why is not None:
         return sum(record.allocation.values())
     if record.state is JobState.RUNNING and not record.spec.elastic:
         return sum(record.allocation.values())
+    if record.spec.gpu_types and not set(record.spec.gpu_types) & set(present):
+        return 0
     return record.spec.gpus.at_most(capacity)
 
 

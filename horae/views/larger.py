@@ -52,7 +52,9 @@ def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
 def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:
     if held >= most or record.spec.gpus.max == record.spec.gpus.min:
         return []
-    if record.spec.checkpoint is None:
+    if record.checkpoint_trouble:
+        what, change = "its checkpoints cannot be written", f"a folder that can be written: {record.spec.checkpoint}"
+    elif record.spec.checkpoint is None:
         what, change = "it has no checkpoint folder", "`horae submit --checkpoint FOLDER` the next time"
     else:
         what, change = "it was handed in as --rigid", "handing it in without --rigid"

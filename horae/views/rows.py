@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId, JobState
 from policy.model import Allocation, Gpus, GpuSeconds, GpuType, Seconds
@@ -104,6 +105,7 @@ def why(record: JobRecord) -> str:
     for text in (
         record.cancel_why,
         record.hold_why,
+        f"{CHECKPOINTS_FAIL}{record.checkpoint_trouble}" if record.checkpoint_trouble else None,
         record.blocked["text"] if record.blocked is not None else None,
         record.aside["text"] if record.aside is not None else None,
         record.guard["text"] if record.guard is not None else None,

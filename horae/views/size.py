@@ -111,7 +111,7 @@ def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Shar
     demand: dict[str, float] = {}
     held = 0
     for other in ledger.live(record.pool):
-        demand[other.tenant] = demand.get(other.tenant, 0.0) + jobs.usable(other, capacity)
+        demand[other.tenant] = demand.get(other.tenant, 0.0) + jobs.usable(other, capacity, seen.present())
         if other.tenant == record.tenant:
             held += sum(other.allocation.values())
     weights = {tenant: config.weight(tenant) for tenant in demand}
@@ -126,7 +126,8 @@ def most(record: JobRecord, seen: Seen) -> Gpus:
 
 def is_stuck(record: JobRecord) -> bool:
     """It runs and keeps its size until it ends, whatever anybody wants."""
-    return record.state is JobState.RUNNING and not (record.spec.elastic and record.spec.checkpoint is not None)
+    resumes = record.spec.elastic and record.spec.checkpoint is not None and not record.checkpoint_trouble
+    return record.state is JobState.RUNNING and not resumes
 
 
 def ago(seconds: Seconds) -> str:

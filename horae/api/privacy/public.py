@@ -64,6 +64,7 @@ CAUSES = {
     "probe": "its speed is being measured", "size": "others hold GPUs that it could use",
     "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
+    "checkpoint": "its owner can say more of its checkpoints",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",

@@ -55,6 +55,8 @@ class Veto:
 def not_resumable(change: Reallocation) -> No | None:
     if movable(change.record):
         return None
+    if trouble := change.record.checkpoint_trouble:
+        return No(f"its checkpoints cannot be written: {trouble}")
     what = "it has no checkpoint folder" if change.record.spec.checkpoint is None else "it is not elastic"
     return No(f"it cannot be stopped and resumed: {what}")
 

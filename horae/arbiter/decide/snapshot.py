@@ -92,7 +92,8 @@ def occupies(record: JobRecord, now_s: Seconds, settle_s: Seconds) -> Allocation
 
 def movable(record: JobRecord) -> bool:
     """Whether it can be stopped and resumed without losing its work."""
-    return record.spec.elastic and record.spec.checkpoint is not None and not record.guessed
+    resumes = record.spec.elastic and record.spec.checkpoint is not None and not record.guessed
+    return resumes and not record.checkpoint_trouble
 
 
 def backoff_until(record: JobRecord, config: Config) -> Seconds:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from horae.arbiter.decide.snapshot import movable
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
+from horae.elastic.protocol import EXTRA_REQUEUE_AT_LIMIT
 from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
+from horae.journal.events import TIME_LIMIT
 from horae.port import BlockKind, JobId, JobState
 from policy.model import Seconds
 
@@ -49,12 +52,36 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
 
 
 def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:
-    """Jobs that have run for their whole time limit, over all their starts."""
-    return [
-        events.cancel_asked(r.id, "time limit", f"its running time reached its limit of {r.spec.time_limit_s:g} s")
-        for r in ledger.live()
-        if r.spec.time_limit_s is not None and r.cancel_why is None and r.ran_at(now_s) >= r.spec.time_limit_s
-    ]
+    """Jobs that have run for their whole time limit.
+
+    One that can checkpoints and leaves first, by a hold; then it ends, or, where its owner said so, waits for its next
+    turn with the whole limit before it.
+    """
+    drafts = []
+    for record in ledger.live():
+        limit_s = record.spec.time_limit_s
+        if limit_s is None or record.cancel_why is not None or record.ran_at(now_s) - record.limit_from_s < limit_s:
+            continue
+        text = f"its running time reached its limit of {limit_s:g} s"
+        if movable(record) and record.state is JobState.RUNNING:
+            if record.hold_why is None:
+                drafts.append(events.held(record.id, TIME_LIMIT, text))
+        elif record.state is JobState.STOPPING and record.hold_by == TIME_LIMIT:
+            continue  # on its way out
+        elif _true(record.spec.extra.get(EXTRA_REQUEUE_AT_LIMIT)) and record.checkpoint is not None:
+            if record.hold_why is None:  # it left by itself
+                drafts.append(events.held(record.id, TIME_LIMIT, text))
+            if record.hold_by in ("", TIME_LIMIT):
+                drafts.append(events.unheld(record.id, TIME_LIMIT))
+        else:
+            mark = record.checkpoint
+            kept = "" if mark is None else f"; its checkpoint of step {mark.step:g} is kept"
+            drafts.append(events.cancel_asked(record.id, "time limit", text + kept))
+    return drafts
+
+
+def _true(word: object) -> bool:
+    return str(word or "").lower() in ("1", "true", "yes")
 
 
 def gone(ledger: Ledger, config: Config, now_s: Seconds, *, owns_submission: bool) -> list[Draft]:

@@ -6,6 +6,7 @@ from what the caller says.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,16 +45,36 @@ def may_operate(caller: Requester, config: Config) -> None:
         raise NotAllowed(f"{caller.user} is no operator; the configuration's `operators` lists who is")
 
 
+def _at_home(owner: str, tenant: str, config: Config) -> str:
+    """A user whom a tenant lists has no share of their own beside it."""
+    homes = config.homes(owner)
+    if tenant != owner or config.lists(tenant) or not homes:
+        return tenant
+    if len(homes) > 1:
+        raise BadInput(f"{owner} belongs to several", field="tenant", remedy=f"say one of {', '.join(homes)}")
+    return homes[0]
+
+
 def submitter(
     caller: Requester, owner: str, tenant: str, config: Config, site: Sequence[SiteTenant] = ()
 ) -> tuple[str, str]:
     """(owner, tenant) of a new job. `site`: the tenants, where they are the cluster's own. Raises NotAllowed where the
-    caller may not run jobs in that name, and BadInput where nobody has it."""
+    caller may not run jobs in that name, and BadInput for a tenant that is not there,
+    or where several could be meant."""
     operator = caller.is_operator(config)
     if owner and owner != caller.user and not operator:
         raise NotAllowed(f"{caller.user} may not submit jobs of {owner}; only operators may")
     owner = owner or caller.user
-    tenant = of_site(tenant, owner, site) if site else tenant or owner
+    tenant = of_site(tenant, owner, site) if site else _at_home(owner, tenant or owner, config)
+    if operator and not site and config.tenants and not config.lists(tenant) and tenant != owner:
+        near = difflib.get_close_matches(tenant, [t.name for t in config.tenants], 1)
+        names = ", ".join(t.name for t in config.tenants[:20])
+        raise BadInput(
+            "is no tenant of the configuration" + (f"; did you mean {near[0]}?" if near else ""),
+            field="tenant",
+            value=tenant,
+            remedy=f"one of {names}, or a new one in its `tenants`",
+        )
     if not operator and not config.may_submit(owner, tenant):
         listed = any(t.name == tenant for t in config.tenants)
         how = f"ask an operator to add {owner} to its users" if listed else "the configuration lists no such tenant"

@@ -198,8 +198,8 @@ class Training:
             except Superseded:
                 self._leave(protocol.EXIT_SUPERSEDED, "a newer start of this job exists: leaving without a checkpoint")
             except OSError as error:
-                say("the final checkpoint could not be written: %s" % error)
-                raise
+                # The work is done: what the program does after the loop (its own save) must come, and no start again.
+                say("the final checkpoint could not be written, all steps are done: %s" % error)
         self.group.barrier()
         self.group.close()
 

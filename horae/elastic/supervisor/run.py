@@ -67,7 +67,8 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
     run.checkpoint = checkpoint
     run.grace_s = grace_s
     run.retries = retries
-    run.time_limit_s = None if limit is None else float(limit)
+    if not _true(extra.get(protocol.EXTRA_REQUEUE_AT_LIMIT)):  # else it is the arbiter's to ask
+        run.time_limit_s = None if limit is None else float(limit)
     run.allocation = allocation
     run.slots = slots
     apply_extra(run, extra)
@@ -88,7 +89,7 @@ def described(folder: JobFolder, document: Optional[bytes]) -> "Tuple[Dict[str, 
 
 def apply_extra(run: Run, extra: Dict[str, Any]) -> None:
     """The user's own words for the supervisor. Raises Unusable."""
-    run.self_checkpointing = str(extra.get(protocol.EXTRA_SELF_CHECKPOINTING, "")).lower() in ("1", "true", "yes")
+    run.self_checkpointing = _true(extra.get(protocol.EXTRA_SELF_CHECKPOINTING))
     word = str(extra.get(protocol.EXTRA_STOP_SIGNAL, "USR1")).upper()
     if word not in ("USR1", "TERM"):
         raise Unusable("%s: %r is neither USR1 nor TERM" % (protocol.EXTRA_STOP_SIGNAL, word))
@@ -97,6 +98,10 @@ def apply_extra(run: Run, extra: Dict[str, Any]) -> None:
         run.log_limit = int(extra.get(protocol.EXTRA_LOG_LIMIT, DEFAULT_LIMIT))
     except ValueError:
         raise Unusable("%s: not a number of bytes" % protocol.EXTRA_LOG_LIMIT) from None
+
+
+def _true(word: Any) -> bool:
+    return str(word or "").lower() in ("1", "true", "yes")
 
 
 def check_servers(env: Dict[str, str]) -> None:

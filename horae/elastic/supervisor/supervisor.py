@@ -9,12 +9,14 @@ nothing of the job outlives it (`processes.keep`).
 """
 
 import os
+import re
 import select
 import signal
 import time
 from typing import Any, Dict, Optional, Sequence
 
 from .. import protocol
+from ..files import write_atomic
 from ..protocol import State
 from ..stores.checkpoints import newest_mark
 from ..stores.store import Store, open_store
@@ -31,6 +33,9 @@ _MARK_PATIENCE_S = 10.0  #: how long another one may take to show what a trainer
 _READ = 1 << 18
 _KILL_WAIT_S = 2.0  #: between TERM and KILL
 _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run again
+#: What the SDK says of a checkpoint that failed; the others of a gang only say that one of them did.
+_UNWRITTEN = re.compile(rb"\[horae\] (?:checkpoint at step \d+|the final checkpoint) could not be written[^:\n]*: (.+)")
+_LONGEST_WHY = 300
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -53,6 +58,7 @@ class Supervisor:
         self._unwritten = False  #: the last account did not reach the disk
         self._news = False  #: it does not say all, and nobody waits for that
         self._told_dropped = 0  #: bytes of output that it said were dropped
+        self._trouble = ""  #: why the newest checkpoint could not be written
         self._began = time.monotonic()
         self._store = self._open_store()
         self._next_look = self._next_mark = 0.0
@@ -78,6 +84,7 @@ class Supervisor:
         self._listen()
         become_subreaper()
         self.folder.reserve_room()
+        self._try_store()
         self._account(State.STARTING)
         attempt = 0
         while True:
@@ -183,6 +190,9 @@ class Supervisor:
             data = b""
         if data:
             lines[fd].feed(data)
+            told = _UNWRITTEN.findall(data)
+            if told and self._store is not None:
+                self._no_checkpoint(told[-1].decode(errors="replace").strip())
             return True
         lines.pop(fd).end()
         os.close(fd)
@@ -200,6 +210,7 @@ class Supervisor:
             resumable=self.job.checkpoint is not None or self.job.self_checkpointing,
             failures=self._failures,
             retries=self.job.retries,
+            lost=self._trouble,
         )
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -329,6 +340,24 @@ class Supervisor:
             self.say(str(error))
             return None
 
+    def _try_store(self) -> None:
+        """Whether the job's user can write its checkpoints here: said before it has trained for hours."""
+        if self._store is None or not self._store.cheap:
+            return
+        try:
+            folder = self._store.begin("trial")
+            try:
+                write_atomic(os.path.join(folder, "trial"), b"checkpoints can be written here\n")
+            finally:
+                self._store.abandon(folder)
+        except OSError as error:
+            self.say("its checkpoint folder cannot be written: %s" % error)
+            self._no_checkpoint(str(error))
+
+    def _no_checkpoint(self, why: str) -> None:
+        if why[:_LONGEST_WHY] != self._trouble:
+            self._trouble, self._news = why[:_LONGEST_WHY], True
+
     def _read_mark(self) -> None:
         if self._store is None:
             return
@@ -342,6 +371,7 @@ class Supervisor:
             mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
         if mark != self.mark:
             self.mark, self._news = mark, True
+            self._trouble = ""
 
     def _read_last_mark(self, code: int) -> None:
         """After the gang. One that says that it checkpointed failed if there is no checkpoint: looked for again."""
@@ -377,7 +407,7 @@ class Supervisor:
             "failures": self._failures,
             "ran_s": round(self._ran_s(), 3),
             "dropped_bytes": self.spool.dropped,
-            "native": self.native,
+            "native": protocol.CHECKPOINTS_FAIL + self._trouble if self._trouble and not final else self.native,
         }
         try:
             # A machine that loses power loses the job too: only its end must be on the disk.

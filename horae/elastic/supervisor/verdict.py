@@ -20,6 +20,7 @@ class End(NamedTuple):
     complete: bool = False  #: a complete checkpoint exists, or the job says that it keeps its own
     own_checkpoints: bool = False  #: the job says that it keeps its own
     resumable: bool = True  #: it can be started again at all
+    lost: str = ""  #: why no checkpoint could be written, where none is there: a start would begin at step 0
     failures: int = 0  #: before this end, over all starts
     retries: int = 0
 
@@ -40,12 +41,16 @@ def judge(end: End) -> Ending:
     if end.code == 0:
         return Ending(State.COMPLETED, "finished")
     if end.out_of_time:
-        return Ending(State.FAILED, "its time limit is used up")
+        kept = "; its newest checkpoint is kept" if end.complete else ""
+        return Ending(State.CANCELLED, "its time limit is used up" + kept)
     if end.code == protocol.EXIT_STOPPED and end.complete:
         return Ending(State.STOPPED, "stopped after a checkpoint")
     if end.stop and end.killed:
         return Ending(State.STOPPED, "did not leave in time and was killed")
     text = _describe(end)
+    if end.lost and not end.complete:
+        what = "%s; it is not run again from the beginning: no checkpoint could be written (%s)" % (text, end.lost)
+        return Ending(State.FAILED, what, failure=True)
     if not end.resumable or end.failures >= end.retries:
         return Ending(State.FAILED, text, failure=True)
     if end.stop:

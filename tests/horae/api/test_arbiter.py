@@ -73,7 +73,7 @@ def test_tenants_take_only_whom_they_list(build: Build, caller: Caller) -> None:
     assert refused(lambda: client.submit(both)) is Code.NOT_ALLOWED
     assert client.status()["jobs"] == []
     assert client.submit([both[0], JOB]) == ["1", "2"]
-    assert [j["tenant"] for j in client.status()["jobs"]] == ["vision", "ann"]
+    assert [j["tenant"] for j in client.status()["jobs"]] == ["vision", "vision"], "no share beside it"
 
 
 def test_a_job_from_submission_to_its_end(build: Build, me: str) -> None:

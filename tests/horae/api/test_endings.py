@@ -23,6 +23,8 @@ TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
          ("its program raised", "SyntaxError: invalid syntax")),
         ("[horae-exec] cannot start: [Errno 2] No such file or directory: 'pyhton'", 126,
          ("could not be started", "'pyhton'")),
+        ("[horae-exec] cannot run pyhton x.py: [Errno 2] No such file or directory: b'/bin/pyhton'", 127,
+         ("could not be started", "pyhton x.py: [Errno 2]")),
         ("sh: 1: modul: not found", 127, ("program was not found", "modul: not found")),
         ("[horae] step=10/20 loss=1\n", 137, ("killed (SIGKILL), not by Horae", "out of memory")),
         ("hello\n", 139, ("crashed (SIGSEGV)",)),

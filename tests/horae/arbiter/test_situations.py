@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from horae.config import Mode
+from horae.elastic.protocol import CHECKPOINTS_FAIL
 from horae.fake import Delay
 from horae.port import JobState
 from horae.views.explain import Explanation
@@ -109,6 +110,24 @@ def behind_one_that_cannot_stop(folder: Path) -> tuple[Site, str]:
     site.until(other, JobState.RUNNING)
     (job,) = site.commands.submit([spec("a", 2)], ANN)
     site.run(5)
+    return site, job
+
+
+def cannot_write_checkpoints(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", (1, 6), steps=LONG)], ANN)
+    site.until(job, JobState.RUNNING)
+    site.world.jobs[job].says = f"{CHECKPOINTS_FAIL}Permission denied: '/ck'"
+    site.run(2)
+    site.commands.submit([spec("b", (1, 6), steps=LONG)], BEN)
+    site.run(20)
+    return site, job
+
+
+def over_its_limit_elastic(folder: Path) -> tuple[Site, str]:
+    site = site_of(folder)
+    (job,) = site.commands.submit([spec("a", 2, steps=LONG, time_limit_s=20.0)], ANN)
+    site.until(job, JobState.CANCELLED)
     return site, job
 
 
@@ -214,13 +233,14 @@ SITUATIONS = (
     Situation("below its most", below_its_most,
               ("it could use 6 GPUs and holds", "by job 2 other (ann)"), ("job 2 ending, or shrinking",)),
     Situation("shrunk two decisions ago", shrunk_two_decisions_ago,
-              ("it shrank from 6 to", "when job 2 second (ben) got more: policy max-min decided so",
-               "its tenant ann holds 3 GPUs", "by job 2 second (ben)")),
+              ("it shrank from ", "when job 2 second (ben) got more: policy max-min decided so",
+               "its tenant ann holds ", "by job 2 second (ben)")),
     Situation("larger than the cluster", larger_than_the_cluster,
               ("no set of healthy nodes could hold 64 GPUs",), ("a smaller minimum",)),
     Situation("an absent type", of_an_absent_type,
               ("no set of healthy nodes could hold 1 GPU of a100",
-               "no node of pool main has GPUs of the type a100; there are: k80, v100"), ("with a type that is there",)),
+               "no node of pool main has GPUs of the type a100; there are: k80, v100"), ("with a type that is there",),
+              never=("it is owed",)),
     Situation("waits for its type", waits_for_its_type,
               ("needs 2 GPUs of v100; 1 is free", "3 are held: 3 by job 1 other (ben); 1 is free"),
               ("1 GPU of v100 more that come free", "job 1 ending: it cannot be resized")),
@@ -242,6 +262,12 @@ SITUATIONS = (
     Situation("held", held_by_an_operator, ("held by root: cooling",), ("`horae unhold 1`",),
               never=("keeps its", "would give", "gets 4")),
     Situation("time limit, rigid", over_its_limit, ("its running time reached its limit of 20 s",)),
+    Situation("time limit, elastic", over_its_limit_elastic,
+              ("its running time reached its limit of 20 s; its checkpoint of step ", " is kept"),
+              ("handing it in again with --checkpoint ckpt goes on from there",)),
+    Situation("checkpoints cannot be written", cannot_write_checkpoints,
+              ("its checkpoints cannot be written: Permission denied: '/ck'; it trains on, is not resized",),
+              ("a folder that ann may write",)),
     Situation("observe, new", watched(Mode.OBSERVE),
               ("mode observe: nothing is started by us, and the cluster was not told of it",),
               ("`horae config mode main enforce`, by an operator",), never=("the next round", "does not know it yet")),
@@ -274,3 +300,34 @@ def test_a_situation_is_told(situation: Situation, tmp_path: Path) -> None:
 def test_a_held_job_is_to_have_nothing(tmp_path: Path) -> None:
     site, job = held_by_an_operator(tmp_path)
     assert explained(site.core, job).target is None
+
+
+def test_a_job_that_cannot_write_checkpoints_is_not_resized(tmp_path: Path) -> None:
+    site, job = cannot_write_checkpoints(tmp_path)
+    assert sum(site.job(job).allocation.values()) == 6 and site.job(job).epoch == 1
+    site.world.jobs[job].says = ""
+    site.until("2", JobState.RUNNING)
+    assert sum(site.job("2").allocation.values()) == 3, "mended, it gives up what it is not owed"
+
+
+def test_a_job_that_waits_again_at_its_limit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    site = site_of(tmp_path)
+    again = spec("a", 2, steps=300, time_limit_s=20.0, extra={"requeue_at_limit": "true"})
+    (job,) = site.commands.submit([again], ANN)
+    record = site.until(job, JobState.COMPLETED, patience_s=400.0)
+    assert record.epoch_seen >= 3 and record.ran_s > 40.0
+    assert record.measured["done"] == 300.0
+    starts = [e for e in site.journal.history(job=job) if e.kind.value == "held"]
+    assert {e.data["by"] for e in starts} == {"its time limit"}
+
+
+def test_a_job_of_its_owners_hold_is_not_let_go_by_its_limit(tmp_path: Path) -> None:
+    site = site_of(tmp_path)
+    again = spec("a", 2, steps=LONG, time_limit_s=20.0, extra={"requeue_at_limit": "true"})
+    (job,) = site.commands.submit([again], ANN)
+    site.until(job, JobState.RUNNING)
+    site.run(18)
+    site.commands.hold(job, ANN, "lunch")
+    site.until(job, JobState.STOPPED)
+    site.run(30)
+    assert site.job(job).hold_why == "held by ann: lunch"

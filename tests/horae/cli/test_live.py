@@ -212,6 +212,13 @@ def test_an_empty_cluster_is_a_picture_too() -> None:
 # --- parts -------------------------------------------------------------------------------------------------
 
 
+def test_a_job_that_cannot_write_checkpoints_stands_out() -> None:
+    running = replace(VIEW.jobs[0], trouble="Permission denied")
+    _, rows = parts.job_rows(VIEW, [running, VIEW.jobs[1]], 120)
+    assert "no checkpoint v1:4" in rows[0][-1].plain
+    assert "no checkpoint" not in rows[1][-1].plain
+
+
 @given(
     nodes=st.lists(st.tuples(st.sampled_from(["v100", "k80"]), st.integers(0, 16)), max_size=60),
     width=st.integers(40, 200),

@@ -135,3 +135,21 @@ def test_a_dry_run_names_whose_gpus_become_fewer(capsys: pytest.CaptureFixture[s
 def test_a_dry_run_is_refused_like_a_submission(site: Client, horae: Horae) -> None:
     assert horae("submit", "--dry-run", "-g", "1", "--sbatch=--time=1", *TRAIN).code == 3
     assert horae("submit", "--dry-run", "-g", "0", *TRAIN).code == 3
+
+
+def test_a_checkpoint_folder_is_tried_by_the_command(
+    site: Client, horae: Horae, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = horae("submit", "-g", "1", "-c", "/proc/nope/ck", *TRAIN)
+    assert said.code == 0 and "/proc/nope/ck cannot be written here: No such file" in said.err
+    monkeypatch.setattr("horae.cli.submit.kind_of_cluster", lambda *_: "local")
+    said = horae("submit", "-g", "1", "-c", "/proc/nope/ck", *TRAIN)
+    assert said.code == 3 and "--checkpoint: /proc/nope/ck cannot be written: No such" in said.err
+    assert len(site.status(ended=True)["jobs"]) == 1
+
+
+def test_waiting_again_at_the_limit_needs_both(site: Client, horae: Horae) -> None:
+    said = horae("submit", "-g", "1", "--requeue-at-limit", "-c", "ck", *TRAIN)
+    assert said.code == 3 and "--time-limit and --checkpoint" in said.err
+    horae("submit", "-g", "1", "--requeue-at-limit", "--time-limit", "1h", *ENDLESS)
+    assert site.job("1")["extra"] == {"requeue_at_limit": "true"}

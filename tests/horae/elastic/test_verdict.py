@@ -28,12 +28,15 @@ CASES = [
     (End(7, failures=1, retries=1), "failed", True),
     (End(7, retries=9, resumable=False), "failed", True),
     (End(139, retries=1), "retry", True),
+    # could never write a checkpoint: it is not run again from the beginning
+    (End(1, retries=9, lost="read-only"), "failed", True),
+    (End(1, retries=9, lost="full", complete=True), "retry", True),
     # is cancelled
     (End(143, cancel=True), "cancelled", False),
     (End(0, cancel=True), "cancelled", False),
     (End(86, cancel=True, stop=True, complete=True), "cancelled", False),
     # runs out of time
-    (End(86, stop=True, complete=True, out_of_time=True), "failed", False),
+    (End(86, stop=True, complete=True, out_of_time=True), "cancelled", False),
     (End(0, stop=True, out_of_time=True), "completed", False),
 ]
 

@@ -1,0 +1,58 @@
+"""A checkpoint folder that cannot be written: tried at each start, told, and no training is done twice for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from horae.elastic.files import unwritable
+from horae.elastic.protocol import CHECKPOINTS_FAIL
+from tests.horae.elastic.exec_job import ExecJob, counter, until
+
+Make = Callable[..., ExecJob]
+
+
+def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    assert unwritable(str(tmp_path / "a" / "b")) == ""
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "x").write_text("mine")
+    assert unwritable(str(tmp_path / "kept")) == ""
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["x"]
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in unwritable(str(tmp_path / "file" / "ck"))
+    assert unwritable("/proc/nope/ck")
+    assert not Path("/proc/nope").exists()
+
+
+def test_it_is_told_before_the_first_step_and_the_work_is_done_once(exec_job: Make) -> None:
+    job = exec_job(counter(steps=40, every=10), checkpoint="/proc/nope/ck", retries=3)
+    job.start()
+    told = until("the account says so", lambda: str(job.state.get("native", "")).startswith(CHECKPOINTS_FAIL))
+    assert told
+    assert job.wait() == 0, job.log
+    assert job.state["state"] == "completed"
+    assert job.log.count("start step=0") == 1
+    assert "its checkpoint folder cannot be written" in job.log.split("start step=0")[0]
+    assert "the final checkpoint could not be written, all steps are done" in job.log
+
+
+def test_a_failure_without_any_checkpoint_is_not_run_again_from_the_beginning(exec_job: Make) -> None:
+    job = exec_job("raise SystemExit(3)", checkpoint="/proc/nope/ck", retries=3)
+    job.start()
+    assert job.wait() == 3
+    assert job.state["state"] == "failed"
+    assert "not run again from the beginning: no checkpoint could be written" in job.state["native"]
+
+
+def test_a_checkpoint_that_is_written_ends_the_trouble(exec_job: Make, tmp_path: Path) -> None:
+    place = tmp_path / "ck"
+    place.symlink_to(tmp_path / "not" / "there")
+    job = exec_job(counter(every=5), checkpoint=str(place))
+    job.start()
+    until("the trouble shows", lambda: str(job.state.get("native", "")).startswith(CHECKPOINTS_FAIL))
+    place.unlink()
+    until("a checkpoint shows", lambda: job.state.get("checkpoint"))
+    until("the trouble is over", lambda: not job.state["native"])
+    job.stop()
+    assert job.wait() == 86
