@@ -37,7 +37,8 @@ def status(
 ) -> None:
     """Show jobs, nodes and tenants, as squeue and sinfo do.
 
-    States: PD waits, CF starts, R runs, SG stopping, S stopped, CD completed, F failed, CA cancelled, NF lost.
+    States: PD waits, CF starts, R runs, SG stopping, S stopped, SU suspended, CD completed, F failed, CA cancelled, NF
+    lost.
     """
     answer = connect(socket).status(ended=all_ or bool(jobs))
     if state is not None and state not in _state_names():
