@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds, Shape
 
+#: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
+OWN_PROFILE = "own_profile"
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:

@@ -44,7 +44,8 @@ def status(
 ) -> None:
     """Show jobs, nodes and tenants, as squeue and sinfo do.
 
-    States: PD waits, CF starts, R runs, SG stopping, S stopped, CD completed, F failed, CA cancelled, NF lost.
+    States: PD waits, CF starts, R runs, SG stopping, S stopped, SU suspended, CD completed, F failed, CA cancelled, NF
+    lost.
 
     Letters of --format: %i number, %j name, %a tenant, %u user, %P pool, %t state, %T state in full, %b GPUs held,
     %G GPUs that it can use, %D nodes, %N nodes by name, %R nodes or reason, %r reason, %M time it ran, %L time left of

@@ -33,6 +33,7 @@ LETTERS = {
     "running": "R",
     "stopping": "SG",
     "stopped": "S",
+    "suspended": "SU",
     "completed": "CD",
     "failed": "F",
     "cancelled": "CA",

@@ -136,7 +136,8 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
     until_s = backoff_until(record, config)
     if until_s > now_s:
         numbers = {"losses": record.losses, "again_in_s": until_s - now_s}
-        text = f"the cluster ended it {record.losses} times in a row; it is started again in {until_s - now_s:.0f} s"
+        text = f"the cluster, or a requeue, ended it {record.losses} times in a row; it is started again in "
+        text += f"{until_s - now_s:.0f} s"
         causes.append(Cause("backoff", text, numbers, "time"))
     return causes
 

@@ -93,6 +93,8 @@ def state_word(record: JobRecord) -> str:
         return "unknown"
     if record.hold_why is not None and not record.state.holds:
         return "held"
+    if record.state.holds and record.native.startswith("SUSPENDED"):
+        return "suspended"
     return record.state.value
 
 
@@ -113,7 +115,9 @@ def why(record: JobRecord) -> str:
     ):
         if text:
             return text
-    return "" if record.shown else "the cluster does not know it yet"
+    if not record.shown:
+        return "the cluster does not know it yet"
+    return record.native if record.adopted and record.state is JobState.QUEUED else ""
 
 
 def _rate(record: JobRecord) -> float | None:

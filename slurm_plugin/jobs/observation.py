@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
 from horae.untrusted import printable
 from policy.model import Node, Quota
-from slurm_plugin.clients import limits
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
-from slurm_plugin.jobs import holdings, state_machine
+from slurm_plugin.jobs import holdings, limits, state_machine
 from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from horae.port import JobId, ObservedJob
 from policy.model import Gpus, Quota
-from slurm_plugin.clients.limits import AssociationLimits, Bound, QosLimits, SiteLimits
+from slurm_plugin.jobs.limits import AssociationLimits, Bound, QosLimits, SiteLimits
 from slurm_plugin.records import Facts, JobRow
 
 _DEEPEST = 64  #: accounts above each other

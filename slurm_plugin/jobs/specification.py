@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from horae.spec import JobSpec
+from horae.spec import OWN_PROFILE, JobSpec
 from horae.untrusted import printable
 from policy.model import EMPTY, GpuRange, Gpus, Shape
 from slurm_plugin.comment import Tag, UserWord, parse_word
@@ -101,5 +101,5 @@ def _specification(
         iterations=user.iterations if user else None,
         grace_s=(user.grace_s if user and user.grace_s else 60.0),
         shape=shape,
-        extra={"slurm_job": row.id, "partition": row.partition},
+        extra={"slurm_job": row.id, "partition": row.partition, OWN_PROFILE: row.id},
     )

@@ -8,7 +8,7 @@ from horae.port import JobState, ObservedJob
 from horae.spec import JobSpec
 from policy.model import GpuRange, Quota
 from slurm_plugin.clients.command_reading import partition_qos
-from slurm_plugin.clients.limits import Bound, SiteLimits, read
+from slurm_plugin.jobs.limits import Bound, SiteLimits, read
 from slurm_plugin.jobs.quotas import Quotas
 from slurm_plugin.records import JobRow
 from tests.slurm_plugin.rows import FACTS, ROW

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from horae.arbiter.observe.model_key import model_key
 from horae.port import BlockKind, JobState, ObservedJob
 from policy.model import Health, Node, Shape
 from slurm_plugin.clients.command import scontrol
@@ -424,3 +425,12 @@ def test_gpus_of_which_jobs_have_parts_are_not_idle(used: str, gpus: int) -> Non
 
 def test_instances_of_gpus_are_types() -> None:
     assert gpu_types("gpu:1g.10gb:7(S:0),gpu:a100:2,gpu:4") == {"1g.10gb": 7, "a100": 2, "gpu": 4}
+
+
+def test_two_jobs_of_one_script_share_no_profile_unless_their_user_says_so() -> None:
+    """Their arguments and environment may differ, which Slurm does not show: one's "no gain" kept the other small."""
+    specs = [look(id=each, command="/home/ann/train.sh", comment="horae:min=1,max=8").job for each in ("7", "8")]
+    keys = {model_key(seen.spec) for seen in specs if seen is not None and seen.spec is not None}
+    assert keys == {"lab/train#7", "lab/train#8"}
+    named = [look(id=each, comment="horae:min=1,max=8,key=resnet").job for each in ("7", "8")]
+    assert {model_key(seen.spec) for seen in named if seen is not None and seen.spec is not None} == {"resnet"}

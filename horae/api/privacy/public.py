@@ -58,7 +58,7 @@ CAUSES = {
     "app": "it is one of the jobs of its app", "guard": "a guard holds a change back",
     "blocked": "the cluster does not let it run", "hold": "it is held", "cancel": "it is being ended",
     "plan": "a change is under way",
-    "backoff": "the cluster ended it several times in a row; it waits for its next try",
+    "backoff": "it was ended by the cluster or requeued several times in a row; it waits for its next try",
     "mode": "its pool is not acted in", "cluster": "the cluster shows something of it that is its owner's",
     "end": "it is over", "limit": "the site limits what its tenant holds", "aside": "it is left out of decisions",
     "probe": "its speed is being measured", "size": "others hold GPUs that it could use",

@@ -3,7 +3,8 @@
 Given by the user it is taken as it is, and shared with every job of any tenant that gives the same. Otherwise it is
 derived from what the job runs: the script and those of its arguments that say what is computed (model, sizes, batch,
 precision, data), without those that only steer it (learning rate, seed, paths, ports, lengths). A derived key is the
-tenant's own. `horae explain` shows the key; `horae submit key=NAME` corrects it for what follows.
+tenant's own. Where the cluster does not tell all that a job runs (on Slurm a script's arguments and environment), it is
+that job's own. `horae explain` shows the key; `horae submit key=NAME` corrects it for what follows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from horae.spec import JobSpec
+from horae.spec import OWN_PROFILE, JobSpec
 
 #: Programs that only start another one.
 _STARTERS = re.compile(
@@ -44,7 +45,8 @@ def model_key(spec: JobSpec) -> str:
     script, arguments = _script(spec.command)
     parts = [f"{name}={value}" if value else name for name, value in sorted(_matter(arguments))]
     key = script + (":" + ",".join(parts) if parts else "")
-    return f"{spec.tenant or spec.owner or 'anyone'}/{key[:LONGEST]}"
+    alone = spec.extra.get(OWN_PROFILE)
+    return f"{spec.tenant or spec.owner or 'anyone'}/{key[:LONGEST]}" + (f"#{alone}" if alone else "")
 
 
 def _script(command: Sequence[str]) -> tuple[str, list[str]]:

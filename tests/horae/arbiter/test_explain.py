@@ -11,9 +11,10 @@ from horae.arbiter.observe.log_profiles import LogProfiles
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Mode
 from horae.fake import Delay
-from horae.journal import events
+from horae.journal import JobRecord, events
 from horae.journal.events import Event
 from horae.port import Blocked, BlockKind, JobState
+from horae.views import rows
 from horae.views.cause import Cause
 from horae.views.explain import Explanation, explain
 from horae.views.sentences import sentence
@@ -194,3 +195,14 @@ class Blank:
 
     def update(self, observation: object, read_log: object) -> dict[str, Measurement]:
         return {}
+
+
+def test_the_clusters_own_words_stand_where_nobody_has_better_ones() -> None:
+    """A suspended job is no running one; in mode observe a waiting one shows the cluster's reason, as squeue does."""
+    record = JobRecord("7.abc", spec("train"), "gpu", "lab", "app", "ann", 0.0, adopted=True, shown=True)
+    record.native = "PENDING (Resources)"
+    assert (rows.state_word(record), rows.why(record)) == ("queued", "PENDING (Resources)")
+    record.reason = {"code": "waits-turn", "text": "others are ahead"}
+    assert rows.why(record) == "others are ahead"
+    record.state, record.native, record.reason = JobState.RUNNING, "SUSPENDED", None
+    assert (rows.state_word(record), rows.why(record)) == ("suspended", "")
