@@ -151,6 +151,19 @@ def test_it_ends_with_the_arbiter_and_has_nothing_of_roots_environment(
         Asked(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)[0], taken.state).open("j")
 
 
+def test_it_imports_nothing_from_where_it_was_started(open_to_all: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted, ran = open_to_all / "planted", open_to_all / "ran"
+    planted.mkdir()
+    for name in ("ctypes", "json", "pwd", "socket", "struct", "horae", "sitecustomize", "usercustomize"):
+        (planted / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    monkeypatch.chdir(planted)
+    monkeypatch.setenv("PYTHONPATH", str(planted))
+    taken = Taken(open_to_all / "state")
+    taken.job()
+    taken.peer.close()
+    assert not ran.exists()
+
+
 # --- as whom ------------------------------------------------------------------------------------------------
 
 
