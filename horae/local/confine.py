@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from horae.config import Config, socket_path
-from horae.descriptors import Folder
+from horae.descriptors import Folder, Unbelievable
 from horae.local import hands, options
 from horae.local.asked import Asked
 from horae.local.books import FOLDER as BOOKS
@@ -66,7 +66,7 @@ def confine(config: Config) -> Config:
         env = environment(options.pass_env(config.cluster.options))
         peer = started(state, python, env, least, user.pw_uid)
         _give_up(user)
-    except OSError as error:
+    except (OSError, Unbelievable) as error:
         raise BadInput(
             f"cannot run as {name}: {error}", field="cluster.options.account", value=name,
             remedy="see docs/howto/one-machine.md",
@@ -96,25 +96,34 @@ def _account(name: str) -> pwd.struct_passwd:
 
 
 def _cluster_folders(state: Path, user: pwd.struct_passwd) -> None:
-    for path, mode in ((state, 0o755), (state / JOBS, 0o755), (state / KEEPERS, 0o700), (state / BOOKS, 0o700)):
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
-    (state / "nodes").mkdir(mode=0o755, exist_ok=True)
+    """What is there is given once, by the root that finds it root's, STATE last: what stands in STATE when it is the
+    account's may be of the account's making, and is given to nobody."""
+    state.mkdir(mode=0o755, parents=True, exist_ok=True)
     with Folder.open(state) as folder:
+        for name, mode, whose in (
+            (JOBS, 0o755, 0),
+            (KEEPERS, 0o700, 0),
+            (BOOKS, 0o700, user.pw_uid),
+            ("nodes", 0o755, 0),
+        ):
+            if folder.lstat(name) is None:
+                with folder.make(name, mode) as made:
+                    os.fchown(made.fd, whose, user.pw_gid if whose else 0)
+        if folder.stat().st_uid != 0:
+            return
         _only(folder, _CLUSTER)
-        with folder.below(BOOKS) as books, folder.below(KEEPERS) as keepers:
-            if books.stat().st_uid == 0:
-                hands.adopt(books, keepers)
-            _give(books, user)
-        with folder.below(JOBS) as jobs:
+        with folder.below(JOBS) as jobs, folder.below(KEEPERS) as keepers, folder.below(BOOKS) as books:
             os.fchmod(jobs.fd, stat.S_IMODE(jobs.stat().st_mode) & ~0o022)
-        _give(folder, user)
+            hands.adopt(books, keepers)
+            _give(books, re.compile(".*"), user)
+        _give(folder, _CLUSTER, user)
 
 
 def _journal_folder(path: Path, state: Path, user: pwd.struct_passwd) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with Folder.open(path) as folder:
         _only(folder, _JOURNAL, *(state.relative_to(path).parts[:1] if state.is_relative_to(path) else ()))
-        _give(folder, user)
+        _give(folder, _JOURNAL, user)
 
 
 def _socket_folder(at: Path, user: pwd.struct_passwd) -> None:
@@ -142,11 +151,11 @@ def _only(folder: Folder, known: re.Pattern[str], *also: str) -> None:
         )  # fmt: skip
 
 
-def _give(folder: Folder, user: pwd.struct_passwd) -> None:
+def _give(folder: Folder, known: re.Pattern[str], user: pwd.struct_passwd) -> None:
     """The folder and root's plain files in it become the account's; not those that have a second name."""
     for name in folder.names(1 << 20):
         found = folder.lstat(name)
-        if found is None or not stat.S_ISREG(found.st_mode) or found.st_uid != 0:
+        if found is None or not stat.S_ISREG(found.st_mode) or found.st_uid != 0 or not known.fullmatch(name):
             continue
         fd = folder.open_plain(name)
         if fd is None:

@@ -123,7 +123,10 @@ def _document(fd: int) -> bytes:
     size = os.fstat(fd).st_size
     data = b""
     while len(data) < size:
-        data += os.pread(fd, size - len(data), len(data))
+        part = os.pread(fd, size - len(data), len(data))
+        if not part:
+            break
+        data += part
     os.close(fd)
     return data
 

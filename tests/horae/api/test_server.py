@@ -251,6 +251,22 @@ def test_a_bug_is_told_by_number_alone(serve: Serve) -> None:
     assert "secret" not in json.dumps(answer)
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/agents"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        rb'{"command": ["\ud800"], "gpus": 1}',
+        rb'{"app": "\ud800"}',
+        rb'{"\udfff": 1}',
+        rb'{"command": ["x"], "env": {"\ud800": "x"}}',
+    ],
+)
+def test_half_of_a_character_is_refused_and_not_a_bug(serve: Serve, path: str, sent: bytes) -> None:
+    """The refusal quotes it, and must be sent all the same."""
+    status, answer = raw(serve(Book()), "POST", path, sent)
+    assert (status, answer["error"]["code"]) == (422, "bad-input")
+
+
 def test_many_callers_at_once_lose_nothing(serve: Serve) -> None:
     book = Book()
     client = serve(book)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import random
 import signal
 import socket
@@ -151,6 +152,19 @@ def test_it_ends_with_the_arbiter_and_has_nothing_of_roots_environment(
         Asked(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)[0], taken.state).open("j")
 
 
+def test_it_imports_nothing_from_where_it_was_started(open_to_all: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted, ran = open_to_all / "planted", open_to_all / "ran"
+    planted.mkdir()
+    for name in ("ctypes", "json", "pwd", "socket", "struct", "horae", "sitecustomize", "usercustomize"):
+        (planted / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    monkeypatch.chdir(planted)
+    monkeypatch.setenv("PYTHONPATH", str(planted))
+    taken = Taken(open_to_all / "state")
+    taken.job()
+    taken.peer.close()
+    assert not ran.exists()
+
+
 # --- as whom ------------------------------------------------------------------------------------------------
 
 
@@ -192,8 +206,6 @@ def test_no_job_is_started_as_another_than_its_folders_owner(taken: Taken) -> No
 
 
 def users() -> list[Any]:
-    import pwd
-
     return pwd.getpwall()
 
 
@@ -421,6 +433,32 @@ def test_what_root_writes_beside_an_arbiter_that_is_not_stays_that_ones(open_to_
     other.submit("j", cluster.spec("j"))
     other.cancel("j")
     assert {path.stat().st_uid for path in books.iterdir()} == {BIN}
+
+
+@pytest.mark.parametrize("name", ["books", "jobs", "keepers", "nodes"])
+@pytest.mark.parametrize("how", ["link", "swapped"])
+def test_what_the_account_puts_into_its_folder_is_not_given_to_it(
+    open_to_all: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    """It plants links and other folders of root's in the places of those that a start looks for."""
+    state, roots = open_to_all / "state", open_to_all / "roots"
+    Cluster(open_to_all)
+    roots.mkdir()
+    (roots / "x.keeper").write_text("1 1")
+    user = pwd.getpwnam(ACCOUNT)
+    confine._cluster_folders(state, user)
+    assert {path.name: path.stat().st_uid for path in state.iterdir()} == {
+        "books": BIN, "jobs": 0, "keepers": 0, "nodes": 0,
+    }  # fmt: skip
+    (state / name).rename(state / "away")
+    (state / name).symlink_to(roots) if how == "link" else roots.rename(state / name)
+    confine._cluster_folders(state, user)
+    roots = state / name if how == "swapped" else roots
+    assert [(path.stat().st_uid, path.read_text()) for path in (roots, roots / "x.keeper") if path.is_file()] == [
+        (0, "1 1")
+    ]
+    assert roots.stat().st_uid == 0
+    assert not (state / "keepers" / "x").exists()
 
 
 def configured(folder: Path, account: str) -> Any:

@@ -57,6 +57,11 @@ def test_the_home_folder_is_understood() -> None:
         ({"state": "/x", "nodes": "a:1", "keep_free_bytes": "1G"}, "keep_free_bytes", "a number of bytes"),
         ({"state": "/x", "nodes": "a:1", "pass_env": "HOME"}, "pass_env", "list"),
         ({"state": "/x", "nodes": "a:1", "pass_env": ["A", "B=1"]}, "pass_env[1]", "not a variable's name"),
+        ({"state": "/x", "nodes": "a:1", "account": 5}, "account", "such as horae"),
+        ({"state": "/x", "nodes": "a:1", "account": "a/b"}, "account", "such as horae"),
+        ({"state": "/x", "nodes": "a:1", "least_uid": 0}, "least_uid", "from 1 to"),
+        ({"state": "/x", "nodes": "a:1", "least_uid": True}, "least_uid", "from 1 to"),
+        ({"state": "/x", "nodes": "a:1", "least_uid": 1 << 32}, "least_uid", "from 1 to"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_its_field(options: dict[str, Any], field: str, words: str) -> None:
