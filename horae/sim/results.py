@@ -21,6 +21,9 @@ from policy.parts.throughput import Throughput
 
 COLUMNS = ("job", "tenant", "submitted", "started", "finished", "gpu_seconds", "resizes", "rho")
 
+#: An app that is over sooner than that had nothing to do: no share of a cluster is fair to it.
+LEAST_S = 1e-6
+
 
 def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values) if values else 0.0
@@ -44,7 +47,7 @@ def jain(values: Sequence[float]) -> float:
 
 
 def rho_by_app(outcome: Outcome) -> dict[str, float]:
-    """Of the apps all of whose jobs ended."""
+    """Of the apps all of whose jobs ended, and that had something to do."""
     apps: dict[str, list[Run]] = {}
     for run in outcome.runs:
         apps.setdefault(run.plain.app, []).append(run)
@@ -55,9 +58,9 @@ def rho_by_app(outcome: Outcome) -> dict[str, float]:
     out = {}
     for app, runs in ended.items():
         since, until = lives[app]
-        ideal = alone.seconds(runs) * active.mean(since, until)
-        if ideal > 0:
-            out[app] = (until - since) / ideal
+        seconds = alone.seconds(runs)
+        if seconds > LEAST_S:
+            out[app] = (until - since) / (seconds * active.mean(since, until))
     return out
 
 

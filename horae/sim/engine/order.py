@@ -56,6 +56,7 @@ class Order:
         self._running: dict[JobName, tuple[Run, Gpus]] = {}
         self._waiting: dict[Gpus, list[tuple[Key, Run]]] = {}
         self._attained: dict[JobName, float] = {}
+        self._rates: dict[tuple[int, Gpus | None, Gpus], float] = {}
 
     def arrived(self, run: Run) -> None:
         job = run.plain
@@ -98,29 +99,37 @@ class Order:
 
     def _best(self, now_s: Seconds) -> list[tuple[Run, Gpus]]:
         """In the order of keys, whoever fits: who ran and is not among them waits. Returns who is new."""
-        line = [(self._of(run, size, now_s), run, size, True) for run, size in self._running.values()]
-        line += [(*queue[0], size, False) for size, queue in self._waiting.items()]
-        heapify(line)
-        free, new = self._gpus, []
+        # Kept in the order of last time, which hardly changes, so that sorting is one walk.
+        line = sorted(((self._of(run, size, now_s), run, size) for run, size in self._running.values()), key=_by_key)
+        heads = [(*queue[0], size) for size, queue in self._waiting.items()]
+        heapify(heads)
+        free, at, new = self._gpus, 0, []
+        stay: dict[JobName, tuple[Run, Gpus]] = {}
         out: list[tuple[Run, Gpus]] = []
-        while line and free:
-            _, run, size, runs = heappop(line)
+        while free and (heads or at < len(line)):
+            if at < len(line) and (not heads or line[at][0] < heads[0][0]):
+                _, run, size = line[at]
+                at += 1
+                if size > free:
+                    out.append((run, size))
+                else:
+                    free -= size
+                    stay[run.plain.name] = (run, size)
+                continue
+            _, _, size = heappop(heads)
             if size > free:
-                out += [(run, size)] if runs else []
                 continue
             free -= size
-            if not runs:
-                queue = self._waiting[size]
-                self._take(size, queue)
-                new.append((run, size))
-                if queue:
-                    heappush(line, (*queue[0], size, False))
-        out += [(run, size) for _, run, size, runs in line if runs]
+            queue = self._waiting[size]
+            new.append((self._take(size, queue), size))
+            if queue:
+                heappush(heads, (*queue[0], size))
+        out += [(run, size) for _, run, size in line[at:]]
+        self._running = stay
         for run, size in out:
             name = run.plain.name
             self._attained[name] = self._served(run, now_s)
             self._world.stop(run, now_s)
-            del self._running[name]
             self._free += size
             self._wait(run, size, now_s)
         for run, size in new:
@@ -143,7 +152,10 @@ class Order:
         return self._attained.get(run.plain.name, 0.0) + run.gpus * (now_s - run.held_s)
 
     def _remaining_s(self, run: Run, size: Gpus, now_s: Seconds) -> Seconds:
-        best = self._speeds.at(run.plain, self._type, size) or 0.0
+        known = (id(run.plain.throughput), run.plain.gpus.max, size)
+        best = self._rates.get(known)
+        if best is None:
+            best = self._rates[known] = self._speeds.at(run.plain, self._type, size) or 0.0
         if run.plain.work.total is None or best <= 0:
             return inf
         done = run.done_at(now_s)
@@ -202,7 +214,7 @@ class Queue:
         return inf
 
 
-def _by_key(entry: tuple[Key, Run]) -> Key:
+def _by_key(entry: tuple[Key, Run] | tuple[Key, Run, Gpus]) -> Key:
     return entry[0]
 
 

@@ -73,8 +73,9 @@ class Workload:
             job.model,
         )
         total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
-        if not bounds.LEAST_WORK <= total <= bounds.MOST_WORK:
+        if not 0 <= total <= bounds.MOST_WORK:
             raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
+        total = max(total, bounds.LEAST_WORK)  # a job that ended at once ends as soon as it starts
         object.__setattr__(plain, "work", Work(total if job.known else None))
         return Run(plain, total)
 

@@ -63,3 +63,11 @@ def test_an_unknown_model_is_refused_with_those_there_are() -> None:
     trace = Trace((TraceJob("a", 0.0, 1, 10.0, model="unheard"),))
     with pytest.raises(BadInput, match=r"model.*concave"):
         made.played(trace, "fifo", ideal=True)
+
+
+def test_a_job_of_no_length_ends_as_it_starts_and_has_no_rho() -> None:
+    trace = Trace((*TWO.jobs, TraceJob("c", 30.0, 1, 0.0)))
+    for engine in ("fast", "arbiter"):
+        outcome = made.played(trace, "fifo", "v100:1x2", ideal=True, engine=engine)
+        assert outcome.runs[2].finished_s == pytest.approx(150.0, abs=1e-5)
+        assert len(results.rho_by_app(outcome)) == 2
