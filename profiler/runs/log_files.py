@@ -94,20 +94,28 @@ def find(names: Iterable[str]) -> list[str]:
         if name == STDIN or path.is_file():
             found.append(name)
         elif path.is_dir():
-            inside = (p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path))
-            logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
-            if not logs:
-                raise NoSuchLog(name, "the folder holds no log")
-            found.extend(logs)
+            found.extend(_inside(path, name))
         elif path.exists():
             found.append(name)  # a pipe or a device
         else:
-            matches = sorted(glob.iglob(name, recursive=True))  # noqa: PTH207 - the pattern may be absolute
-            matches = [m for m in matches if Path(m).is_file()]
-            if not matches:
-                raise NoSuchLog(name, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
-            found.extend(matches)
+            found.extend(_matching(path, name))
     return list(dict.fromkeys(found))
+
+
+def _inside(folder: Path, name: str) -> list[str]:
+    inside = (p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p, folder))
+    logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
+    if not logs:
+        raise NoSuchLog(name, "the folder holds no log")
+    return logs
+
+
+def _matching(path: Path, pattern: str) -> list[str]:
+    matches = sorted(glob.iglob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+    matches = [m for m in matches if Path(m).is_file()]
+    if not matches:
+        raise NoSuchLog(pattern, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
+    return matches
 
 
 def _hidden(path: Path, below: Path) -> bool:
