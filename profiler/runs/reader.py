@@ -129,16 +129,15 @@ class LogReader:
         way = Way()
         at, end = 0, len(states)
         while at < end:
-            at = self._alike(states, at, way)
+            if way.regex is not None and way.plan is not None and way.plan.many:
+                at = self._alike(states, at, way.regex, way.plan, way.strip)
             if at < end:
-                self._other(*states[at], way)
+                number, raw, redrawn = states[at]
+                self._other(number, raw, redrawn, way)
                 at += 1
 
-    def _alike(self, states: list[State], at: int, way: Way) -> int:
+    def _alike(self, states: list[State], at: int, regex: re.Pattern[str], plan: Plan, strip: bool) -> int:
         """Take the lines from `at` on that have the shape of the line before; where the first is that has not."""
-        regex, plan, strip = way.regex, way.plan, way.strip
-        if regex is None or plan is None or not plan.many:
-            return at
         alike: list[Line] = []
         replaced = False  # they are all states that were redrawn, or none
         end = len(states)
