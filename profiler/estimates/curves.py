@@ -51,11 +51,7 @@ class Positions:
             return cls("epoch")
         if run.scope != "epoch":
             return cls("iteration")
-        seen: dict[float, float] = defaultdict(float)
-        for p in counted:
-            if p.iteration is not None:
-                epoch = _whole(p.epoch)
-                seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
+        seen = _lengths(counted)
         if run.iterations_per_epoch is None and not any(p.iterations for p in counted):
             # the last index seen is not the epoch's length: the next epoch's first must lie behind it
             room = _room(counted)
@@ -81,6 +77,16 @@ class Positions:
     def behind(self, epoch: float | None) -> float:
         """Iterations of the epochs before; 0 where the counter runs through."""
         return self.before.get(_whole(epoch), 0.0)
+
+
+def _lengths(counted: Sequence[Point]) -> dict[float, float]:
+    """Epoch -> its iterations, as printed or as last seen."""
+    seen: dict[float, float] = defaultdict(float)
+    for p in counted:
+        if p.iteration is not None:
+            epoch = _whole(p.epoch)
+            seen[epoch] = max(seen[epoch], p.iterations or 0.0, p.iteration)
+    return seen
 
 
 def _room(counted: Sequence[Point]) -> float:

@@ -273,11 +273,16 @@ def throughput_summary(run: Run) -> ThroughputSummary | None:
     rated = [(p, p.throughput) for p in run.points if p.throughput is not None and p.kind is not Kind.VALIDATION]
     if not rated:
         return None
-    training = [(p, t) for p, t in rated if p.kind is Kind.TRAIN]
-    chosen = [(p, t) for p, t in training if not t.averaged] or training or rated
+    chosen = _most_telling(rated)
     unit = most_common([t.unit for _, t in chosen])
     values = _whole_rates(run, [(p, t) for p, t in chosen if t.unit == unit and np.isfinite(t.value) and t.value > 0])
     return ThroughputSummary(median=median(values), unit=unit) if values else None
+
+
+def _most_telling(rated: list[tuple[Point, Throughput]]) -> list[tuple[Point, Throughput]]:
+    """Rates of steps before averages before those of epochs."""
+    training = [(p, t) for p, t in rated if p.kind is Kind.TRAIN]
+    return [(p, t) for p, t in training if not t.averaged] or training or rated
 
 
 def _whole_rates(run: Run, rated: Sequence[tuple[Point, Throughput]]) -> list[float]:

@@ -100,11 +100,16 @@ def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int
     m = _CELL.match(cell)
     if m is not None:
         return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
-    if numbers or cell not in _BLANK:  # a word, a date, a list: in a column of no meaning alone
-        fits = column is None and ((numbers == 0 and len(cell) <= 12) or _OTHER.match(cell))
-        return [] if fits else None
-    nan = column is not None and column.what == "loss" and cell.lower() == "nan"
-    return [Field("loss", -1, name=name, constant=float("nan"))] if nan else []
+    if numbers or cell not in _BLANK:
+        return None if column is not None or not _is_other(cell, numbers) else []
+    if cell.lower() != "nan" or column is None or column.what != "loss":
+        return []
+    return [Field("loss", -1, name=name, constant=float("nan"))]
+
+
+def _is_other(cell: str, numbers: int) -> bool:
+    """A word, a date, a list: it may stand in a column of no meaning."""
+    return (numbers == 0 and len(cell) <= 12) or _OTHER.match(cell) is not None
 
 
 def _kind(what: set[str]) -> str:

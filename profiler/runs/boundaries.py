@@ -83,7 +83,8 @@ class Boundaries:
     @property
     def header(self) -> tuple[float, float | None, int] | None:
         """The newest header of an epoch that no point followed yet: epoch, total, line."""
-        return next((s.epoch for s in reversed(self.starts) if s.epoch is not None), None)
+        starts = self.starts
+        return next((s.epoch for s in reversed(starts) if s.epoch is not None), None) if starts else None
 
     @property
     def epoch(self) -> float | None:

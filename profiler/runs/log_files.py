@@ -94,20 +94,28 @@ def find(names: Iterable[str]) -> list[str]:
         if name == STDIN or path.is_file():
             found.append(name)
         elif path.is_dir():
-            inside = (p for p in sorted(path.rglob("*")) if p.is_file() and not _hidden(p, path))
-            logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
-            if not logs:
-                raise NoSuchLog(name, "the folder holds no log")
-            found.extend(logs)
+            found.extend(_inside(path, name))
         elif path.exists():
             found.append(name)  # a pipe or a device
         else:
-            matches = sorted(glob.iglob(name, recursive=True))  # noqa: PTH207 - the pattern may be absolute
-            matches = [m for m in matches if Path(m).is_file()]
-            if not matches:
-                raise NoSuchLog(name, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
-            found.extend(matches)
+            found.extend(_matching(path, name))
     return list(dict.fromkeys(found))
+
+
+def _inside(folder: Path, name: str) -> list[str]:
+    inside = (p for p in sorted(folder.rglob("*")) if p.is_file() and not _hidden(p, folder))
+    logs = [str(p) for p in inside if p.suffix.lower() not in _NOT_LOGS]
+    if not logs:
+        raise NoSuchLog(name, "the folder holds no log")
+    return logs
+
+
+def _matching(path: Path, pattern: str) -> list[str]:
+    matches = sorted(glob.iglob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be absolute
+    matches = [m for m in matches if Path(m).is_file()]
+    if not matches:
+        raise NoSuchLog(pattern, "the link leads nowhere" if path.is_symlink() else NO_MATCH)
+    return matches
 
 
 def _hidden(path: Path, below: Path) -> bool:
@@ -204,7 +212,9 @@ class Tail:
     """Follows one file as it grows, through rotation and truncation; its state survives a restart.
 
     Rotation by renaming shows as another inode, `copytruncate` as a file shorter than what was read (or with another
-    beginning): both are read on from byte 0 of what is there now, as the continuation of the same log.
+    beginning): both are read on from byte 0 of what is there now, as the continuation of the same log. What the old
+    one held beyond what was read is read first, where it lies beside the new one under a longer name (`log.1`): the
+    file itself, or a copy of it that is not packed.
     """
 
     def __init__(self, path: str, book: RuleBook) -> None:
@@ -213,6 +223,7 @@ class Tail:
         self.offset = 0
         self.inode = 0
         self.head = b""
+        self.sign = ("", 0)  #: digest of the head, and its bytes: by these the file is known again elsewhere
         self.notes: list[str] = []
 
     def to_json(self) -> dict[str, Any]:
@@ -231,6 +242,7 @@ class Tail:
         self = cls(saved["path"], book)
         self.reader = persistence.load(saved["reader"], book)
         self.offset, self.inode = saved["offset"], saved["inode"]
+        self.sign = saved["head"], saved["head_bytes"]
         try:
             with open(self.path, "rb") as f:
                 head = f.read(saved["head_bytes"])
@@ -242,12 +254,13 @@ class Tail:
 
     def poll(self, limit: int = 64 << 20) -> int:
         """Read what is new, at most `limit` bytes; how many were read. Raises OSError."""
+        done = 0
         with open(self.path, "rb") as f:
             status = os.fstat(f.fileno())
-            head = f.read(min(_HEAD, max(len(self.head), 1))) if self.head else b""
-            if self.offset and (
-                status.st_ino != self.inode or status.st_size < self.offset or not head.startswith(self.head[:_HEAD])
-            ):
+            if self.offset and self._replaced(f, status):
+                done = self._finish(limit)
+                if done == limit:
+                    return done
                 self.notes.append("the file was replaced or truncated; reading went on at its beginning")
                 self.offset, self.head = 0, b""
                 self.reader.feed(b"\n")
@@ -255,13 +268,49 @@ class Tail:
             if len(self.head) < _HEAD:
                 f.seek(0)
                 self.head = f.read(_HEAD)[: max(status.st_size, 0)]
-            f.seek(self.offset)
-            done = 0
-            while done < limit and (piece := f.read(min(PIECE, limit - done))):
-                self.reader.feed(piece)
-                self.offset += len(piece)
-                done += len(piece)
+                self.sign = _digest(self.head), len(self.head)
+            return done + self._read(f, limit - done)
+
+    def _replaced(self, f: IO[bytes], status: os.stat_result) -> bool:
+        """Whether the file is another than the one that was read."""
+        head = f.read(min(_HEAD, max(len(self.head), 1))) if self.head else b""
+        gone = status.st_ino != self.inode or status.st_size < self.offset
+        return gone or not head.startswith(self.head[:_HEAD])
+
+    def _read(self, f: IO[bytes], limit: int) -> int:
+        f.seek(self.offset)
+        done = 0
+        while done < limit and (piece := f.read(min(PIECE, limit - done))):
+            self.reader.feed(piece)
+            self.offset += len(piece)
+            done += len(piece)
         return done
+
+    def _finish(self, limit: int) -> int:
+        """Read the rest of the file that was replaced, where it still lies beside the new one."""
+        old = next(filter(self._holds_more, _beside(Path(self.path))), None)
+        if old is None:
+            return 0
+        with old.open("rb") as f:
+            return self._read(f, limit)
+
+    def _holds_more(self, path: Path) -> bool:
+        """Whether a file is the one that was read, or a copy of it, and longer than what was read of it."""
+        digest, length = self.sign
+        try:
+            status = path.stat()
+            if not path.is_file() or status.st_size <= self.offset:
+                return False
+            with path.open("rb") as f:
+                same = length > 0 and _digest(f.read(length)) == digest
+        except OSError:
+            return False  # it is moved on at this moment, or not ours to read
+        return same
+
+
+def _beside(path: Path) -> list[Path]:
+    """The files of a folder whose names begin with that of a log: `log.1`, `log-20240501`."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}?*"))
 
 
 def _digest(data: bytes) -> str:

@@ -43,6 +43,11 @@ class Way:
         self.strip = False  #: the expression is of lines without their bar
         self.before: tuple[re.Pattern[str], Plan | None] | None = None
 
+    def forget_in(self, table: tables.Table | None) -> None:
+        """Rows of a table are not read by the way of other lines."""
+        if table is not None:
+            self.forget()
+
     def match(self, raw: bytes) -> re.Match[str] | None:
         """A line of one of these shapes, which is then the newest."""
         line = (without_bar(raw) if self.strip else raw).decode("utf-8", "replace")
@@ -124,16 +129,15 @@ class LogReader:
         way = Way()
         at, end = 0, len(states)
         while at < end:
-            at = self._alike(states, at, way)
+            if way.regex is not None and way.plan is not None and way.plan.many:
+                at = self._alike(states, at, way.regex, way.plan, way.strip)
             if at < end:
-                self._other(*states[at], way)
+                number, raw, redrawn = states[at]
+                self._other(number, raw, redrawn, way)
                 at += 1
 
-    def _alike(self, states: list[State], at: int, way: Way) -> int:
+    def _alike(self, states: list[State], at: int, regex: re.Pattern[str], plan: Plan, strip: bool) -> int:
         """Take the lines from `at` on that have the shape of the line before; where the first is that has not."""
-        regex, plan, strip = way.regex, way.plan, way.strip
-        if regex is None or plan is None or not plan.many:
-            return at
         alike: list[Line] = []
         replaced = False  # they are all states that were redrawn, or none
         end = len(states)
@@ -175,10 +179,11 @@ class LogReader:
         if shape is None:
             return
         hit = self._hit(shape, text, number, redrawn)
-        if hit is not None and self.table is None:
-            way.turn(*hit, None if bare is raw else self._shapes.with_bar(hit[0]), strip=bare is not raw)
-        elif hit is None and self.table is not None:
-            way.forget()
+        if hit is None:
+            way.forget_in(self.table)
+        elif self.table is None:
+            drawn = None if bare is raw else self._shapes.with_bar(hit[0])
+            way.turn(*hit, drawn, strip=bare is not raw)
 
     def _hit(self, shape: Shape, text: str, number: int, redrawn: bool) -> tuple[re.Pattern[str], Plan | None] | None:
         """Read a line by the expressions of its shape: the one that knew it, or None."""

@@ -27,6 +27,20 @@ def _boxed(line: str) -> str:
     return f'{{"log":{inner},"stream":"stderr","time":"2024-05-01T10:00:00.123456789Z"}}'
 
 
+_DICT = re.compile(r"""^(\{(['"])\w.*)(\})$""")
+#: What a logger may leave out of a dict without another number changing.
+_SPARE = re.compile(r"""(['"])(?:grad_norm|learning_rate|lr|memory|data_time)\1: [^,{}\[\]]*, """)
+
+
+def _with_a_key(line: str) -> str:
+    found = _DICT.match(line)
+    return line if found is None else f"{found[1]}, {found[2]}gc_pressure{found[2]}: 0.125}}"
+
+
+def _without_a_key(line: str) -> str:
+    return _SPARE.sub("", line) if _DICT.match(line) else line
+
+
 MUTATIONS: dict[str, Callable[[str], str]] = {
     "tabs of a shipper": _each(lambda line: f"train-7d9f-xk2lp\tstdout\t{line}"),
     "container runtime": _each(lambda line: f"2024-05-01T10:00:00.123456789Z stdout F {line}"),
@@ -36,6 +50,8 @@ MUTATIONS: dict[str, Callable[[str], str]] = {
     "blanks at the end": _each(lambda line: f"{line}   "),
     "windows": lambda log: log.replace("\n", "\r\n"),
     "other lines between": _each(lambda line: f"{line}\nWARNING: the cache is nearly full, see the manual"),
+    "a key more": _each(_with_a_key),
+    "a key less": _each(_without_a_key),
     "another program's lines": _each(lambda line: f"{line}\n[nfs] wrote 412 blocks of 4096 in 0.12 s"),
 }
 

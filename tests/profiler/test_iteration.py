@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.estimates.iteration import timing
+from profiler.evidence import Ground
 from profiler.model import Kind, Pause, Point, Throughput
 from tests.profiler.runs_made import point, run, steps
 
@@ -287,3 +288,12 @@ def test_warm_up_and_rare_pauses_do_not_move_the_median(n: int, level: float, sl
     found = timing(run(steps([level * 10] * min(slow, n // 3) + tail))).iteration
     assert found is not None
     assert found.median == pytest.approx(median(noisy(level, n, seed)), rel=0.06)
+
+
+def test_a_bar_that_its_own_clock_contradicts() -> None:
+    """The bar's elapsed time is used, as what corrects its rate; nothing else in the log is printed."""
+    points = [point(i, iteration=float(i), from_bar=True, step_s=0.01, elapsed_s=30.0 * i) for i in range(1, 60)]
+    found = timing(run(points))
+    assert found.iteration is not None and found.evidence is not None
+    assert found.iteration.median == pytest.approx(30.0)
+    assert found.evidence.ground is Ground.CORRECTED

@@ -7,6 +7,8 @@ import gzip
 import json
 import lzma
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -124,6 +126,40 @@ def test_rotated(tmp_path: Path) -> None:
     (run,) = tail.reader.runs()
     assert run.last_iteration == 70
     assert len(tail.notes) == 1
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("log.1"))
+
+
+def copied(path: Path) -> None:
+    shutil.copy(path, path.with_name("log.1"))
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("rotate", [moved, copied])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("limit", [1 << 20, 64])
+def test_no_point_is_lost_by_rotation(
+    tmp_path: Path, rotate: Callable[[Path], None], restart: bool, limit: int
+) -> None:
+    """What was written between the last look and the rotation is read from where it went, in pieces if it must."""
+    path = tmp_path / "log"
+    path.write_bytes(LOG[:300])
+    (tmp_path / "log.old").write_bytes(b"step 9 loss 0.5\n" * 400)  # of another day
+    tail = log_files.Tail(str(path), BOOK)
+    tail.poll()
+    saved = json.loads(json.dumps(tail.to_json()))
+    path.write_bytes(LOG)
+    rotate(path)
+    with path.open("ab") as f:
+        f.write(more(51))
+    if restart:
+        tail = log_files.Tail.from_json(saved, BOOK)
+    while tail.poll(limit):
+        pass
+    (run,) = tail.reader.runs()
+    assert (run.first_iteration, run.last_iteration, run.positions, len(tail.notes)) == (1, 70, 70, 1)
 
 
 @pytest.mark.parametrize("restart", [False, True])
