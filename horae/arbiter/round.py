@@ -25,6 +25,7 @@ from horae.arbiter.decide.snapshot import (
     SnapshotSources,
     backoff_until,
     decidable,
+    keeps_to_itself,
     options_of,
     picture_of_the_fit,
 )
@@ -113,8 +114,11 @@ def admission(
         return Admission({}, drafts=(draft,) if draft else ())
     decision, snapshot = answer.decision, asked.snapshot
     # While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more.
+    unseen = keeps_to_itself(ledger, view.config, pool.name)
     jobs = [
-        j for j in snapshot.jobs if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s)
+        j
+        for j in snapshot.jobs
+        if (r := ledger.jobs.get(j.name)) is not None and decidable(r, view.config, view.now_s, unseen=unseen)
     ]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}
     speed = models.speed(snapshot)

@@ -64,9 +64,14 @@ def explain(
 ) -> Explanation:
     """`measured`: newer than what the ledger holds."""
     books = ledger.pool(record.pool)
-    causes = [*_end(record), *_asked(record), *_cluster(record, config, now_s)]
+    causes = [*_end(record), *_asked(record), *_cluster(ledger, record, config, now_s)]
     if record.live:
-        causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s), *_decided(ledger, record, now_s)]
+        causes += [
+            *_mode(ledger, config, record),
+            *_advised(ledger, record),
+            *_planned(record, plan, now_s),
+            *_decided(ledger, record, now_s),
+        ]
         causes += _left(record)
     causes += _app(ledger, config, record, measured)
     if record.live:
@@ -105,11 +110,15 @@ def _asked(record: JobRecord) -> list[Cause]:
     return causes
 
 
-def _cluster(record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
+def _cluster(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
     if not record.live:
         return []
     causes = []
-    if not record.shown:
+    pool = config.pool(record.pool)
+    if not record.shown and pool is not None and not mode_of(ledger, pool).acts:
+        text = f"the cluster does not know it: pool {pool.name} is in mode {mode_of(ledger, pool)}"
+        causes.append(Cause("cluster", text, change=f"`horae config mode {pool.name} enforce`"))
+    elif not record.shown:
         causes.append(Cause("cluster", "the cluster does not know it yet", change="the next round"))
     if record.missing_since_s is not None:
         gone_s = now_s - record.missing_since_s
@@ -152,6 +161,21 @@ def _mode(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
         causes.append(Cause("mode", text, change=f"`horae config mode {pool.name} enforce`"))
     if books.maintenance is not None:
         causes.append(Cause("mode", f"maintenance: {books.maintenance}", change="the end of the maintenance"))
+    return causes
+
+
+_DONE = {"start": "started", "reshape": "resized", "stop": "stopped", "cancel": "cancelled"}
+
+
+def _advised(ledger: Ledger, record: JobRecord) -> list[Cause]:
+    """What would be done with it, in a pool that only advises."""
+    causes = []
+    for step in ledger.pool(record.pool).advised:
+        if step["job"] == record.id:
+            places = ", ".join(f"{gpus} on {node}" for node, gpus in step.get("allocation", {}).items())
+            text = f"it would be {_DONE.get(step['verb'], step['verb'])}{places and f' with {places}'}"
+            waits = "" if step["ready"] else ", once others have left"
+            causes.append(Cause("plan", text + waits, {"allocation": step.get("allocation", {})}))
     return causes
 
 
