@@ -25,8 +25,8 @@ def reach(
     reports: Sequence[NodeReport], leaves: Sequence[Queue], exclusive: Collection[str], asks: bool, named: str
 ) -> Reach:
     """`leaves`: the queues that jobs may be in: a node counts as reached where all of them get there. `exclusive`:
-    labels of partitions that lend nothing. `asks`: a worker can ask for a partition. `named`: the attribute by which workers
-    are sent to nodes, "" where YARN chooses them."""
+    labels of partitions that lend nothing. `asks`: a worker can ask for a partition. `named`: the attribute by which
+    workers are sent to nodes, "" where YARN chooses them."""
     of, asked, out = {}, {}, {}
     for report in reports:
         if not report.gpus:

@@ -36,7 +36,8 @@ class QueueLimits:
 
     def look(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool, now_s: float) -> None:
         """Ask again where it is time. `held`, `at`: by our jobs, and by node; `labels`: some nodes have one. Where
-        queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told apart."""
+        queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told
+        apart."""
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
             self._ask(held, at, labels)
