@@ -37,16 +37,18 @@ def reach(
         if named and report.attributes.get(named) != host:
             out[host] = f"it does not tell its own name (node attribute {named}), so no worker can be sent there"
         for leaf in leaves:
-            if label == leaf.label:
-                continue
-            where = f"partition {label}" if label else "the default partition"
-            if not label or not _lets_in(leaf, label, asks):
-                if not label or label in exclusive or leaf.label:
-                    out[host] = f"it is in {where}, where workers of {leaf.path} do not get to"
-            else:
+            if label and label != leaf.label and _lets_in(leaf, label, asks):
                 asked[host] = label
+            elif not _gets_to(leaf, label, exclusive):
+                where = f"partition {label}" if label else "the default partition"
+                out[host] = f"it is in {where}, where workers of {leaf.path} do not get to"
     return Reach(of, {host: label for host, label in asked.items() if host not in out}, out)
 
 
 def _lets_in(leaf: Queue, label: str, asks: bool) -> bool:
     return asks and ("*" in leaf.labels or label in leaf.labels)
+
+
+def _gets_to(leaf: Queue, label: str, exclusive: Collection[str]) -> bool:
+    """Whether a worker that asks for no partition does."""
+    return label == leaf.label or bool(label and label not in exclusive and not leaf.label)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from horae.port import backoff_s
 from horae.spec import JobSpec
 from policy.model import Gpus, Health, Node
-from yarn_bridge.clients.queues import Queues
+from yarn_bridge.clients.queues import Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
@@ -108,19 +108,18 @@ def caps(queues: Queues, held: Sequence[Holding], options: Options) -> dict[str,
     if options.tenants != BY_QUEUE:
         own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
         return {} if managed.user_most is None else dict.fromkeys(sorted(own), managed.user_most)
-    found = {}
-    for leaf in managed.leaves():
-        here = [each for each in held if each.queue == leaf.path]
-        limits = [
-            max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
-            for queue in queues.above(leaf.path)
-            if queue.most is not None and len(queue.path) > len(managed.path)
-        ]
-        if leaf.user_most is not None and here:
-            limits.append(leaf.user_most * len({each.owner for each in here}))
-        if limits:
-            found[leaf.path] = min(limits)
-    return found
+    limits = {leaf.path: _limits(queues, managed, leaf, held) for leaf in managed.leaves()}
+    return {path: min(found) for path, found in limits.items() if found}
+
+
+def _limits(queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding]) -> list[Gpus]:
+    found = [
+        max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
+        for queue in queues.above(leaf.path)
+        if queue.most is not None and len(queue.path) > len(managed.path)
+    ]
+    users = {each.owner for each in held if each.queue == leaf.path}
+    return [*found, leaf.user_most * len(users)] if leaf.user_most is not None and users else found
 
 
 def _ours(path: str, held: Sequence[Holding]) -> Gpus:

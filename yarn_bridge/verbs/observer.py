@@ -15,7 +15,7 @@ from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
-from yarn_bridge.clients.records import App, NodeReport
+from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
@@ -309,12 +309,18 @@ class Observer:
             return replace(cheap, unreadable=error.text)
         if record.phase is Phase.FORMING and app is not None:
             self._ask_why(seen, app)
-        words = ""
-        if app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
-            words = self._executor.last_words(seen.application)
-        elif app is None and record.phase is Phase.FORMING and (service is None or service.ended):
-            words = self._executor.refusal(record)
+        words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)
+
+    def _words(self, seen: Seen, app: App | None, service: Service | None) -> str:
+        """What YARN says of the end of an application that is gone; "" where that is no news."""
+        phase = seen.record.phase
+        if app is not None:
+            return ""
+        if phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
+            return self._executor.last_words(seen.application)
+        failed = phase is Phase.FORMING and (service is None or service.ended)
+        return self._executor.refusal(seen.record) if failed else ""
 
     def _ask_why(self, seen: Seen, app: App) -> None:
         """What the scheduler says of a gang that is late; it notes nothing before it is asked."""

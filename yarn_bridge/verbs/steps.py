@@ -139,12 +139,15 @@ class Steps:
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
         for action in step.actions:
-            try:
-                self.do(seen, action)
-            except (FixConfiguration, Never) as error:
-                if action.verb is Verb.MAKE and not isinstance(error, Gone):
-                    self._refused(seen, error)
-                raise
+            self._try(seen, action)
+
+    def _try(self, seen: Seen, action: Action) -> None:
+        try:
+            self.do(seen, action)
+        except (FixConfiguration, Never) as error:
+            if action.verb is Verb.MAKE and not isinstance(error, Gone):
+                self._refused(seen, error)
+            raise
 
     def _refused(self, seen: Seen, error: PortError) -> None:
         """YARN does not take the job's application: what it was granted goes to others while that is so."""
@@ -162,17 +165,21 @@ class Steps:
         if shapes.ANYWHERE in dict(before.components):
             return after  # YARN chose the nodes
         self._observer.limits.forget()
-        short = {node for node, gpus in missing.items() if gpus > 0}
-        said = [each for each in seen.withheld if each.by_queue or short & set(each.nodes)]
+        kind, text = after.blocked
+        return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
+
+    def _lesson(self, seen: Seen, missing: dict[str, int]) -> list[str]:
+        """What the scheduler says, and what follows for a while. `missing`: by node, what did not come."""
+        short = {node: gpus for node, gpus in missing.items() if gpus > 0}
+        said = [each for each in seen.withheld if each.by_queue or short.keys() & set(each.nodes)]
         if said and all(each.by_queue for each in said):
-            tenant = seen.spec.tenant or before.owner
-            most = self._observer.held_by_tenant(tenant) - before.gpus + sum(came.values())
-            lesson = self._observer.lessons.learn_cap(tenant, max(most, 0), self._clock())
+            tenant = seen.spec.tenant or seen.record.owner
+            most = max(self._observer.held_by_tenant(tenant) - sum(missing.values()), 0)
+            lesson = self._observer.lessons.learn_cap(tenant, most, self._clock())
         else:
             lesson = self._observer.lessons.learn(missing, self._clock())
-        kind, text = after.blocked
-        why = "".join(f"; YARN says: {each.text} ({', '.join(each.nodes)})" for each in said)
-        return replace(after, blocked=(kind, f"{text}{why}{lesson and f'; {lesson}'}"))
+        told = [f"YARN says: {each.text} ({', '.join(each.nodes)})" for each in said]
+        return [*told, lesson] if lesson else told
 
 
 def _holds(record: Record) -> dict[str, int]:
