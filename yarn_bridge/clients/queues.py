@@ -7,6 +7,7 @@ scheduler's shares are of the parent; what is guaranteed and pending is counted 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import floor
@@ -120,10 +121,7 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
     weight = float(value.get("weight", -1.0))
     guaranteed = _sum(shares, "effectiveMinResource")
     parts = {str(each.get("partitionName") or ""): each for each in shares}
-    used = {str(each.get("partitionName") or ""): _gpus(each, "used") for each in usage}
-    for child in children:
-        for label, (_, more) in child.elsewhere.items():
-            used[label] = used.get(label, 0) or more
+    used = _used(usage, children)
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
@@ -131,7 +129,7 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         weight=weight if weight > 0 else float(value.get("capacity", 0.0)),
         guaranteed=guaranteed,
         most=_most(parts.get("", {}), value),
-        used=used.get("", 0) or sum(child.used for child in children),
+        used=used[""],
         pending=_sum(usage, "pending") or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
@@ -139,8 +137,18 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         children=children,
         user_most=_user_most(guaranteed, value.get("userLimitFactor")),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
-        elsewhere={label: (_most(each, each), used.get(label, 0)) for label, each in parts.items() if label},
+        elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
     )
+
+
+def _used(usage: list[Any], children: tuple[Queue, ...]) -> Counter[str]:
+    """GPUs by partition, as told; else the sum of the children's."""
+    found: Counter[str] = Counter()
+    for child in children:
+        found.update({"": child.used, **{label: used for label, (_, used) in child.elsewhere.items()}})
+    told = {str(each.get("partitionName") or ""): _gpus(each, "used") for each in usage}
+    found.update({label: gpus - found[label] for label, gpus in told.items() if gpus})
+    return found
 
 
 def _most(partition: Mapping[str, Any], share: Mapping[str, Any]) -> Gpus | None:
