@@ -118,15 +118,13 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
     )
     shares = many((value.get("capacities") or {}).get("queueCapacitiesByPartition"))
     usage = many((value.get("resources") or {}).get("resourceUsagesByPartition"))
-    weight = float(value.get("weight", -1.0))
     guaranteed = _sum(shares, "effectiveMinResource")
     parts = {str(each.get("partitionName") or ""): each for each in shares}
     used = _used(usage, children)
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
-        # Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own.
-        weight=weight if weight > 0 else float(value.get("capacity", 0.0)),
+        weight=_weight(value),
         guaranteed=guaranteed,
         most=_most(parts.get("", {}), value),
         used=used[""],
@@ -139,6 +137,12 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
     )
+
+
+def _weight(value: Mapping[str, Any]) -> float:
+    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own."""
+    weight = float(value.get("weight", -1.0))
+    return weight if weight > 0 else float(value.get("capacity", 0.0))
 
 
 def _used(usage: list[Any], children: tuple[Queue, ...]) -> Counter[str]:
