@@ -27,6 +27,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "horae/demo": ("demo",),
     "horae/lab": ("lab",),
     "horae/sim/traces/parquet.py": ("parquet",),
+    "horae/sim/pictures.py": ("plot",),
     "profiler/runs/log_files.py": ("zstd",),
     "profiler/estimates/plot.py": ("plot",),
     "slurm_plugin": ("slurm", "pyslurm"),

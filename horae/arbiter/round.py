@@ -25,6 +25,7 @@ from horae.arbiter.decide.snapshot import (
     SnapshotSources,
     backoff_until,
     decidable,
+    keeps_to_itself,
     options_of,
     picture_of_the_fit,
 )
@@ -103,7 +104,7 @@ def admission(
     record = _recorder(ledger, pool, view, asked, answer)
     if answer.decision is None:
         return Admission({}, drafts=record({}))
-    claims = _claims(ledger, view, asked.snapshot, answer.decision)
+    claims = _claims(ledger, pool, view, asked.snapshot, answer.decision)
     speed = models.speed(asked.snapshot)
     held = _held_back(ledger, pool, view, claims, speed)
     fit = repair(
@@ -155,12 +156,13 @@ class _Claims:
     wanted: dict[JobName, Allocation]
 
 
-def _claims(ledger: Ledger, view: SnapshotSources, snapshot: Snapshot, decision: Decision) -> _Claims:
+def _claims(ledger: Ledger, pool: Pool, view: SnapshotSources, snapshot: Snapshot, decision: Decision) -> _Claims:
     """While the policy thought, a job may have been cancelled, held or lost: it is not decided about any more."""
+    unseen = keeps_to_itself(ledger, view.config, pool.name)
 
     def still(job: Job) -> bool:
         found = ledger.jobs.get(job.name)
-        return found is not None and decidable(found, view.config, view.now_s)
+        return found is not None and decidable(found, view.config, view.now_s, unseen=unseen)
 
     jobs = [job for job in snapshot.jobs if still(job)]
     wanted = {j.name: decision.allocation.get(j.name, EMPTY) for j in jobs if j.name not in decision.cancel}

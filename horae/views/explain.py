@@ -116,7 +116,10 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         return []
     causes = []
     pool = config.pool(record.pool)
-    if not record.shown and pool is not None and mode_of(ledger, pool).acts:
+    if not record.shown and pool is not None and not mode_of(ledger, pool).acts:
+        text = f"the cluster does not know it: pool {pool.name} is in mode {mode_of(ledger, pool)}"
+        causes.append(Cause("cluster", text, change=f"`horae config mode {pool.name} enforce`"))
+    elif not record.shown:
         causes.append(Cause("cluster", "the cluster does not know it yet", change="the next round"))
     if record.missing_since_s is not None:
         gone_s = now_s - record.missing_since_s

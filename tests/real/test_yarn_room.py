@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from horae.port import JobState, Never, ObservedJob, attend
 from tests.contract.driver import Driver
+from tests.contract.harness import Behaviour
+from tests.contract.waiting import patiently
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_342,  # noqa: F401 - a fixture
@@ -16,6 +20,7 @@ from tests.real.hadoop import (
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.resource_manager import QueueEdits
 from yarn_bridge.lab.private import PrivateHadoop
+from yarn_bridge.options import parse_options
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(300)]
 
@@ -58,3 +63,52 @@ def test_what_is_offered_is_what_a_foreign_application_and_the_queue_leave(harne
     finally:
         port.manager.edit_scheduler(QueueEdits(update=said), "horae")
     assert sum(each.gpus - each.foreign for each in harness.other_arbiter().observe().nodes) == 12
+
+
+def test_leaf_queues_are_tenants_and_a_gang_that_its_queue_holds_back_says_so(harness: YarnHarness) -> None:
+    """Weights, limits and words are the real scheduler's."""
+    port = harness.port
+    assert isinstance(port, YarnCluster)
+    conf = port.manager.scheduler_conf("horae") or {}
+    share = conf["yarn.scheduler.capacity.root.horae.capacity"]
+    half = str(float(share) / 2)
+    teams = {
+        "root.teams": {"capacity": half},
+        "root.teams.vision": {"capacity": "75", "user-limit-factor": "10"},
+        "root.teams.speech": {"capacity": "25", "user-limit-factor": "0.5"},
+    }
+    port.manager.edit_scheduler(QueueEdits(add=teams, update={"root.horae": {"capacity": half}}), "horae")
+    try:
+        more = {"queue": "root.teams", "tenants": "queue", "gang_s": 45.0}
+        theirs = YarnCluster(parse_options({**harness.options, **more}))
+        seen = theirs.observe()
+        assert [(each.name, each.weight) for each in seen.tenants] == [
+            ("root.teams.vision", 75.0),
+            ("root.teams.speech", 25.0),
+        ]
+        theirs.claim("tenants")
+        with pytest.raises(Never, match=r"root\.teams\.nlp is none of the tenants' queues"):
+            theirs.submit("nlp", replace(harness.spec("nlp", Behaviour.TRAINS), tenant="root.teams.nlp"))
+        # What one user may hold there is half of what is guaranteed: YARN lets one container more through at most.
+        theirs.submit("a", replace(harness.spec("a", Behaviour.TRAINS), tenant="root.teams.speech"))
+        assert theirs.observe().caps["root.teams.speech"] == 1
+        theirs.start("a", {"n1": 4}, 1)
+        wait_for("its gang is given back", lambda: _job(theirs, "a").blocked is not None, 110.0)
+        blocked = _job(theirs, "a").blocked
+        assert blocked is not None
+        assert "YARN says: Queue hits user max-capacity limit" in blocked.text
+        theirs.start("a", {"n1": 1}, 2)
+        wait_for("it runs within its limit", lambda: _job(theirs, "a").state is JobState.RUNNING, 60.0)
+        assert {each.queue for each in port.manager.apps(states=("RUNNING",))} >= {"root.teams.speech"}
+        theirs.cancel("a")
+        wait_for("it is over", lambda: _job(theirs, "a").state is JobState.CANCELLED, 60.0)
+        theirs.close()
+    finally:
+        stopped = {path: {"state": "STOPPED"} for path in teams}
+        port.manager.edit_scheduler(QueueEdits(update=stopped), "horae")
+        back = QueueEdits(remove=tuple(reversed(teams)), update={"root.horae": {"capacity": share}})
+        patiently(lambda: port.manager.edit_scheduler(back, "horae"))
+
+
+def _job(port: YarnCluster, job: str) -> ObservedJob:
+    return next(each for each in patiently(lambda: attend(port)).jobs if each.id == job)

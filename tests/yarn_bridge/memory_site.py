@@ -18,7 +18,7 @@ from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Status
 from yarn_bridge.clients.http import Unanswered
 from yarn_bridge.clients.quirks import quirks_of
-from yarn_bridge.clients.records import App, ClusterInfo, Component, Instance, NodeReport, Service
+from yarn_bridge.clients.records import App, ClusterInfo, Component, Instance, NodeReport, Service, Withheld
 from yarn_bridge.options import parse_options
 from yarn_bridge.runtimes.chooser import Probes
 
@@ -170,6 +170,11 @@ class MemoryYarn:
         self.closed: dict[str, str] = {}  #: queue -> why it lets nobody in
         self.bodies: list[dict[str, Any]] = []  #: of the services that were created
         self.refuse: PortError | None = None  #: what every creation meets
+        self.withheld: tuple[Withheld, ...] = ()
+        self.labels: dict[str, tuple[str, ...]] = {}
+        self.accessible = list[str]()  #: labels of the partitions that the queue is let into
+        self.nameless: set[str] = set()  #: nodes that do not tell their names
+        self.lag: Counter[str] = Counter()  #: GPUs that nodes still show as used
         self.failed = ""  #: why the application of the last service failed
 
     # the ResourceManager
@@ -178,6 +183,13 @@ class MemoryYarn:
         self.calls["access"] += 1
         return self.closed.get(queue, "")
 
+    def exclusive_labels(self) -> frozenset[str]:
+        return frozenset({"gpu"})
+
+    def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[Withheld, ...]:
+        self.calls["activities"] += 1
+        return self.withheld
+
     def scheduler(self) -> dict[str, Any]:
         if self.tree is not None:
             return self.tree
@@ -185,7 +197,8 @@ class MemoryYarn:
         gpus = {"queueCapacitiesByPartition": [{"effectiveMaxResource": gpu_resource(self.most or 0)}]}
         usage = {"resourceUsagesByPartition": [{"used": gpu_resource(used)}]}
         most = 100.0 if self.most is None else 50.0
-        leaf = {"queueName": "default", "maxCapacity": most, "capacities": gpus, "resources": usage}
+        leaf = {"queueName": "default", "maxCapacity": most, "capacities": gpus, "resources": usage,
+                "nodeLabels": self.accessible}  # fmt: skip
         return {"type": "capacityScheduler", "queueName": "root", "queues": {"queue": [leaf]}}
 
     def quirks(self) -> Any:
@@ -199,9 +212,10 @@ class MemoryYarn:
         self.calls["nodes"] += 1
         used = Counter(each.node for service in self.services.values() for each in instances(service))
         return [
-            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4, used[name], 8,
-                       self.foreign_cpus, 65536, self.foreign_mib,
-                       attributes={"nm.yarn.io/host": name, "nm.yarn.io/gpukind": "V100"})
+            NodeReport(f"{name}:1", name, "/r", "LOST" if name == self.down else "RUNNING", "", 4,
+                       used[name] + self.lag[name], 8, self.foreign_cpus, 65536, self.foreign_mib,
+                       self.labels.get(name, ()),
+                       {"nm.yarn.io/host": "" if name in self.nameless else name, "nm.yarn.io/gpukind": "V100"})
             for name in self.hosts
         ]  # fmt: skip
 

@@ -56,6 +56,12 @@ class SliceYarn:
     def scheduler(self) -> Any:
         raise TryLater("it does not tell its queues")
 
+    def may_submit(self, queue: str, user: str) -> str:
+        return ""
+
+    def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[()]:
+        return ()
+
     def nodes(self) -> list[NodeReport]:
         self.calls["nodes"] += 1
         return [

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.port import JobState, attend
-from policy.model import Health, Node
+from horae.port import JobState, ObservedJob, attend
+from policy.model import Health, Node, Pinning
+from tests.yarn_bridge.fake import recorded
 from tests.yarn_bridge.memory_site import SPEC, Site, gpu_resource
 from yarn_bridge.clients.queues import queues
+from yarn_bridge.clients.records import NodeReport, Withheld, withheld
+from yarn_bridge.jobs.partitions import reach
 from yarn_bridge.jobs.room import Held, Lessons, below, ceiling
 from yarn_bridge.jobs.room import given as given_mib
 
@@ -133,3 +136,131 @@ def test_the_pauses_grow_and_end() -> None:
     assert pauses == [60.0, 120.0, 240.0, 480.0, 960.0, 1800.0, 1800.0, 1800.0]
     assert "for 60 s" in lessons.learn({"n0": 1}, now_s + 3 * 1800.0 + 1), "long forgotten"
     assert lessons.learn({"n1": -1}, now_s) == ""
+
+
+def late(site: Site, allocation: dict[str, int], came: dict[str, int], *withheld: Withheld) -> ObservedJob:
+    """The job after a gang that came only in part was given back."""
+    site.yarn.room, site.yarn.withheld = came, withheld
+    site.port.submit("job", SPEC)
+    site.port.start("job", allocation, 1)
+    site.look()
+    assert site.calls["activities"] == 0, "nobody asks about a gang that has just begun to form"
+    site.now_s += 30.0
+    site.look()
+    site.now_s += 100.0
+    found: ObservedJob = site.look()
+    return found
+
+
+def test_a_gang_that_did_not_form_says_why_in_the_schedulers_words(site: Site) -> None:
+    why = "Node does not have sufficient resource for request, insufficient resources=[memory-mb]"
+    seen = late(site, {"n1": 4}, {"n1": 3}, Withheld(why, ("n1",), False), Withheld("of another node", ("n2",), False))
+    assert seen.blocked is not None
+    assert f"YARN says: {why} (n1); not offered again: 1 on n1 for 60 s" in seen.blocked.text
+    assert "of another node" not in seen.blocked.text
+
+
+def test_what_the_queue_withholds_is_a_limit_of_the_tenant_and_no_nodes_fault(site: Site) -> None:
+    seen = late(site, {"n1": 4}, {"n1": 3}, Withheld("Queue hits user max-capacity limit", ("n1", "n2"), True))
+    assert seen.blocked is not None
+    assert "Queue hits user max-capacity limit (n1, n2); horae is offered 3 GPUs in all for 60 s" in seen.blocked.text
+    now = attend(site.port)
+    assert ([each.foreign for each in now.nodes], now.caps) == ([0, 0], {"horae": 3})
+    site.now_s += 61.0
+    assert attend(site.port).caps == {}
+
+
+def test_what_real_schedulers_say_of_a_gang_that_waits() -> None:
+    def said(name: str) -> tuple[Withheld, ...]:
+        return withheld(recorded("3.4.2-queues")[name]["response"]["appActivities"])
+
+    assert said("activities-full-first") == ()
+    text = "Node does not have sufficient resource for request, insufficient resources=[yarn.io/gpu]"
+    assert said("activities-full") == (Withheld(text, ("n1",), False),)
+    assert said("activities-user") == (Withheld("Queue hits user max-capacity limit", ("n1", "n2"), True),)
+    (headroom,) = said("activities-queue")
+    assert (headroom.text.partition(" for ")[0], headroom.by_queue) == ("Queue does not have enough headroom", True)
+    assert said("activities-label") == (), (
+        "the node of a partition that the queue does not get to is not even looked at"
+    )
+
+
+def test_gpus_that_were_given_back_are_free_though_their_node_has_not_told_yet(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 3}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.yarn.lag["n1"] = 3  # what the node will show when the service has none any more
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    for _ in range(3):
+        site.now_s += 1.0
+        seen = attend(site.port)
+    assert seen.jobs[0].state is JobState.STOPPED
+    assert seen.nodes[0].foreign == 0
+    site.now_s += 11.0
+    assert attend(site.port).nodes[0].foreign == 3, "somebody else's after all"
+
+
+def test_partitions_that_the_queue_does_not_get_to_are_not_offered(site: Site) -> None:
+    site.yarn.labels = {"n2": ("gpu",)}
+    seen = attend(site.port)
+    assert [each.foreign for each in seen.nodes] == [0, 4]
+    assert "n2 is not offered: it is in partition gpu, where workers of root.default do not get to" in seen.notes
+
+
+def test_workers_ask_for_the_partition_that_their_queue_is_let_into(site: Site) -> None:
+    site.yarn.labels, site.yarn.accessible = {"n2": ("gpu",)}, ["gpu"]
+    assert [each.foreign for each in attend(site.port).nodes] == [0, 0]
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1, "n2": 1}, 1)
+    made = [each["placement_policy"]["constraints"] for each in site.yarn.bodies[-1]["components"]]
+    assert [[each.get("node_partitions") for each in constraints] for constraints in made] == [[None], [["gpu"]]]
+
+
+def test_a_partition_has_limits_of_its_own_and_one_that_lends_is_lent() -> None:
+    info = recorded("3.4.2-queues")["scheduler"]["response"]["scheduler"]["schedulerInfo"]
+    tree = queues(info)
+    horae = tree.find("horae")
+    assert (horae.labels, horae.label, horae.most) == (("gpu",), "", 4)
+    assert ceiling(tree, "horae", 0, "gpu") is None
+    reports = [
+        NodeReport(f"{host}:1", host, "/r", "RUNNING", "", 4, 0, 8, 0, 1, 0, labels)
+        for host, labels in (("n1", ()), ("n2", ("soft",)), ("n3", ("gpu",)), ("n4", ("closed",)))
+    ]
+    got = reach(reports, [horae], {"gpu", "closed"}, asks=True, named="")
+    assert (dict(got.asked), list(got.out)) == ({"n3": "gpu"}, ["n4"])
+    assert dict(got.of) == {"n2": "soft", "n3": "gpu", "n4": "closed"}
+    never = reach(reports, [horae], {"gpu", "closed"}, asks=False, named="")
+    assert (dict(never.asked), sorted(never.out)) == ({}, ["n3", "n4"])
+    at_home = reach(reports, [replace(horae, label="gpu")], {"gpu", "closed"}, asks=True, named="")
+    assert (dict(at_home.asked), sorted(at_home.out)) == ({}, ["n1", "n2", "n4"])
+
+
+def test_a_node_that_does_not_tell_its_name_any_more_is_not_offered_until_it_does(site: Site) -> None:
+    attend(site.port)
+    site.yarn.nameless = {"n1"}
+    assert site.port.capabilities().limits.pinning is Pinning.EXACT
+    seen = attend(site.port)
+    assert [each.foreign for each in seen.nodes] == [4, 0]
+    assert any("n1 is not offered: it does not tell its own name" in note for note in seen.notes)
+    site.yarn.nameless = set()
+    assert [each.foreign for each in attend(site.port).nodes] == [0, 0]
+    site.yarn.nameless = {"n1", "n2"}
+    assert site.port.capabilities().limits.pinning is Pinning.NONE
+
+
+def test_a_job_whose_workers_cannot_be_sent_to_nodes_any_more_gets_another_service(site: Site) -> None:
+    site.port.submit("job", SPEC)
+    site.port.start("job", {"n1": 1}, 1)
+    site.look()
+    names = site.register()
+    assert site.look().state is JobState.RUNNING
+    site.port.checkpoint_and_stop("job", 5.0)
+    site.acknowledge(names, 1, "stopped", 86, 1.0)
+    assert site.look().state is JobState.STOPPED
+    site.yarn.nameless = {"n1", "n2"}
+    attend(site.port)
+    site.port.start("job", {"n2": 1}, 2)
+    assert [each.get("placement_policy") for each in site.yarn.bodies[-1]["components"]] == [None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.port import JobState, Never, attend
+from horae.port import JobState, Never
 from tests.yarn_bridge.memory_site import SPEC
 from tests.yarn_bridge.slice_site import SliceSite, running
 from yarn_bridge.adapter import YarnCluster
@@ -124,6 +124,7 @@ def test_a_token_that_cannot_be_renewed_is_told_as_that() -> None:
     )
     site.port.start("job", {"n1": 1}, 1)
     for _ in range(6):
-        site.look()
-    site.now_s += 3.0
-    assert any("ha-hdfs:x" in note and "fs.defaultFS" in note for note in attend(site.port).notes)
+        seen = site.look()
+    assert seen.state is JobState.LOST
+    assert "ha-hdfs:x" in seen.native
+    assert "fs.defaultFS" in seen.native

@@ -163,3 +163,18 @@ def test_what_a_user_may_hold_of_one_queue_is_the_users_cap() -> None:
 def test_the_option() -> None:
     with pytest.raises(BadInput, match=r"tenants: is not known .one of user, queue"):
         parse_options({"resource_manager": ["http://r:1"], "webhdfs": ["http://n:1"], "tenants": "role"})
+
+
+def test_what_is_used_below_a_queue_that_does_not_tell_is_the_sum_of_its_children() -> None:
+    def labelled(name: str, used: int) -> dict[str, Any]:
+        leaf = queue(name, 50, used=1)
+        part = {"partitionName": "gpu", "maxCapacity": 50.0, "effectiveMaxResource": gpu_resource(6)}
+        leaf["capacities"]["queueCapacitiesByPartition"].append(part)
+        leaf["resources"]["resourceUsagesByPartition"].append({"partitionName": "gpu", "used": gpu_resource(used)})
+        return leaf
+
+    parent = queue("g", 100, labelled("a", 2), labelled("b", 3))
+    part = {"partitionName": "gpu", "maxCapacity": 50.0, "effectiveMaxResource": gpu_resource(8)}
+    parent["capacities"]["queueCapacitiesByPartition"].append(part)
+    found = queues(scheduler(parent)).find("g")
+    assert (found.used, found.limit("gpu")) == (2, (8, 5))

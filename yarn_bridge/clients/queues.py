@@ -2,18 +2,19 @@
 
 A tenant is a queue or a user, as the site chooses. With queues, the leaf queues below Horae's are the tenants: they
 weigh what the scheduler guarantees them. With users, all share one leaf queue and weigh the same. The capacity
-scheduler's shares are of the parent; GPUs are counted in all partitions.
+scheduler's shares are of the parent; what is guaranteed and pending is counted in all partitions.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor
 from typing import Any
 
 from horae.port import SiteTenant
-from policy.model import BadInput, Gpus
+from policy.model import EMPTY, BadInput, Gpus
 from yarn_bridge.clients.http import understood
 from yarn_bridge.clients.records import GPU, many, resources
 
@@ -26,14 +27,20 @@ class Queue:
     state: str  #: RUNNING, STOPPED, DRAINING
     weight: float  #: share among its siblings: per cent, weight, or GPUs of its steady fair share
     guaranteed: Gpus  #: GPUs it gets back when it wants them
-    most: Gpus | None  #: GPUs it may hold at most; None: no limit of its own
-    used: Gpus
+    most: Gpus | None  #: GPUs it may hold at most in the default partition; None: no limit of its own
+    used: Gpus  #: in the default partition
     pending: Gpus
     policy: str  #: fifo, fair, drf, ...
     preemptable: bool  #: another queue may take its containers
     labels: tuple[str, ...]
     children: tuple[Queue, ...]
     user_most: Gpus | None = None  #: GPUs that one user of weight 1 may hold in it; None: no limit of its own
+    label: str = ""  #: partition of containers that ask for none; "": the default one
+    elsewhere: Mapping[str, tuple[Gpus | None, Gpus]] = field(default_factory=lambda: EMPTY)  #: partition -> most, used
+
+    def limit(self, label: str) -> tuple[Gpus | None, Gpus]:
+        """(most, used) in a partition."""
+        return self.elsewhere.get(label, (None, 0)) if label else (self.most, self.used)
 
     @property
     def name(self) -> str:
@@ -111,23 +118,45 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
     )
     shares = many((value.get("capacities") or {}).get("queueCapacitiesByPartition"))
     usage = many((value.get("resources") or {}).get("resourceUsagesByPartition"))
-    weight = float(value.get("weight", -1.0))
-    guaranteed, most = _sum(shares, "effectiveMinResource"), _sum(shares, "effectiveMaxResource")
+    guaranteed = _sum(shares, "effectiveMinResource")
+    parts = {str(each.get("partitionName") or ""): each for each in shares}
+    used = _used(usage, children)
     return Queue(
         path=path,
         state=str(value.get("state") or "RUNNING"),
-        # Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own.
-        weight=weight if weight > 0 else float(value.get("capacity", 0.0)),
+        weight=_weight(value),
         guaranteed=guaranteed,
-        most=most if float(value.get("maxCapacity", 100.0)) < 100.0 else None,
-        used=_sum(usage, "used") or sum(child.used for child in children),
+        most=_most(parts.get("", {}), value),
+        used=used[""],
         pending=_sum(usage, "pending") or sum(child.pending for child in children),
         policy=str(value.get("orderingPolicyInfo") or "fifo"),
         preemptable=not value.get("preemptionDisabled", True),
         labels=tuple(str(each) for each in many(value.get("nodeLabels"))),
         children=children,
         user_most=_user_most(guaranteed, value.get("userLimitFactor")),
+        label=str(value.get("defaultNodeLabelExpression") or "").strip(),
+        elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
     )
+
+
+def _weight(value: Mapping[str, Any]) -> float:
+    """Weights and per cents do not mix among siblings; a queue in weight mode has no capacity of its own."""
+    weight = float(value.get("weight", -1.0))
+    return weight if weight > 0 else float(value.get("capacity", 0.0))
+
+
+def _used(usage: list[Any], children: tuple[Queue, ...]) -> Counter[str]:
+    """GPUs by partition, as told; else the sum of the children's."""
+    found: Counter[str] = Counter()
+    for child in children:
+        found.update({"": child.used, **{label: used for label, (_, used) in child.elsewhere.items()}})
+    told = {str(each.get("partitionName") or ""): _gpus(each, "used") for each in usage}
+    found.update({label: gpus - found[label] for label, gpus in told.items() if gpus})
+    return found
+
+
+def _most(partition: Mapping[str, Any], share: Mapping[str, Any]) -> Gpus | None:
+    return _gpus(partition, "effectiveMaxResource") if float(share.get("maxCapacity", 100.0)) < 100.0 else None
 
 
 def _user_most(guaranteed: Gpus, factor: Any) -> Gpus | None:
@@ -156,4 +185,8 @@ def _fair(value: Mapping[str, Any]) -> Queue:
 
 
 def _sum(partitions: list[Any], key: str) -> Gpus:
-    return sum(resources(each.get(key)).get(GPU, 0) for each in partitions)
+    return sum(_gpus(each, key) for each in partitions)
+
+
+def _gpus(partition: Mapping[str, Any], key: str) -> Gpus:
+    return resources(partition.get(key)).get(GPU, 0)

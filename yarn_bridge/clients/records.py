@@ -6,6 +6,7 @@ a list would be, and numbers as text in places: the readers below take all of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,6 +138,15 @@ class Component:
     count: int  #: as stored: what the service is asked to have
     instances: tuple[Instance, ...]
     decommissioned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why the scheduler gave an application no container, in its words."""
+
+    text: str
+    nodes: tuple[str, ...]  #: hosts that this was about
+    by_queue: bool  #: a limit of the queue or the user, wherever the container would be
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +309,33 @@ def token(value: Mapping[str, Any]) -> Token:
         expires_s=_seconds(value.get("expiration-time")),
         max_s=_seconds(value.get("max-validity")),
     )
+
+
+#: said of requests that are met, and of every node that a request is not for
+_NO_NEWS = re.compile(r"Request does not need more resource|unsatisfied PC expression|waiting for display")
+_OF_QUEUE = re.compile(r"(?:Queue|Parent|User|Application)\b.*(?:limit|headroom|capacity)", re.IGNORECASE)
+
+
+def withheld(value: Any) -> tuple[Withheld, ...]:
+    """From `appActivities`: each reason once, with all the nodes that it was given for."""
+    found: dict[str, dict[str, None]] = {}
+    for text, nodes in _diagnostics(value, ()):
+        if not _NO_NEWS.search(text):
+            found.setdefault(text, {}).update(dict.fromkeys(nodes))
+    return tuple(Withheld(text, tuple(sorted(nodes)), bool(_OF_QUEUE.search(text))) for text, nodes in found.items())
+
+
+def _diagnostics(value: Any, nodes: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What an allocation and those below it say, each with the nodes it is about: its own, else those above."""
+    if not isinstance(value, dict):
+        return
+    ids = many(value.get("nodeIds") or value.get("nodeId"))
+    nodes = tuple(str(each).partition(":")[0] for each in ids) or nodes
+    if text := str(value.get("diagnostic") or "").partition("\n")[0].strip():
+        yield text[:300], nodes
+    for key in ("allocations", "children"):
+        for each in many(value.get(key)):
+            yield from _diagnostics(each, nodes)
 
 
 def instance(value: Mapping[str, Any]) -> Instance:

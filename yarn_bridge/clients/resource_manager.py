@@ -30,6 +30,7 @@ from yarn_bridge.clients.records import (
     NodeReport,
     Timeout,
     Token,
+    Withheld,
     app,
     attempt,
     cluster_info,
@@ -39,6 +40,7 @@ from yarn_bridge.clients.records import (
     node_report,
     timeout,
     token,
+    withheld,
 )
 
 _BASE = "/ws/v1/cluster"
@@ -168,6 +170,24 @@ class ResourceManager:
         """Node id -> its labels."""
         path, doing = "/get-node-to-labels", "reading the node labels"
         return self._read(path, doing, "nodeToLabels", _labels)
+
+    def exclusive_labels(self) -> frozenset[str]:
+        """Labels of the partitions that lend nothing to others, idle or not."""
+        path, doing = "/get-node-labels", "reading the cluster's node labels"
+        known = self._read(path, doing, "nodeLabelInfo", lambda got: [] if got in (None, {}) else many(got))
+        return frozenset(str(each["name"]) for each in known if str(each.get("exclusivity", "true")).lower() == "true")
+
+    def activities(self, app_id: str, seconds: float, owner: str = "") -> tuple[Withheld, ...]:
+        """Why the scheduler gave this application no more, as far as it noted that since the last call; it goes on
+        noting for so many seconds. Nothing where it cannot (before Hadoop 3.3)."""
+        query = {"maxTime": f"{seconds:g}", "groupBy": "diagnostic", "limit": "20"}
+        path = f"{_BASE}/scheduler/app-activities/{quote(app_id)}"
+        answer = self.http.ask("GET", path, query=query, owner=owner)
+        if answer.status in {400, 403, 404}:
+            return ()
+        value = answer.get(f"asking why {app_id} waits", "appActivities")
+        with understood(f"asking why {app_id} waits"):
+            return withheld(value)
 
     # --- one application ---
 

@@ -3,7 +3,7 @@ now and then: it changes with a refresh only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horae.port import FixConfiguration, PortError, SiteTenant, TryLater
 from policy.model import BadInput, Gpus
@@ -25,6 +25,8 @@ class QueueLimits:
         self._queues: Queues | None = None
         self._managed: Queue | None = None
         self._held: Sequence[Holding] = ()  #: by our jobs, when that was asked
+        self._at: Mapping[str, Gpus] = {}  #: the same, by node
+        self.exclusive: frozenset[str] = frozenset()  #: labels of partitions that lend nothing
         self.why = ""  #: why they are not known, or not anew
         self._gone = ""  #: that there is no such queue any more: nothing can be started in it
 
@@ -32,27 +34,33 @@ class QueueLimits:
         """Ask at the next chance."""
         self._asked_s = float("-inf")
 
-    def look(self, held: Sequence[Holding], now_s: float) -> None:
-        """Ask again where it is time. Where queues are tenants, raises TryLater or FixConfiguration as long as there is
-        no answer: nobody could be told apart."""
+    def look(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool, now_s: float) -> None:
+        """Ask again where it is time. `held`, `at`: by our jobs, and by node; `labels`: some nodes have one. Where
+        queues are tenants, raises TryLater or FixConfiguration as long as there is no answer: nobody could be told
+        apart."""
         if now_s - self._asked_s >= _EVERY_S:
             self._asked_s = now_s
-            self._ask(held)
+            self._ask(held, at, labels)
         if self._options.tenants == BY_QUEUE and self._managed is None:
             self.forget()
             text = f"the queues that are the tenants are not known: {self._gone or self.why}"
             raise FixConfiguration(text) if self._gone else TryLater(text)
 
-    def ceiling(self) -> Ceiling | None:
-        """None where there is no limit, or nobody could tell yet, or jobs are elsewhere: a limit of one queue says
-        nothing about another's jobs."""
+    def leaves(self) -> tuple[Queue, ...]:
+        """The leaf queues that jobs may be in; none where nobody could tell yet."""
+        return () if self._managed is None else tuple(self._managed.leaves())
+
+    def ceiling(self, label: str = "", within: Collection[str] | None = None) -> Ceiling | None:
+        """In the partition of this label, which has the nodes `within`. None where there is no limit, or nobody could
+        tell yet, or jobs are elsewhere: a limit of one queue says nothing about another's jobs."""
         if self._gone:
             return Ceiling(0, self._gone)
         if self._queues is None:
             return None
         if self._options.tenants != BY_QUEUE and any(each.queue != self._options.queue for each in self._held):
             return None
-        return ceiling(self._queues, self._options.queue, sum(each.gpus for each in self._held))
+        ours = sum(gpus for node, gpus in self._at.items() if within is None or node in within)
+        return ceiling(self._queues, self._options.queue, ours, label)
 
     def caps(self, held: Sequence[Holding]) -> dict[str, Gpus]:
         """By tenant. `held`: now; what others use is as it was when that was asked."""
@@ -67,10 +75,11 @@ class QueueLimits:
             return ()
         return self._queues.tenants(self._managed)
 
-    def _ask(self, held: Sequence[Holding]) -> None:
+    def _ask(self, held: Sequence[Holding], at: Mapping[str, Gpus], labels: bool) -> None:
         self.why = self._gone = ""
         try:
             found = queues(self._manager.scheduler())
+            self.exclusive = self._manager.exclusive_labels() if labels else frozenset()
         except (PortError, BadInput) as error:
             self.why = str(error)
             return
@@ -78,4 +87,4 @@ class QueueLimits:
             self._managed = found.find(self._options.queue)
         except BadInput as error:
             self._gone = str(error)
-        self._queues, self._held = found, held
+        self._queues, self._held, self._at = found, held, dict(at)

@@ -24,9 +24,14 @@ _STATE = {
 
 
 def nodes_of(
-    reports: Sequence[NodeReport], held: Mapping[str, Held], known_gpus: Mapping[str, Gpus], options: Options
+    reports: Sequence[NodeReport],
+    held: Mapping[str, Held],
+    known_gpus: Mapping[str, Gpus],
+    options: Options,
+    returning: Mapping[str, Gpus] = EMPTY,
 ) -> tuple[Node, ...]:
-    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once.
+    """Nodes with GPUs, by name. What is used and not ours is foreign; what we were granted counts as ours at once, and
+    what we gave back (`returning`, by node) as free, though its node tells of it at its next heartbeat only.
 
     Cores and memory are what is there for us beside foreign applications.
     """
@@ -37,7 +42,7 @@ def nodes_of(
             continue
         health = _HEALTH.get(report.state, Health.DOWN)
         ours = held.get(report.host, Held())
-        foreign = max(0, min(gpus, report.gpus_used) - ours.gpus)
+        foreign = max(0, min(gpus, report.gpus_used) - ours.gpus - returning.get(report.host, 0))
         cpus = report.cpus - max(0, report.cpus_used - ours.cpus)
         memory_mib = report.memory_mib - max(0, report.memory_used_mib - ours.memory_mib)
         found.append(

@@ -7,13 +7,13 @@ was right by what could be known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import backoff_s
 from horae.spec import JobSpec
 from policy.model import Gpus, Health, Node
-from yarn_bridge.clients.queues import Queues
+from yarn_bridge.clients.queues import Queue, Queues
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.shapes import queue_of, worker_size
 from yarn_bridge.options import BY_QUEUE, Options
@@ -58,17 +58,20 @@ class Ceiling:
     text: str
 
 
-def ceiling(queues: Queues, name: str, ours: Gpus) -> Ceiling | None:
-    """Of a leaf queue and all above it; what others use there is not ours to use. None: no limit of theirs."""
+def ceiling(queues: Queues, name: str, ours: Gpus, label: str = "") -> Ceiling | None:
+    """Of a queue and all above it, in the partition of this label; what others use there is not ours to use. None: no
+    limit of theirs."""
     found: Ceiling | None = None
     for queue in queues.above(queues.find(name).path):
-        if queue.most is None:
+        most, used = queue.limit(label)
+        if most is None:
             continue
-        others = max(queue.used - ours, 0)
-        left = max(queue.most - others, 0)
+        others = max(used - ours, 0)
+        left = max(most - others, 0)
         if found is None or left < found.gpus:
             beside = f", and others use {others} of them" if others else ""
-            found = Ceiling(left, f"queue {queue.path} may hold {queue.most} GPUs at most{beside}")
+            where = f" in partition {label}" if label else ""
+            found = Ceiling(left, f"queue {queue.path} may hold {most} GPUs at most{where}{beside}")
     return found
 
 
@@ -105,29 +108,32 @@ def caps(queues: Queues, held: Sequence[Holding], options: Options) -> dict[str,
     if options.tenants != BY_QUEUE:
         own = {each.owner for each in held if each.tenant == each.owner and each.queue == options.queue}
         return {} if managed.user_most is None else dict.fromkeys(sorted(own), managed.user_most)
-    found = {}
-    for leaf in managed.leaves():
-        here = [each for each in held if each.queue == leaf.path]
-        limits = [
-            max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
-            for queue in queues.above(leaf.path)
-            if queue.most is not None and len(queue.path) > len(managed.path)
-        ]
-        if leaf.user_most is not None and here:
-            limits.append(leaf.user_most * len({each.owner for each in here}))
-        if limits:
-            found[leaf.path] = min(limits)
-    return found
+    limits = {leaf.path: _limits(queues, managed, leaf, held) for leaf in managed.leaves()}
+    return {path: min(found) for path, found in limits.items() if found}
+
+
+def _limits(queues: Queues, managed: Queue, leaf: Queue, held: Sequence[Holding]) -> list[Gpus]:
+    found = [
+        max(queue.most - max(queue.used - _ours(queue.path, held), 0), 0)
+        for queue in queues.above(leaf.path)
+        if queue.most is not None and len(queue.path) > len(managed.path)
+    ]
+    users = {each.owner for each in held if each.queue == leaf.path}
+    return [*found, leaf.user_most * len(users)] if leaf.user_most is not None and users else found
 
 
 def _ours(path: str, held: Sequence[Holding]) -> Gpus:
     return sum(each.gpus for each in held if each.queue == path or each.queue.startswith(f"{path}."))
 
 
-def below(nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus) -> tuple[Node, ...]:
-    """The nodes with so many free GPUs taken out that ours and the free ones are `most`; whole nodes are kept."""
-    free = {each.name: _free(each, held) for each in nodes}
-    ours = sum(min(at.gpus, each.gpus) for each in nodes if (at := held.get(each.name)) is not None)
+def below(
+    nodes: Sequence[Node], held: Mapping[str, Held], most: Gpus, within: Collection[str] | None = None
+) -> tuple[Node, ...]:
+    """The nodes with so many free GPUs taken out that ours and the free ones are `most`; whole nodes are kept.
+    `within`: the nodes that the limit is about; None: all."""
+    about = [each for each in nodes if within is None or each.name in within]
+    free = {each.name: _free(each, held) for each in about}
+    ours = sum(min(at.gpus, each.gpus) for each in about if (at := held.get(each.name)) is not None)
     surplus = ours + sum(free.values()) - most
     taken: dict[str, Gpus] = {}
     for name in sorted(free, key=lambda name: (free[name], name)):
@@ -142,6 +148,11 @@ def _free(node: Node, held: Mapping[str, Held]) -> Gpus:
     if node.health is not Health.UP:
         return 0
     return max(node.gpus - node.foreign - held.get(node.name, Held()).gpus, 0)
+
+
+def shut(nodes: Sequence[Node], held: Mapping[str, Held], out: Collection[str]) -> tuple[Node, ...]:
+    """Without the free GPUs of the nodes `out`: nothing new gets there."""
+    return tuple(_without(each, each.gpus, held) if each.name in out else each for each in nodes)
 
 
 def _without(node: Node, gpus: Gpus, held: Mapping[str, Held]) -> Node:
@@ -161,6 +172,7 @@ class Lessons:
 
     def __init__(self) -> None:
         self._of: dict[str, Lesson] = {}
+        self._caps: dict[str, Lesson] = {}
 
     def learn(self, missing: Mapping[str, Gpus], now_s: float) -> str:
         """`missing`: by node, what was granted and did not come. What follows, for people; "" for nothing."""
@@ -168,12 +180,17 @@ class Lessons:
         for name, gpus in sorted(missing.items()):
             if gpus <= 0:
                 continue
-            before = self._of.get(name)
-            again = before is not None and now_s < before.until_s + 2 * _pause(before.times)
-            times = before.times + 1 if again and before is not None else 1
-            self._of[name] = Lesson(gpus, now_s + _pause(times), times)
-            told.append(f"{gpus} on {name} for {_pause(times):.0f} s")
+            self._of[name] = lesson = _next(self._of.get(name), gpus, now_s)
+            told.append(f"{gpus} on {name} for {_pause(lesson.times):.0f} s")
         return f"not offered again: {', '.join(told)}" if told else ""
+
+    def learn_cap(self, tenant: str, gpus: Gpus, now_s: float) -> str:
+        """It was the queue that gave no more than `gpus` to this tenant in all, wherever they are."""
+        self._caps[tenant] = lesson = _next(self._caps.get(tenant), gpus, now_s)
+        return f"{tenant} is offered {gpus} GPUs in all for {_pause(lesson.times):.0f} s"
+
+    def caps(self, now_s: float) -> dict[str, Gpus]:
+        return {tenant: each.gpus for tenant, each in self._caps.items() if now_s < each.until_s}
 
     def heeded(self, nodes: Sequence[Node], held: Mapping[str, Held], now_s: float) -> tuple[Node, ...]:
         live = {name: each.gpus for name, each in self._of.items() if now_s < each.until_s}
@@ -185,6 +202,12 @@ class Lessons:
             for name, each in sorted(self._of.items())
             if now_s < each.until_s
         ]
+
+
+def _next(before: Lesson | None, gpus: Gpus, now_s: float) -> Lesson:
+    again = before is not None and now_s < before.until_s + 2 * _pause(before.times)
+    times = before.times + 1 if again and before is not None else 1
+    return Lesson(gpus, now_s + _pause(times), times)
 
 
 def _pause(times: int) -> float:

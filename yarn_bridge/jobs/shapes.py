@@ -20,7 +20,7 @@ import horae.elastic
 from horae.elastic import protocol
 from horae.port import JobId, Never
 from horae.spec import JobSpec
-from policy.model import Allocation
+from policy.model import EMPTY, Allocation
 from yarn_bridge.clients.records import GPU
 from yarn_bridge.jobs.record import Record
 from yarn_bridge.options import BY_QUEUE, Options
@@ -84,8 +84,16 @@ def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
     return int(cpus), int(memory)
 
 
-def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, sdk: str) -> dict[str, Any]:
-    """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there."""
+def service_spec(
+    record: Record,
+    spec: JobSpec,
+    options: Options,
+    folder: str,
+    sdk: str,
+    partitions: Mapping[str, str] = EMPTY,
+) -> dict[str, Any]:
+    """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there;
+    `partitions`: nodes whose workers must ask for a partition, and which."""
     cpus, memory_mib = worker_size(spec, options)
     resource = {
         "cpus": cpus,
@@ -103,7 +111,9 @@ def service_spec(record: Record, spec: JobSpec, options: Options, folder: str, s
             "resource": resource,
         }
         if node != ANYWHERE:
-            where = {"type": "AFFINITY", "scope": "NODE", "node_attributes": {HOST_ATTRIBUTE: [node]}}
+            where: dict[str, Any] = {"type": "AFFINITY", "scope": "NODE", "node_attributes": {HOST_ATTRIBUTE: [node]}}
+            if node in partitions:  # in the same constraint: two that say so place nothing
+                where["node_partitions"] = [partitions[node]]
             component["placement_policy"] = {"constraints": [where]}
         components.append(merged(component, _part(spec, EXTRA_WORKER)))
     files = [

@@ -11,6 +11,7 @@ from horae.port import JobId, LogChunk, Never, PortError, TryLater
 from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from yarn_bridge.clients.hdfs import Hdfs, Status
+from yarn_bridge.clients.records import Withheld
 from yarn_bridge.clients.services import definition_path
 from yarn_bridge.jobs.kept import Kept
 from yarn_bridge.jobs.record import CLAIM, GATE, LAUNCH, SPEC, Phase, Record, Worker, encode
@@ -39,6 +40,7 @@ class Seen:
     looked_s: float = 0.0  #: when its service was read last
     application: str = ""  #: of its service, as last listed among those that live
     refused: str = ""  #: why nothing is done with it now
+    withheld: tuple[Withheld, ...] = ()  #: why the gang that forms gets no more, as the scheduler said last
 
 
 class JobFiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from horae.port import PortError, TryLater
@@ -25,6 +26,7 @@ class ServiceRuntime:
         self._options, self._manager, self._files = options, manager, files
         self._services: Services | None = None
         self._sdk = ""
+        self.partitions: Mapping[str, str] = {}  #: nodes whose workers must ask for a partition, as last seen
         self._made: dict[str, tuple[int, str]] = {}  #: service -> the grant it was made for, and its application
 
     @property
@@ -49,7 +51,9 @@ class ServiceRuntime:
             self._sdk = self._files.carry(*shapes.sdk())
         if not self.end(record):
             raise TryLater(f"{record.job}: its former service is still ending")
-        body = shapes.service_spec(record, spec, self._options, self._files.folder(record.job), self._sdk)
+        body = shapes.service_spec(
+            record, spec, self._options, self._files.folder(record.job), self._sdk, self.partitions
+        )
         if self._options.auth == KERBEROS:
             self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))
         try:

@@ -20,7 +20,7 @@ from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
-from yarn_bridge.clients.queues import CAPACITY, queues
+from yarn_bridge.clients.queues import CAPACITY, Queue, Queues, queues
 from yarn_bridge.clients.records import NodeReport, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
@@ -226,13 +226,7 @@ def _attributes(options: Options) -> str:
     )
 
 
-def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterator[Check]:
-    info = manager.scheduler()
-    tree = queues(info)
-    queue = tree.find(options.queue)
-    if queue.children and options.tenants != BY_QUEUE:
-        yield fail("queue", f"{queue.path} is a parent", f"one of {', '.join(each.path for each in queue.leaves())}")
-        return
+def _tenants(tree: Queues, queue: Queue, options: Options) -> Iterator[Check]:
     if options.tenants == BY_QUEUE:
         shares = ", ".join(f"{each.name} {each.weight:g} %" for each in tree.tenants(queue))
         yield ok("tenants", f"the leaf queues of {queue.path}: {shares}")
@@ -241,6 +235,16 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
             "user limit", f"one user may hold {queue.user_most} GPUs of {queue.path} at most, whatever is free",
             f"its user-limit-factor is a share of the {queue.guaranteed} GPUs that it is guaranteed: raise it, or -1",
         )  # fmt: skip
+
+
+def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterator[Check]:
+    info = manager.scheduler()
+    tree = queues(info)
+    queue = tree.find(options.queue)
+    if queue.children and options.tenants != BY_QUEUE:
+        yield fail("queue", f"{queue.path} is a parent", f"one of {', '.join(each.path for each in queue.leaves())}")
+        return
+    yield from _tenants(tree, queue, options)
     most = f", at most {queue.most}" if queue.most is not None else ""
     text = f"{queue.path} ({tree.kind} scheduler), {queue.guaranteed} GPUs guaranteed{most}"
     if queue.state == "RUNNING":

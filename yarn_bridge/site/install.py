@@ -117,12 +117,7 @@ def _queue(given: Mapping[str, str], manager: ResourceManager, tree: Queues, out
         return [_fair_queue(given, path, tree, out)]
     # With a connection of its own: the plan's is closed before anything is written.
     conf = SchedulerConf(_manager(given), given["admin"] or given["user"])
-    current, in_file = conf.values(), []
-    if given["etc"]:
-        file = Path(given["etc"]) / "capacity-scheduler.xml"
-        text = _text(file)
-        wanted = with_queue(properties(text, str(file)), path, given)
-        in_file = [Change(file, merged(text, wanted).encode(), f"Horae's queue {path}")]
+    current, in_file = conf.values(), _in_file(given, path)
     if current is not None:
         by_rest = Change(
             Path(), text_of(with_queue(current, path, given)).encode(), f"Horae's queue {path}", place=conf
@@ -136,6 +131,15 @@ def _queue(given: Mapping[str, str], manager: ResourceManager, tree: Queues, out
     siblings = sorted({queue.name for queue in tree.find(parent).children} | {path.rpartition(".")[2]})
     wanted[f"{PREFIX}{parent}.queues"] = ",".join(siblings)
     return [Change(out / "capacity-scheduler.xml", _document(wanted).encode(), "to merge into capacity-scheduler.xml")]
+
+
+def _in_file(given: Mapping[str, str], path: str) -> list[Change]:
+    if not given["etc"]:
+        return []
+    file = Path(given["etc"]) / "capacity-scheduler.xml"
+    text = _text(file)
+    wanted = with_queue(properties(text, str(file)), path, given)
+    return [Change(file, merged(text, wanted).encode(), f"Horae's queue {path}")]
 
 
 def _forgets(manager: ResourceManager, given: Mapping[str, str]) -> bool:

@@ -28,6 +28,7 @@ class Wanted:
     """All that was given. Options that take one value are here at most once."""
 
     items: list[Given] = field(default_factory=list)
+    idle: list[tuple[str, str, str]] = field(default_factory=list)  #: keys without effect: place, value, why
 
     def add(self, new: Given) -> None:
         """Raises BadInput for an option that is there already, from the file or from the command line."""

@@ -20,8 +20,7 @@ class Fate(StrEnum):
     TAKEN = "taken"  #: means what it meant
     CHANGED = "changed"  #: carried out in another way
     CONDITION = "on a condition"  #: taken in one form, refused in another
-    REFUSED = "refused"
-    NOTHING = "no effect"  #: has nothing to act on here; accepted, and said
+    NOTHING = "no effect"  #: has nothing to act on here; accepted and said, with `--strict` refused
 
 
 class Takes(StrEnum):
@@ -140,17 +139,17 @@ OPTIONS: tuple[Option, ...] = (
     _flag(
         "tensorboard",
         "0.2",
-        Fate.REFUSED,
-        "a job holds its GPUs, and its service, only while it trains; the answer gives the command to run instead",
+        Fate.NOTHING,
+        "a job holds its GPUs, and its service, only while it trains; what is said gives the command to run instead",
         "tensorBoard",
         _TF,
     ),
-    _one("tensorboard_resources", "0.2", Fate.REFUSED, "see --tensorboard", "tensorBoard.resources", _TF),
-    _one("tensorboard_docker_image", "0.2", Fate.REFUSED, "see --tensorboard", "tensorBoard.docker_image", _TF),
+    _one("tensorboard_resources", "0.2", Fate.NOTHING, "see --tensorboard", "tensorBoard.resources", _TF),
+    _one("tensorboard_docker_image", "0.2", Fate.NOTHING, "see --tensorboard", "tensorBoard.docker_image", _TF),
     _many(
         "quicklink",
         "0.2",
-        Fate.REFUSED,
+        Fate.NOTHING,
         "a link names a component instance (master-0), and a worker's instance changes with every resize",
         "configs.quicklinks",
     ),
@@ -205,7 +204,8 @@ OPTIONS: tuple[Option, ...] = (
         "worker.max_replicas",
     ),
     _flag("split_workers", ADDED, Fate.TAKEN, "a worker of n GPUs becomes n workers of one GPU, n times the processes"),
-    _many("without", ADDED, Fate.TAKEN, "tensorboard or quicklink: what is refused is left out, by your word"),
+    _flag("strict", ADDED, Fate.TAKEN, "what has no effect here is refused instead of said"),
+    _many("without", ADDED, Fate.TAKEN, "tensorboard or quicklink: with --strict, goes without it all the same"),
     _flag(
         "self_checkpointing",
         ADDED,

@@ -64,6 +64,7 @@ class _Job:
         self.role_env = role_env
         self.home = f"hdfs:///user/{user}"
         self.notes: dict[str, str] = {}  #: option -> what is to be said about it here
+        self.strict = wanted.has("strict")
         self.framework = self._framework()
         self._refusals()
         self.name = wanted.need("name", "a job has a name").value
@@ -105,15 +106,15 @@ class _Job:
         left_out = {item.value for item in without}
         for item in self.wanted:
             kind = "tensorboard" if item.option.name.startswith("tensorboard") else item.option.name
-            if item.option.fate is not Fate.REFUSED:
+            if kind not in _LEAVABLE:
                 continue
             if kind == "quicklink":
                 values.check_quicklink(item)
             if item.option.name == "tensorboard_resources":
                 resources.parse(item)
-            if kind not in left_out:
-                raise item.bad(f"is refused: {self._why(kind)}", f"add --without {kind} to go without it")
-            self.notes[item.option.name] = "left out, by --without"
+            if self.strict and kind not in left_out:
+                raise item.bad(f"is refused: {self._why(kind)}", f"take --strict out, or add --without {kind}")
+            self.notes[item.option.name] = f"no effect: {self._why(kind)}"
 
     def _why(self, kind: str) -> str:
         if kind == "quicklink":
@@ -132,8 +133,11 @@ class _Job:
         if count == 0:
             assert given is not None
             raise given.bad("no workers: there is nothing to train", "for TensorBoard alone run tensorboard itself")
-        if given is not None:
+        path = self.wanted.get("input_path")
+        if given is not None and (path is None or self.strict):
             self.wanted.need("input_path", "Submarine asks for it with --num_workers")
+        elif path is not None and not path.value.strip():
+            self.notes["input_path"] = "no effect: it is empty"
         return count
 
     def _worker_resources(self) -> tuple[int, Resources]:
@@ -157,9 +161,11 @@ class _Job:
         count = self.wanted.whole(f"num_{name}" if name == "ps" else f"num_{name}s", 0)
         asked = [self.wanted.get(f"{name}_{each}") for each in ("resources", "launch_cmd", "docker_image")]
         if count == 0:
-            stray = next((item for item in asked if item is not None), None)
-            if stray is not None:
-                raise stray.bad(f"there is no {name} to use it", "take it out, or say how many there are")
+            said = self.wanted.has(f"num_{name}" if name == "ps" else f"num_{name}s")
+            for stray in (item for item in asked if item is not None):
+                if self.strict or not said:
+                    raise stray.bad(f"there is no {name} to use it", "take it out, or say how many there are")
+                self.notes[stray.option.name] = f"no effect: there is no {name}"
             return None
         size = self.wanted.need(f"{name}_resources", f"there are {count} of them")
         found = resources.parse(size)
@@ -335,7 +341,7 @@ class _Job:
         lines = []
         for item in self.wanted:
             option = item.option
-            fate = Fate.NOTHING if self.notes.get(option.name, "").startswith("left out") else option.fate
+            fate = Fate.NOTHING if self.notes.get(option.name, "").startswith("no effect") else option.fate
             fate = Fate.TAKEN if fate is Fate.CONDITION else fate
             lines.append(Line(item.field, item.value, fate, self.notes.get(option.name, option.text)))
-        return tuple(lines)
+        return (*lines, *(Line(place, value, Fate.NOTHING, why) for place, value, why in self.wanted.idle))

@@ -72,12 +72,16 @@ def _walk(
         elif option is not None:
             _take(document, option.name, value, spelled, wanted)
         elif here in (("configs", "mounts"), *((("roles", role, each)) for role in ROLES for each in _UNUSED)):
-            raise document.bad(
+            why = "was read by Submarine and never used"
+            unused = document.bad(
                 spelled,
-                "was read by Submarine and never used",
+                why,
                 value=value,
                 remedy="take it out, or write what it was meant to do under configs.localizations",
             )
+            if wanted.has("strict"):
+                raise unused
+            wanted.idle.append((unused.field, str(value), f"no effect: it {why}"))
         elif here == _JOB_TYPE:
             continue  # a label: Submarine ran every type alike
         elif len(here) == 3 and here[0] == "roles" and here[2] == "envs" and here[1] in ROLES:

@@ -6,33 +6,43 @@ of the job folders in HDFS tell what changed; only jobs on the move are looked a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from horae.port import Due, FixConfiguration, JobId, Observation, PortError, TryLater
-from horae.spec import JobSpec
 from horae.untrusted import Unbelievable
 from policy.model import Allocation, Gpus, Node
 from yarn_bridge.clients.errors import Gone
 from yarn_bridge.clients.http import Unanswered
-from yarn_bridge.clients.records import App, NodeReport
+from yarn_bridge.clients.records import App, NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.roll_call import RollCall, unsaved
 from yarn_bridge.jobs.grants import check_grant
+from yarn_bridge.jobs.partitions import Reach, reach
 from yarn_bridge.jobs.queue_limits import QueueLimits
-from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed
+from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
-from yarn_bridge.jobs.room import Lessons, below, held_by, holdings
+from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
+from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
-from yarn_bridge.options import SLICES, Options
-from yarn_bridge.runtimes.chooser import Choice, named_nodes
+from yarn_bridge.options import SERVICES, SLICES, Options
+from yarn_bridge.runtimes.chooser import Choice
 from yarn_bridge.verbs.executor import JobExecutor
 
 _ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 #: the service of a job on the move is read at least this often
 _LOOK_S = 2.0
+#: a node tells of what was given back at its next heartbeat, once the worker has ended
+_RETURNING_S = 10.0
+#: a gang that does not stand after this long, or a third of its time, is asked about
+_ASK_WHY_S = 15.0
+
+
+def _least(one: Mapping[str, Gpus], other: Mapping[str, Gpus]) -> dict[str, Gpus]:
+    return dict(other) | {name: min(gpus, other.get(name, gpus)) for name, gpus in one.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class Observer:
         self._bad: dict[str, tuple[float, str]] = {}  #: folders that cannot be read: (stamp, why)
         self._rollcall = RollCall()
         self._known_gpus: dict[str, Gpus] = {}
+        self._given_back: list[tuple[str, Gpus, float]] = []  #: node, GPUs, when that is no excuse any more
         self._named = False  #: every GPU node tells its own name in its attributes
         self._claim: tuple[float, str | None] = (-1.0, None)
         self._lost: frozenset[str] = frozenset()
@@ -105,9 +116,10 @@ class Observer:
             due += [Due(app, f"{name} is of no job and is ended", stray=True) for app, name in strays.items()]
         mine = [seen for seen in self.jobs.values() if not seen.record.released]
         known = [(seen.record, seen.spec) for seen in mine]
-        told = holdings(known, self._options)
-        self.limits.look(told, self._clock())
-        self.nodes = self._usable(reports, known, notes)
+        told, held = holdings(known, self._options), held_by(known, self._options, self.least_mib)
+        labels = any(each.labels for each in reports)
+        self.limits.look(told, {name: each.gpus for name, each in held.items()}, labels, self._clock())
+        self.nodes = self._usable(reports, held, notes)
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
@@ -116,7 +128,7 @@ class Observer:
             notes=tuple(notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
-            caps=self.limits.caps(told),
+            caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
 
     def names(self) -> list[JobId]:
@@ -181,6 +193,10 @@ class Observer:
                     taken[node] = taken.get(node, 0) + gpus
         return taken
 
+    def held_by_tenant(self, tenant: str) -> Gpus:
+        known = [(seen.record, seen.spec) for seen in self.jobs.values() if not seen.record.released]
+        return sum(each.gpus for each in holdings(known, self._options) if each.tenant == tenant)
+
     # --- reading ---
 
     def read_nodes(self) -> list[NodeReport]:
@@ -188,28 +204,58 @@ class Observer:
         for each in reports:
             if each.gpus and each.state == "RUNNING":
                 self._known_gpus[each.host] = each.gpus
-        if any(each.gpus and each.state == "RUNNING" for each in reports):
-            self._named = named_nodes(reports)
+        told = {
+            each.attributes.get(HOST_ATTRIBUTE) == each.host
+            for each in reports
+            if each.gpus and each.state == "RUNNING"
+        }
+        if len(told) == 1:  # a node alone that does not tell its name any more, or not yet, is left out
+            self._named = told.pop()
         return reports
 
-    def _usable(
-        self, reports: list[NodeReport], jobs: Sequence[tuple[Record, JobSpec]], notes: list[str]
-    ) -> tuple[Node, ...]:
+    def _usable(self, reports: list[NodeReport], held: Mapping[str, Held], notes: list[str]) -> tuple[Node, ...]:
         """The nodes, without the free GPUs that we could not have; `notes` grows by why."""
         now_s = self._clock()
-        held = held_by(jobs, self._options, self.least_mib)
-        nodes = nodes_of(reports, held, self._known_gpus, self._options)
+        nodes = nodes_of(reports, held, self._known_gpus, self._options, self._returning(reports, held, now_s))
         nodes = self.lessons.heeded(nodes, held, now_s)
         notes += self.lessons.notes(now_s)
-        limit = self.limits.ceiling()
+        got = self._reach(reports)
+        nodes = shut(nodes, held, got.out)
+        notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
-        if limit is None:
-            return nodes
-        fewer = below(nodes, held, limit.gpus)
-        if fewer != nodes:
-            notes.append(f"{limit.text}: other free GPUs are not offered")
-        return fewer
+        for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
+            within = {each.name for each in nodes if got.of.get(each.name, "") == label}
+            limit = self.limits.ceiling(label, within)
+            if limit is not None and (fewer := below(nodes, held, limit.gpus, within)) != nodes:
+                nodes = fewer
+                notes.append(f"{limit.text}: other free GPUs are not offered")
+        return nodes
+
+    def _reach(self, reports: list[NodeReport]) -> Reach:
+        """Where workers get to; what they must ask for is told to the runtime."""
+        choice = self.choice()
+        asks = choice.pinned and choice.runtime == SERVICES
+        named = HOST_ATTRIBUTE if choice.pinned else ""
+        got = reach(one_a_host(reports), self.limits.leaves(), self.limits.exclusive, asks, named)
+        self._executor.by_service.partitions = got.asked
+        return got
+
+    def given_back(self, before: Mapping[str, Gpus], after: Mapping[str, Gpus]) -> None:
+        """A job's GPUs by node: those that it has no more are free, whatever their nodes say until their next word."""
+        until_s = self._clock() + _RETURNING_S
+        for name, gpus in before.items():
+            if gpus > after.get(name, 0):
+                self._given_back.append((name, gpus - after.get(name, 0), until_s))
+
+    def _returning(self, reports: list[NodeReport], held: Mapping[str, Held], now_s: float) -> dict[str, Gpus]:
+        """By node; what its node told of has returned."""
+        used = {each.host: each.gpus_used - held.get(each.host, Held()).gpus for each in one_a_host(reports)}
+        self._given_back = [each for each in self._given_back if now_s < each[2] and used.get(each[0], 0) > 0]
+        found: dict[str, Gpus] = {}
+        for name, gpus, _ in self._given_back:
+            found[name] = found.get(name, 0) + gpus
+        return found
 
     def _refresh(self) -> list[str]:
         """Read again what changed in HDFS since the last round; complaints."""
@@ -261,12 +307,29 @@ class Observer:
             service = self._executor.read(record)
         except PortError as error:
             return replace(cheap, unreadable=error.text)
-        words = ""
-        if app is None and record.phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
-            words = self._executor.last_words(seen.application)
-        elif app is None and record.phase is Phase.FORMING and (service is None or service.ended):
-            words = self._executor.refusal(record)
+        if record.phase is Phase.FORMING and app is not None:
+            self._ask_why(seen, app)
+        words = self._words(seen, app, service)
         return replace(cheap, service=service, service_read=True, last_words=words)
+
+    def _words(self, seen: Seen, app: App | None, service: Service | None) -> str:
+        """What YARN says of the end of an application that is gone; "" where that is no news."""
+        phase = seen.record.phase
+        if app is not None:
+            return ""
+        if phase in (Phase.OPEN, Phase.LEAVING) and seen.application:
+            return self._executor.last_words(seen.application)
+        failed = phase is Phase.FORMING and (service is None or service.ended)
+        return self._executor.refusal(seen.record) if failed else ""
+
+    def _ask_why(self, seen: Seen, app: App) -> None:
+        """What the scheduler says of a gang that is late; it notes nothing before it is asked."""
+        gang_s, forming_s = self._options.gang_s, self._clock() - seen.record.since_s
+        if forming_s < min(_ASK_WHY_S, gang_s / 3):
+            seen.withheld = ()
+            return
+        with suppress(PortError):  # words alone: a gang is waited for, or given back, without them as well
+            seen.withheld = self._manager.activities(app.id, 4 * _LOOK_S, seen.record.owner) or seen.withheld
 
     def _worth_reading(self, seen: Seen, facts: Facts) -> bool:
         """Whether to ask for the service, the dearest read there is: when the cheap ones say that it has news."""

@@ -57,7 +57,7 @@ class Steps:
         choice = self._observer.choice()
         record = self._under(seen, choice.runtime)
         components = record.components
-        if not components or not shapes.covers(components, allocation):
+        if (shapes.ANYWHERE in dict(components)) is choice.pinned or not shapes.covers(components, allocation):
             components = self._components(choice.pinned)
         granted = record.into(
             Phase.FORMING,
@@ -106,6 +106,7 @@ class Steps:
     def put(self, seen: Seen, record: Record) -> None:
         """Written down before it is so."""
         self._files.keep(record)
+        self._observer.given_back(_holds(seen.record), _holds(record))
         seen.record, seen.unsettled, seen.unwritten = record, 2, False
 
     def do(self, seen: Seen, action: Action) -> None:
@@ -126,7 +127,7 @@ class Steps:
             record = replace(record, components=self._components(self._observer.choice().pinned))
         if record is not seen.record:
             # Nobody told what was saved. Read again when its containers are gone: until then a rank may still save.
-            record = self._taught(seen.record, record, facts)
+            record = self._taught(seen, record, facts)
             killed = record.outcome is JobState.LOST or (record.outcome is JobState.STOPPED and record.exit_code == 137)
             if killed and record.phase in (Phase.CLEARING, Phase.IDLE):
                 newest = self._files.newest(record, spec)
@@ -138,20 +139,24 @@ class Steps:
         elif record is not seen.record or seen.unwritten:
             self.put(seen, record)
         for action in step.actions:
-            try:
-                self.do(seen, action)
-            except (FixConfiguration, Never) as error:
-                if action.verb is Verb.MAKE and not isinstance(error, Gone):
-                    self._refused(seen, error)
-                raise
+            self._try(seen, action)
+
+    def _try(self, seen: Seen, action: Action) -> None:
+        try:
+            self.do(seen, action)
+        except (FixConfiguration, Never) as error:
+            if action.verb is Verb.MAKE and not isinstance(error, Gone):
+                self._refused(seen, error)
+            raise
 
     def _refused(self, seen: Seen, error: PortError) -> None:
         """YARN does not take the job's application: what it was granted goes to others while that is so."""
         lost = seen.record.into(Phase.CLEARING, self._clock(), outcome=JobState.LOST, native=error.text, next=None)
         self.put(seen, replace(lost, ahead=(), anew=seen.record.runtime == SERVICES))
 
-    def _taught(self, before: Record, after: Record, facts: Facts) -> Record:
-        """A gang that came only in part says where there is less room than was thought."""
+    def _taught(self, seen: Seen, after: Record, facts: Facts) -> Record:
+        """A gang that came only in part says where there is less room than was thought, or in its queue."""
+        before = seen.record
         in_part = before.phase is Phase.FORMING and after.blocked is not None and after.blocked != before.blocked
         if not in_part or after.blocked is None or facts.service is None:
             return after
@@ -160,6 +165,22 @@ class Steps:
         if shapes.ANYWHERE in dict(before.components):
             return after  # YARN chose the nodes
         self._observer.limits.forget()
-        lesson = self._observer.lessons.learn(missing, self._clock())
         kind, text = after.blocked
-        return replace(after, blocked=(kind, f"{text}; {lesson}")) if lesson else after
+        return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
+
+    def _lesson(self, seen: Seen, missing: dict[str, int]) -> list[str]:
+        """What the scheduler says, and what follows for a while. `missing`: by node, what did not come."""
+        short = {node: gpus for node, gpus in missing.items() if gpus > 0}
+        said = [each for each in seen.withheld if each.by_queue or short.keys() & set(each.nodes)]
+        if said and all(each.by_queue for each in said):
+            tenant = seen.spec.tenant or seen.record.owner
+            most = max(self._observer.held_by_tenant(tenant) - sum(missing.values()), 0)
+            lesson = self._observer.lessons.learn_cap(tenant, most, self._clock())
+        else:
+            lesson = self._observer.lessons.learn(missing, self._clock())
+        told = [f"YARN says: {each.text} ({', '.join(each.nodes)})" for each in said]
+        return [*told, lesson] if lesson else told
+
+
+def _holds(record: Record) -> dict[str, int]:
+    return {} if record.phase is Phase.IDLE else record.claims

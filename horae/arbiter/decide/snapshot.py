@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
+from horae.arbiter.decide.modes import mode_of
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config, Pool
 from horae.journal import JobRecord, Ledger
@@ -108,12 +109,19 @@ def is_aside(record: JobRecord, now_s: Seconds) -> bool:
     return record.aside is not None and bool(record.aside["until_s"] > now_s)
 
 
-def decidable(record: JobRecord, config: Config, now_s: Seconds) -> bool:
-    """Whether a policy decides about this job now."""
+def keeps_to_itself(ledger: Ledger, config: Config, pool: str) -> bool:
+    """Whether the pool's jobs are decided about and not handed to the cluster: it will never show those handed in."""
+    found = config.pool(pool)
+    mode = None if found is None else mode_of(ledger, found)
+    return mode is not None and mode.decides and not mode.acts
+
+
+def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool = False) -> bool:
+    """Whether a policy decides about this job now; `unseen`: also where the cluster does not know it."""
     return (
         record.ended is None
         and not record.released
-        and record.shown
+        and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
         and record.cancel_why is None
@@ -154,8 +162,10 @@ def picture_of_the_fit(
     if config.gpu_types:
         types = tuple(sorted(types, key=lambda t: config.gpu_types.get(t, 1.0)))
     known = frozenset(node.name for node in mine)
+    unseen = keeps_to_itself(ledger, config, pool.name)
     records = sorted(
-        (r for r in ledger.live(pool.name) if decidable(r, config, now_s)), key=lambda r: (r.submitted_s, r.id)
+        (r for r in ledger.live(pool.name) if decidable(r, config, now_s, unseen=unseen)),
+        key=lambda r: (r.submitted_s, r.id),
     )
     album = album if album is not None else Album()
     album.open(view, types, known)

@@ -45,6 +45,7 @@ class Position:
     repeat: bool = False  #: GRANTED, LEAVES: long enough ago that the request is made again
     withdraw: bool = False  #: RUNS: the cluster blocks it, it must let go whatever its target is
     cancel: bool = False  #: it is to end for good
+    forming: bool = False  #: RUNS: its gang does not stand yet
     left_nodes: frozenset[NodeName] = frozenset()
     may_start_s: Seconds = 0.0  #: not before, on a node it has just left
 
@@ -95,6 +96,9 @@ def plan(
         if _asks_to_leave(position, target) and not reshapes:
             releases.append(PlanStep(Verb.STOP, position.job, grace_s=position.grace_s))
         if not target or (target == position.held and position.phase is PlanPhase.RUNS and not position.withdraw):
+            continue
+        if reshapes and position.forming:  # asked for now it would be refused, and then be asked for ever more seldom
+            gives.append(PlanStep(Verb.RESHAPE, position.job, target, ready=False, waits_for=(position.job,)))
             continue
         step = _give(position, target, free, holders, leaving, now_s, closed, reshapes)
         if step is not None:
@@ -156,7 +160,7 @@ def _untie(
     releases: list[PlanStep], gives: list[PlanStep], positions: Sequence[Position]
 ) -> tuple[list[PlanStep], list[PlanStep]]:
     """Reshapes in place may wait for each other in a ring: then the last of them stops and starts instead."""
-    tied = [s for s in gives if s.verb is Verb.RESHAPE and not s.ready]
+    tied = [s for s in gives if s.verb is Verb.RESHAPE and not s.ready and s.waits_for != (s.job,)]
     if not tied or releases or any(s.ready for s in gives) or any(p.phase is PlanPhase.LEAVES for p in positions):
         return releases, gives
     last = tied[-1]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, movable, occupies
+from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, keeps_to_itself, movable, occupies
 from horae.arbiter.execute.plan import PlanPhase, Position
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
@@ -31,8 +31,9 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     )
     capacity.subtract(view.strays)
     mine = []
+    unseen = keeps_to_itself(ledger, config, pool)
     for record in ledger.live():
-        if record.pool == pool and record.shown:
+        if record.pool == pool and (record.shown or unseen):
             if not _waits_untouched(record):
                 mine.append(record)
         else:
@@ -40,7 +41,10 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
     mine.sort(key=lambda r: (r.submitted_s, r.id))
     types = {n.name: n.gpu_type for n in view.observation.nodes}
     positions = [_position(r, config, now_s, restart_gap_s, ledger.opened_s) for r in mine]
-    targets = {r.id: _target(r, p, view.limits, types, config, now_s) for r, p in zip(mine, positions, strict=True)}
+    targets = {
+        r.id: _target(r, p, view.limits, types, decidable(r, config, now_s, unseen=unseen))
+        for r, p in zip(mine, positions, strict=True)
+    }
     closed = frozenset(n.name for n in nodes if n.health is not Health.UP)
     if ledger.pool(pool).maintenance is not None:
         closed = frozenset(capacity)
@@ -94,6 +98,7 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         repeat=repeat,
         withdraw=blocked_s is not None and phase is PlanPhase.RUNS and now_s - blocked_s >= rounds.blocked_s,
         cancel=cancel,
+        forming=record.state is JobState.STARTING,
         left_nodes=frozenset(record.left_nodes),
         may_start_s=record.left_s + restart_gap_s,
     )
@@ -104,13 +109,12 @@ def _target(
     position: Position,
     limits: Limits,
     types: Mapping[NodeName, GpuType],
-    config: Config,
-    now_s: Seconds,
+    decided_about: bool,
 ) -> Allocation:
     """What it is to hold. A job that nothing was decided about yet, or nothing can be now, is left as it is."""
     if record.hold_why is not None and (movable(record) or not record.state.holds):
         return {}
-    if record.target is None or not decidable(record, config, now_s):
+    if record.target is None or not decided_about:
         return position.held
     if _as_good(position.held, record.target, limits.pinning, types):
         return position.held

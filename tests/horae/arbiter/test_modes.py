@@ -12,9 +12,10 @@ from horae.config import Mode, parse
 from horae.fake.faults import Raise
 from horae.journal import Kind
 from horae.port import FixConfiguration, JobState, TryLater
+from horae.views.explain import explain
 from horae.views.sentences import sentence
 from policy.model import BadInput, Decision, Snapshot
-from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, spec
+from tests.horae.arbiter.site import ANN, BEN, NODES, ROOT, Site, answer, equal_shares, spec
 
 CHANGES = {
     "follow_up",
@@ -67,6 +68,29 @@ def test_advise_says_what_it_would_do_and_does_nothing(tmp_path: Path) -> None:
     assert [(s["verb"], s["job"], s["ready"]) for s in steps] == [("start", "1", True)]
     assert len(site.journal.history(kinds=[Kind.ADVISED])) >= 1
     assert site.job("1").reason is not None
+
+
+def test_a_job_that_is_handed_in_is_decided_about_where_nothing_is_handed_on(tmp_path: Path) -> None:
+    site = occupied(tmp_path, "advise")
+    site.run(2)
+    (job,) = site.commands.submit([spec("new", 4, steps=50)], ANN)
+    site.world.lose(site.world.jobs["1"])
+    site.policy = equal_shares
+    site.run(70)
+    assert calls(site) == set()
+    advised = {step["job"]: step for step in site.core.ledger.pools["p0"].advised}
+    assert advised[job]["verb"] == "start"
+    record = site.job(job)
+    found = explain(site.core.ledger, site.config, record, site.core.now_s(), site.core.plans["p0"])
+    texts = [cause.text for cause in found.causes]
+    assert "the cluster does not know it: pool p0 is in mode advise" in texts
+    assert any(text.startswith("the advice is to start it on ") for text in texts)
+    site.commands.set_mode("p0", Mode.OBSERVE, ROOT)
+    site.run(5)
+    found = explain(site.core.ledger, site.config, site.job(job), site.core.now_s(), ())
+    assert "the cluster does not know it: pool p0 is in mode observe" in [cause.text for cause in found.causes]
+    site.commands.set_mode("p0", Mode.ENFORCE, ROOT)
+    site.until(job, JobState.RUNNING)
 
 
 @pytest.mark.parametrize(("mode", "ends"), [("advise", False), ("order", False), ("enforce", True)])

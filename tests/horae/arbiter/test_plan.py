@@ -4,7 +4,7 @@ are released before they are given, and what is true comes to what is wanted."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,3 +175,16 @@ def test_reshapes_that_wait_for_each_other_are_untied_by_a_restart() -> None:
     ring = [Position("x", PlanPhase.RUNS, {"a": 4}), Position("y", PlanPhase.RUNS, {"b": 4})]
     steps = plan(ring, {"x": {"b": 4}, "y": {"a": 4}}, NODES, reshape_in_place=True)
     assert [s.verb for s in steps if s.ready] == [Verb.STOP]
+
+
+def test_a_gang_that_forms_is_not_asked_for_another_shape_before_it_stands() -> None:
+    forming = Position("a", PlanPhase.RUNS, {"n1": 2}, forming=True)
+    for steps in (
+        plan([forming], {"a": {"n1": 4}}, {"n1": 4}, reshape_in_place=True),
+        plan([forming], {"a": {"n1": 1, "n2": 1}}, {"n1": 4, "n2": 4}, reshape_in_place=True),
+    ):
+        assert [(step.verb, step.ready, step.waits_for) for step in steps] == [(Verb.RESHAPE, False, ("a",))]
+    (standing,) = plan([replace(forming, forming=False)], {"a": {"n1": 4}}, {"n1": 4}, reshape_in_place=True)
+    assert (standing.verb, standing.ready) == (Verb.RESHAPE, True)
+    (leaves,) = plan([forming], {"a": {}}, {"n1": 4}, reshape_in_place=True)
+    assert (leaves.verb, leaves.ready) == (Verb.STOP, True)

@@ -69,10 +69,6 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "docker_image": (BASE, ("--docker_image", "i")),
     "queue": (BASE, ("--queue", "gpu")),
     "env": (BASE, ("--env", "A=b")),
-    "tensorboard": (BASE, ("--tensorboard",)),
-    "tensorboard_resources": (BASE, ("--tensorboard_resources", "memory=4G,vcores=1")),
-    "tensorboard_docker_image": (BASE, ("--tensorboard_docker_image", "i")),
-    "quicklink": (BASE, ("--quicklink", "ui=http://master-0:80")),
     "localization": (BASE, ("--localization", "hdfs:///a:.")),
     "conf": (BASE, ("--conf", "tony.yarn.queue=gpu")),
     "wait_job_finish": (BASE, ("--wait_job_finish",)),
@@ -83,7 +79,6 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "min_workers": (BASE, ("--min_workers", "2")),
     "max_workers": (BASE, ("--max_workers", "8")),
     "split_workers": ((*BASE[:3], "memory=4G,vcores=4,gpu=2", *BASE[4:]), ("--split_workers",)),
-    "without": ((*BASE, "--tensorboard"), ("--without", "tensorboard")),
     "self_checkpointing": ((*BASE, *ELASTIC), ("--self_checkpointing",)),
     "tenant": (BASE, ("--tenant", "vision")),
     "app": (BASE, ("--app", "sweep")),
@@ -95,7 +90,8 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "socket": (BASE, ("--socket", "/s")),
 }  # fmt: skip
 #: A file, a condition of others, and the one that has nothing to act on: tested below and in test_yamlfile.
-ELSEWHERE = {"f", "distribute_keytab", "insecure"}
+IDLE = {"tensorboard", "tensorboard_resources", "tensorboard_docker_image", "quicklink"}
+ELSEWHERE = {"f", "distribute_keytab", "insecure", "strict", "without", *IDLE}
 
 
 def effect(words: tuple[str, ...]) -> Any:
@@ -115,10 +111,7 @@ def test_no_option_is_dropped(name: str) -> None:
     without, words = CASES[name]
     before, after = effect(without), effect((*without, *words))
     assert before != after
-    if BY_NAME[name].fate is Fate.REFUSED:
-        assert after[0] == "refused" and "is refused" in after[1]
-    else:
-        assert after[0] != "refused", after
+    assert after[0] != "refused", after
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "help"])
@@ -215,7 +208,10 @@ def test_a_worker_of_many_gpus_is_split_only_by_the_users_word() -> None:
         ((*WORKERS, "--framework", "pytorch", *PS), "is not for pytorch"),
         ((*WORKERS, "--framework", "mxnet", "--tensorboard"), "is not for mxnet"),
         ((*WORKERS, "--num_schedulers", "1"), "is not for tensorflow"),
-        ((*WORKERS, "--tensorboard"), "tensorboard --logdir"),
+        ((*WORKERS, "--strict", "--tensorboard"), "tensorboard --logdir"),
+        ((*WORKERS, "--strict", "--quicklink", "ui=http://master-0:80"), "no link would hold"),
+        ((*WORKERS, "--strict", "--num_workers", "2", "--input_path", ""), "is missing: Submarine asks for it"),
+        ((*WORKERS, "--strict", "--num_ps", "0", "--ps_resources", "memory=1G,vcores=1"), "there is no ps to use it"),
         ((*WORKERS, "--tensorboard_resources", "memory=4,vcores=1", "--without", "tensorboard"), "bytes"),
         ((*WORKERS, "--without", "gpus"), "cannot be left out"),
         ((*WORKERS, "--quicklink", "ui=ftp://x"), "is not LABEL="),
@@ -236,8 +232,33 @@ def test_what_cannot_be_honoured_is_refused(words: tuple[str, ...], message: str
     assert message in str(refused("--name", "j", *words))
 
 
-def test_what_is_refused_goes_by_the_users_word() -> None:
-    found = said(*BASE, "--tensorboard", "true", "--without", "tensorboard", "--insecure")
+#: what Submarine's own guides write, and what becomes of it
+NO_EFFECT = {
+    "--tensorboard": ("", "where you have a shell, `tensorboard --logdir=hdfs:///ck` shows the same"),
+    "--tensorboard_docker_image": ("tf:1.13", "tensorboard --logdir"),
+    "--quicklink": ("ui=http://master-0:80", "no link would hold"),
+    "--ps_resources": ("memory=4G,vcores=2", "there is no ps"),
+    "--ps_launch_cmd": ("cmd for ps", "there is no ps"),
+    "--input_path": ("", "it is empty"),
+    "--insecure": ("", ""),
+}
+
+
+def test_what_has_no_effect_is_said_line_by_line_and_the_job_is_the_same() -> None:
+    words = [*WORKERS, "--name", "j", "--num_workers", "2", "--num_ps", "0", "--checkpoint_path", "hdfs:///ck"]
+    plain = said(*words, "--input_path", "hdfs:///in")
+    for option, (value, _) in NO_EFFECT.items():
+        flag = option in ("--tensorboard", "--insecure")
+        words += [option] if flag else [option, value]
+    found = said(*words)
+    told = {line.option: line.text for line in found.lines if line.fate is Fate.NOTHING}
+    assert set(told) == set(NO_EFFECT)
+    assert [option for option, (_, why) in NO_EFFECT.items() if why not in told[option]] == []
+    assert found.job == plain.job
+
+
+def test_what_strict_refuses_goes_by_the_users_word() -> None:
+    found = said(*BASE, "--strict", "--tensorboard", "true", "--without", "tensorboard", "--insecure")
     fates = {line.option: line.fate for line in found.lines}
     assert fates["--tensorboard"] is fates["--insecure"] is Fate.NOTHING
     assert found.job == job()

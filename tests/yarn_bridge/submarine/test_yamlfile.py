@@ -8,6 +8,7 @@ import pytest
 
 from policy.model import BadInput
 from yarn_bridge.submarine import translate
+from yarn_bridge.submarine.table import Fate
 
 TENSORFLOW = """\
 spec:
@@ -126,10 +127,21 @@ def test_what_is_wrong_is_told_with_its_place(
     tmp_path: Path, old: str, new: str, line: int, field: str, message: str
 ) -> None:
     assert old in TENSORFLOW
-    error = refused(tmp_path, TENSORFLOW.replace(old, new))
+    error = refused(tmp_path, TENSORFLOW.replace(old, new), "--strict")
     assert message in error.message
     assert (error.where, error.line, error.field) == (str(tmp_path / "job.yaml"), line, field)
     assert error.remedy
+
+
+def test_keys_that_submarine_never_used_are_said(tmp_path: Path) -> None:
+    """As the samples of its own repository have them."""
+    text = TENSORFLOW.replace("  localizations:", "  mounts:\n    - /etc/passwd:/etc/passwd:rw\n  localizations:")
+    text = text.replace("  quicklinks:", "  quicklinks:\n    - ui=http://master-0:80")
+    found = translate(["-f", put(tmp_path, text)], "ann")
+    told = {line.option: line.text for line in found.lines if line.fate is Fate.NOTHING}
+    assert told["configs.mounts"] == "no effect: it was read by Submarine and never used"
+    assert "no link would hold" in told["configs.quicklinks[0]"]
+    assert found.job == translate(["-f", put(tmp_path, TENSORFLOW)], "ann").job
 
 
 def test_an_option_stands_in_the_file_or_on_the_command_line(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Which partition of the cluster a node is in, and whether workers of Horae's queue get there. Pure.
+
+A node has one label at most, and so is in one partition. A container asks for a partition or gets its queue's default
+one. A queue gets into the partitions it is let into, and into those that are not exclusive while they are idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from policy.model import EMPTY
+from yarn_bridge.clients.queues import Queue
+from yarn_bridge.clients.records import NodeReport
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    of: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: labelled nodes -> their partition
+    asked: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: node -> partition that its workers must ask for
+    out: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: nodes where no worker gets to -> why
+
+
+def reach(
+    reports: Sequence[NodeReport], leaves: Sequence[Queue], exclusive: Collection[str], asks: bool, named: str
+) -> Reach:
+    """`leaves`: the queues that jobs may be in: a node counts as reached where all of them get there. `exclusive`:
+    labels of partitions that lend nothing. `asks`: a worker can ask for a partition. `named`: the attribute by which
+    workers are sent to nodes, "" where YARN chooses them."""
+    of, asked, out = {}, {}, {}
+    for report in reports:
+        if not report.gpus:
+            continue
+        host, label = report.host, report.labels[0] if report.labels else ""
+        if label:
+            of[host] = label
+        if named and report.attributes.get(named) != host:
+            out[host] = f"it does not tell its own name (node attribute {named}), so no worker can be sent there"
+        for leaf in leaves:
+            if label and label != leaf.label and _lets_in(leaf, label, asks):
+                asked[host] = label
+            elif not _gets_to(leaf, label, exclusive):
+                where = f"partition {label}" if label else "the default partition"
+                out[host] = f"it is in {where}, where workers of {leaf.path} do not get to"
+    return Reach(of, {host: label for host, label in asked.items() if host not in out}, out)
+
+
+def _lets_in(leaf: Queue, label: str, asks: bool) -> bool:
+    return asks and ("*" in leaf.labels or label in leaf.labels)
+
+
+def _gets_to(leaf: Queue, label: str, exclusive: Collection[str]) -> bool:
+    """Whether a worker that asks for no partition does."""
+    return label == leaf.label or bool(label and label not in exclusive and not leaf.label)
