@@ -310,12 +310,14 @@ class _Round:
             if job.name not in self.placer.taken:
                 self.placer.drop(job)
         jobs = sorted((j for j in self.snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
-        for job in jobs:
-            if job.name not in self.placer.taken and self.placer.free():
-                place = self.placer.best(job, self.placer.usual(job))
-                if place and (not job.throughput or self.speeds.rate(job, place)):
-                    self.placer.take(job, place)
-        fill(self.placer, [j for j in jobs if j.gpus.max is None], waiting=False)
+        divisible, moved = [j for j in jobs if j.gpus.max is None], True
+        while moved:  # who moves to grow leaves a place to others
+            for job in jobs:
+                if job.name not in self.placer.taken and self.placer.free():
+                    place = self.placer.best(job, self.placer.usual(job))
+                    if place and (not job.throughput or self.speeds.rate(job, place)):
+                        self.placer.take(job, place)
+            moved = bool(fill(self.placer, divisible, waiting=False))
 
     def _take(self, job: Job, home: Mapping[NodeName, Gpus]) -> None:
         try:

@@ -57,7 +57,7 @@ def assign(
     Jobs without a want get nothing but left-over GPUs. `fewest_nodes`: a place that spreads a gang wider than it
     needs counts as not fitting.
     """
-    goal = _Goal(wants, order, context, fewest_nodes)
+    goal = _Goal(wants, order, context, fewest_nodes, fill)
 
     def place(now: Snapshot) -> Placer:
         return _placed(now, wants, order, context, fewest_nodes=fewest_nodes, fill=fill)
@@ -78,13 +78,14 @@ class _Goal:
     """What places are worth: nobody is short of what it is to have, many run, and gangs are on few nodes."""
 
     def __init__(
-        self, wants: Mapping[JobName, Want], order: Sequence[Job], context: Context, fewest_nodes: bool
+        self, wants: Mapping[JobName, Want], order: Sequence[Job], context: Context, fewest_nodes: bool, fill: bool
     ) -> None:
         self._wants, self._order, self._speeds, self._fewest_nodes = wants, order, context.speeds, fewest_nodes
+        self._fill = fill
         self._wanted = sum(want.gpus for want in wants.values())
 
     def worth(self, placer: Placer) -> tuple[int, int, int]:
-        """(- GPUs missing, jobs that run, - nodes beyond the fewest)."""
+        """(- GPUs missing or had in vain, jobs that run, - nodes beyond the fewest)."""
         missing = running = spread = 0
         for job in self._order:
             want, has = self._wants.get(job.name, _NONE), placer.taken.get(job.name, EMPTY)
@@ -93,6 +94,8 @@ class _Goal:
             beyond = len(has) - placer.fewest(job, gpus, has) if len(has) > 1 else 0
             spread += beyond
             missing += want.gpus - min(self._counted(job, want, has, gpus, beyond), want.gpus)
+            if gpus > want.gpus and (not self._fill or _in_vain(job, has, want, self._speeds)):
+                missing += gpus - want.gpus
         return (-missing, running, -spread)
 
     def _counted(self, job: Job, want: Want, has: Allocation, gpus: Gpus, beyond: int) -> Gpus:
@@ -203,6 +206,16 @@ def _suits(job: Job, has: Allocation, want: Want, speeds: Throughput) -> bool:
         return True
     gpus, wanted = sum(has.values()), speeds.at(job, want.gpu_type, want.gpus) or 0.0
     return all((speeds.at(job, t, gpus) or 0.0) >= wanted * (1 - NOISE) for t in types)
+
+
+def _in_vain(job: Job, has: Allocation, want: Want, speeds: Throughput) -> bool:
+    """True for more GPUs than wanted on which the job is no faster."""
+    gpus = sum(has.values())
+    if gpus <= want.gpus or not want.gpus or not job.throughput:
+        return False
+    types = tuple(speeds.by_type(has))
+    wanted = speeds.at(job, want.gpu_type or types[0], want.gpus) or 0.0
+    return any((speeds.at(job, t, gpus) or 0.0) <= wanted * (1 + NOISE) for t in types)
 
 
 def _step_down(attempt: _Attempt, wants: Mapping[JobName, Want], largest: Sequence[Job], context: Context) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.decide import decide
-from policy.model import Code, Decision, Health, Limits, Snapshot, Tenant
+from policy.model import Code, Decision, GpuRange, Health, Limits, Snapshot, Tenant, Work
 from tests.policy import metamorphic
 from tests.policy.worlds import cluster, job, snapshots, sublinear, world
 
@@ -203,3 +203,38 @@ def test_draining_nodes_keep_who_is_there() -> None:
         decision = decide(world(where, x, y), policy)
         assert decision.allocation["x"] == {"a": 2}, policy
         assert decision.allocation["y"] in ({"b": 4}, {}), policy
+
+
+# --- what stands, and what does not --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["max-min", "afs-l", "afs-p", "afs-s", "optimus", "slaq", "srtf-e"])
+def test_gpus_that_slow_a_job_down_do_not_stay_with_it(policy: str) -> None:
+    falls = {"v100": {1: 1.0, 2: 2.0, 4: 4.0, 8: 2.0}}
+    held = job("a", (1, 8), throughput=falls, allocation={"n0": 8}, work=Work(1e4), loss=())
+    decision = decide(world(cluster("n0 v100 8"), replace(held, gpus=GpuRange(1, 1, 8))), policy)
+    assert decision.allocation["a"] == {"n0": 4}
+
+
+def test_a_share_that_is_packed_does_not_stay_wider() -> None:
+    held = job("a", (1, 3), throughput={"v100": {1: 1.0}}, allocation={"n0": 3}, work=Work(1e4))
+    decision = decide(world(cluster("n0 v100 4"), held), "afs-l", {"network_packing": True})
+    assert decision.allocation["a"] == {"n0": 2}
+
+
+def test_whoever_waits_comes_before_what_others_hold_beyond_their_share() -> None:
+    elastic = {"throughput": {"v100": {1: 1.0, 8: 8.0}}, "work": Work(1e4)}
+    jobs = [job("a", (1, 8), allocation={"n0": 8}, **elastic), job("b", (1, 8), submitted_s=1.0, **elastic)]
+    decision = decide(world(cluster("n0 v100 8"), *jobs), "max-min")
+    assert {name: sum(place.values()) for name, place in decision.allocation.items()} == {"a": 4, "b": 4}
+
+
+def test_nobody_moves_to_another_type_on_which_it_is_as_fast() -> None:
+    alike = {"throughput": {"k80": {1: 1.0}, "v100": {1: 1.0}}, "work": Work(1e4)}
+    where = cluster("n0 k80 4", "n1 v100 4")
+    decision = decide(world(where, job("a", 4, allocation={"n0": 4}, **alike)), "max-min")
+    assert decision.allocation["a"] == {"n0": 4}
+    # but it makes room for who can run there only
+    other = job("b", 4, submitted_s=1.0, throughput={"k80": {1: 1.0}}, work=Work(1e4))
+    decision = decide(world(where, job("a", 4, allocation={"n0": 4}, **alike), other), "max-min")
+    assert decision.allocation == {"a": {"n1": 4}, "b": {"n0": 4}}

@@ -144,6 +144,44 @@ def test_gandiva_does_not_slice_within_a_quantum() -> None:
     assert decision.reasons["a"].code is Code.PREEMPTED
 
 
+def asked_again(snap: Snapshot, decision: Decision, now_s: float) -> Snapshot:
+    jobs = tuple(replace(j, allocation=dict(decision.allocation[j.name])) for j in snap.jobs)
+    return replace(snap, jobs=jobs, state=decision.state, now_s=now_s)
+
+
+def test_gandiva_gives_turns_away_once_a_quantum() -> None:
+    """Who goes on after its turn was over begins another one: it does not give way to who has just stopped."""
+    jobs = [job("a", 1, 1e6, allocation={"n0": 1}), job("b", 1, 1e6, submitted=1, allocation={"n0": 1})]
+    jobs.append(job("c", 1, 1e6, submitted=2))
+    turns = {n: {"since_s": 0.0, "until_s": 60.0} for n in ("a", "b")}
+    snap = snapshot(jobs, [2], now=60.0, state={"turns": turns})
+    first = decide(snap, "gandiva")
+    assert "c" in running(first) and len(running(first)) == 2
+    for now_s in (61.0, 90.0, 119.0):
+        snap = asked_again(snap, first, now_s)
+        again = decide(snap, "gandiva")
+        assert running(again) == running(first)
+        first = again
+    assert set(running(decide(asked_again(snap, first, 121.0), "gandiva"))) != set(running(first))
+
+
+def test_gandiva_migrates_one_job_a_quantum() -> None:
+    slow = {"node": 1.0, "rack": 2.0, "cluster": 2.0}
+    jobs = [
+        job("a", 4, 1e6, allocation={"n0": 2, "n1": 2}, slowdown=slow),
+        job("b", 4, 1e6, submitted=1, allocation={"n2": 2, "n3": 2}, slowdown=slow),
+    ]
+    snap = snapshot(jobs, [4, 4, 4, 4])
+    decision = decide(snap, "gandiva")
+    moved = [j.name for j in snap.jobs if dict(decision.allocation[j.name]) != dict(j.allocation)]
+    assert len(moved) == 1
+    snap = asked_again(snap, decision, 30.0)
+    again = decide(snap, "gandiva")
+    assert all(dict(again.allocation[j.name]) == dict(j.allocation) for j in snap.jobs)
+    snap = asked_again(snap, again, 61.0)
+    assert all(len(place) == 1 for place in decide(snap, "gandiva").allocation.values())
+
+
 def test_gandiva_puts_equals_beside_equals() -> None:
     jobs = [
         job("pair", 2, 1e6, allocation={"n0": 2}),
