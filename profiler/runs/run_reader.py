@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from profiler.model import Failure, Run
 from profiler.rules.plan import Plan, Row
 from profiler.runs import short_way
-from profiler.runs.boundaries import MAX_POINTS, Boundaries, Course
+from profiler.runs.boundaries import AGAIN, GOES_ON, LATE, MAX_POINTS, NEW, Boundaries, Course
 from profiler.runs.open_run import Open
 from profiler.runs.series import Line, Series
 from profiler.text.clock import Days
@@ -135,10 +135,10 @@ class Runs:
 
     def _begin(self, verdict: Course, line: int, progress: bool = True) -> Open:
         """The run that a line belongs to."""
-        if not self.bounds.starts and verdict is not Course.NEW:
+        if not self.bounds.starts and verdict is not NEW:
             return self.bounds.open
         self.hot.clear()
-        return self.bounds.begin(verdict is Course.NEW, line, progress)
+        return self.bounds.begin(verdict is NEW, line, progress)
 
     def _train(self, plan: Plan, groups: Sequence[str], line: int, redrawn: bool) -> None:
         iteration = plan.told(plan.iteration, groups)
@@ -160,9 +160,9 @@ class Runs:
         series = run.series.get(plan.series)
         if series is None:
             series = bounds.new_series(plan)
-        if verdict is Course.AGAIN:
+        if verdict is AGAIN:
             series.passes += 1
-        self._advance(run, series, row, late=verdict is Course.LATE)
+        self._advance(run, series, row, late=verdict is LATE)
         series.epochs = row.epochs
         self._warm(series, row, whole=plan.bar and row.epoch is not None)
         run.position = (row.epoch, iteration)
@@ -196,7 +196,7 @@ class Runs:
         row.iteration = plan.told(plan.iteration, groups)
         own = plan.told(plan.epoch, groups)
         bounds = self.bounds
-        verdict = Course.GOES_ON
+        verdict = GOES_ON
         if kind == "epoch":
             verdict = bounds.verdict(bounds.open.series.get(plan.series), plan, row, own)
         run = self._begin(verdict, line, progress=kind == "epoch")
@@ -275,7 +275,7 @@ class Runs:
         row = self._make(plan, groups, line, redrawn)
         row.kind, row.epoch, row.iteration = "train", epoch, iteration
         name = plan.series or plan.rule
-        verdict = Course.GOES_ON
+        verdict = GOES_ON
         if run.announced is not None:
             verdict = self.bounds.verdict(run.series.get(name), plan, row, None)
         run = self._begin(verdict, line)
