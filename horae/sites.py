@@ -70,7 +70,7 @@ class Site(Protocol):
 
 
 @runtime_checkable
-class Leaving(Protocol):
+class SiteLeaving(Protocol):
     """A site where something stays beside the files that `uninstall` puts back."""
 
     def leaving(self, options: Mapping[str, str]) -> list[str]:

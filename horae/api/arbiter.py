@@ -11,7 +11,7 @@ from horae import __version__
 from horae.arbiter.core import Core
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import NoSuchJob
-from horae.arbiter.requests.trial import Trial, Trials, prepare
+from horae.arbiter.requests.trial import DryRun, Trials, prepare
 from horae.arbiter.service import Arbiter
 from horae.config import Mode
 from horae.journal import Event, Kind, Ledger
@@ -22,7 +22,7 @@ from horae.views import apps as app_views
 from horae.views import endings, jobs, watch
 from horae.views.cause import Cause
 from horae.views.sentences import sentence
-from horae.views.starts import Start
+from horae.views.starts import StartEstimate
 from policy.model import BadInput, Seconds
 from policy.text import instance
 
@@ -256,7 +256,7 @@ class ArbiterBackend:
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
 
 
-def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[Trial, dict[JobId, Start]]:
+def _prepared(core: Core, specs: Sequence[JobSpec], caller: Requester) -> tuple[DryRun, dict[JobId, StartEstimate]]:
     trial = prepare(core, specs, caller)
     return trial, watch.starts(core, trial.pool, trial.records)
 

@@ -60,7 +60,7 @@ def compare(
         throughputs=throughputs,
     )
 
-    def told(cell: grids.Cell, left: int, eta_s: float) -> None:
+    def told(cell: grids.GridCell, left: int, eta_s: float) -> None:
         how = f"failed: {cell.error}" if cell.error else "done"
         screen.note(f"{cell.plan.policy}, seed {cell.plan.seed}: {how}; {left} left, about {eta_s:.0f} s")
 

@@ -52,7 +52,7 @@ def uninstall(kind: Kind, set_: Set = None, yes: Yes = False, record: Record = R
     """Put back, byte for byte, what install changed; files that were edited since are left alone and named. What stays
     beside them (accounts, folders, lines that you added) is named with the command that takes it away."""
     site = sites.site(kind)
-    stays = site.leaving(_pairs(set_ or [])) if isinstance(site, sites.Leaving) else []
+    stays = site.leaving(_pairs(set_ or [])) if isinstance(site, sites.SiteLeaving) else []
     if not yes and not as_json:
         print(f"nothing was written: with --yes, everything noted in {record} is put back")
         _then(stays)

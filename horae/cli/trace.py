@@ -14,7 +14,7 @@ from horae.tui import screen
 from policy.model import BadInput
 
 if TYPE_CHECKING:
-    from horae.sim.traces.lines import Lines
+    from horae.sim.traces.lines import TraceLines
 
 app = typer.Typer(
     help="Look at a trace of jobs, or make another one out of it.",
@@ -120,12 +120,12 @@ def fit(
         _write(writing.as_text(["submitted", "duration", "gpus"], found.draw(jobs, seed)), out)
 
 
-def _columns(trace: Path, form: str, skip_bad: bool) -> tuple[Any, Lines, dict[str, int]]:
+def _columns(trace: Path, form: str, skip_bad: bool) -> tuple[Any, TraceLines, dict[str, int]]:
     from horae.sim.traces import describing
-    from horae.sim.traces.lines import Lines
+    from horae.sim.traces.lines import TraceLines
     from horae.sim.traces.reading import rows
 
-    lines = Lines(trace, skip_bad=skip_bad)
+    lines = TraceLines(trace, skip_bad=skip_bad)
     found = rows(lines, form)
     columns = describing.columns(lines, found)
     _tell(lines)
@@ -137,12 +137,12 @@ def _said_where(as_json: bool, out: Path | None) -> None:
         raise typer.BadParameter("the rows go to standard output: say --out FILE", param_hint="--json")
 
 
-def _done(lines: Lines, as_json: bool, out: Path | None) -> None:
+def _done(lines: TraceLines, as_json: bool, out: Path | None) -> None:
     if as_json:
         screen.emit_json({"out": str(out), "skipped": {"malformed": len(lines.malformed)} if lines.malformed else {}})
 
 
-def _tell(lines: Lines) -> None:
+def _tell(lines: TraceLines) -> None:
     for bad in lines.malformed:
         print(f"{lines.path}:{bad.line}: {bad.column}: {bad.what}: {bad.value}", file=sys.stderr)
 

@@ -50,7 +50,7 @@ def what_if(
     scale, what a restart costs) is assumed, and a policy's mean wait is a band over the assumptions. Nothing is changed
     anywhere. Exit code 3: the dump is malformed, and where.
     """
-    from horae.sim.whatif.answer import Question
+    from horae.sim.whatif.answer import WhatIf
     from horae.sim.whatif.answer import from_sacct as asked
     from horae.sim.whatif.replay import Assumption
     from policy import catalogue
@@ -63,7 +63,7 @@ def what_if(
         from horae.sim.engine.cluster import cluster_of
 
         there = cluster_of(cluster)
-    question = Question(names, there, Assumption(elastic, scaling), seed, cpus, skip_bad, levers=html is not None)
+    question = WhatIf(names, there, Assumption(elastic, scaling), seed, cpus, skip_bad, levers=html is not None)
     answer, bad = asked(from_sacct, question, told=screen.note)
     for row in bad:
         screen.note(f"{from_sacct}:{row.line}: {row.column}: {row.what}: {row.value}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from horae.sim import results
-from horae.sim.engine.simulation import Outcome
+from horae.sim.engine.simulation import Simulated
 from horae.sim.plans import Plan
 from policy.decide import PolicyFailed
 from policy.model import BadInput, Seconds
@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """One simulation of a grid: its result, or why there is none. `known`: it was there already."""
 
     plan: Plan
@@ -53,12 +53,12 @@ def cells(plan: Plan, policies: Sequence[str], seeds: Sequence[int]) -> list[Pla
 
 
 def run(
-    plans: Sequence[Plan], folder: Path, workers: int, told: Callable[[Cell, int, Seconds], None] | None = None
-) -> list[Cell]:
+    plans: Sequence[Plan], folder: Path, workers: int, told: Callable[[GridCell, int, Seconds], None] | None = None
+) -> list[GridCell]:
     """Every cell, in the order of `plans`. `told` hears of each as it is done, how many are left, and for about how
     long. Raises OSError where the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    done = {plan: Cell(plan, result, known=True) for plan in plans if (result := _known(plan, folder)) is not None}
+    done = {plan: GridCell(plan, result, known=True) for plan in plans if (result := _known(plan, folder)) is not None}
     missing = [plan for plan in plans if plan not in done]
     started = time.monotonic()
     for number, cell in enumerate(_each(missing, folder, workers), 1):
@@ -69,7 +69,7 @@ def run(
     return [done[plan] for plan in plans]
 
 
-def _each(plans: Sequence[Plan], folder: Path, workers: int) -> Iterator[Cell]:
+def _each(plans: Sequence[Plan], folder: Path, workers: int) -> Iterator[GridCell]:
     """As they are done. A process that dies takes its pool with it: what was not done is tried again, one at a time."""
     seen = set()
     try:
@@ -84,21 +84,21 @@ def _each(plans: Sequence[Plan], folder: Path, workers: int) -> Iterator[Cell]:
                 yield _alone(plan, folder)
 
 
-def _alone(plan: Plan, folder: Path) -> Cell:
+def _alone(plan: Plan, folder: Path) -> GridCell:
     try:
         with ProcessPoolExecutor(1) as pool:
             return pool.submit(cell, plan, folder).result()
     except BrokenProcessPool:
-        return Cell(plan, error="its process died: out of memory, perhaps")
+        return GridCell(plan, error="its process died: out of memory, perhaps")
 
 
-def cell(plan: Plan, folder: Path) -> Cell:
+def cell(plan: Plan, folder: Path) -> GridCell:
     """One simulation; its result, its jobs and its changes of GPUs lie in `folder` afterwards."""
     started = time.perf_counter()
     try:
         outcome, _ = plan.run(keep_changes=True)
     except (BadInput, PolicyFailed, OSError) as error:
-        return Cell(plan, error=str(error))
+        return GridCell(plan, error=str(error))
     result = results.summary(outcome, time.perf_counter() - started)
     name = name_of(plan)
     with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -107,10 +107,10 @@ def cell(plan: Plan, folder: Path) -> Cell:
     part = folder / f"{name}.json.part"
     part.write_text(json.dumps({"plan": _plain(plan), "result": result}, indent=1) + "\n", encoding="utf-8")
     part.replace(folder / f"{name}.json")
-    return Cell(plan, result)
+    return GridCell(plan, result)
 
 
-def _write_changes(outcome: Outcome, path: Path) -> None:
+def _write_changes(outcome: Simulated, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("at", "job", "gpus"))
@@ -137,7 +137,7 @@ def _plain(plan: Plan) -> Any:
     return json.loads(json.dumps({**dataclasses.asdict(plan), "file": [stat.st_size, stat.st_mtime_ns]}, default=str))
 
 
-def figures(found: Cell) -> dict[str, float]:
+def figures(found: GridCell) -> dict[str, float]:
     """The columns of a cell that has a result."""
     out = {}
     for name, place in COLUMNS.items():
@@ -148,7 +148,7 @@ def figures(found: Cell) -> dict[str, float]:
     return out
 
 
-def means(found: Sequence[Cell]) -> dict[str, dict[str, float]]:
+def means(found: Sequence[GridCell]) -> dict[str, dict[str, float]]:
     """By policy, over the seeds whose cells have a result."""
     by_policy: dict[str, list[dict[str, float]]] = {}
     for one in found:
@@ -157,7 +157,7 @@ def means(found: Sequence[Cell]) -> dict[str, dict[str, float]]:
     return {p: {c: results.mean([r[c] for r in rows]) for c in COLUMNS} for p, rows in by_policy.items()}
 
 
-def write(found: Sequence[Cell], path: Path) -> None:
+def write(found: Sequence[GridCell], path: Path) -> None:
     """One row a cell."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

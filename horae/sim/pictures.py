@@ -6,13 +6,13 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from horae.sim.grids import Cell, name_of
+from horae.sim.grids import GridCell, name_of
 
 #: Jobs of a Gantt chart; more are lines that nobody can tell apart.
 MOST_ROWS = 60
 
 
-def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
+def draw(cells: Sequence[GridCell], folder: Path) -> list[Path]:
     """Write `jct.png`, `rho.png`, `gpus.png` (one seed a policy), and a Gantt chart a policy. Returns their paths."""
     done = [cell for cell in cells if cell.result is not None]
     first = list({cell.plan.policy: cell for cell in reversed(done)}.values())[::-1]

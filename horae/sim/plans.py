@@ -8,7 +8,7 @@ from pathlib import Path
 
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
-from horae.sim.engine.simulation import Outcome, simulate
+from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.engine.workload import tables
 from horae.sim.traces.model import BadRow
 from horae.sim.traces.reading import read
@@ -35,7 +35,7 @@ class Plan:
     def __hash__(self) -> int:
         return hash((self.trace, self.cluster, self.policy, self.seed))
 
-    def run(self, *, keep_changes: bool = False) -> tuple[Outcome, tuple[BadRow, ...]]:
+    def run(self, *, keep_changes: bool = False) -> tuple[Simulated, tuple[BadRow, ...]]:
         """The outcome, and the rows that were left out. `keep_changes`: who held how many GPUs when, too.
 
         Raises BadInput, PolicyFailed, OSError.

@@ -14,8 +14,8 @@ from itertools import accumulate
 from math import fsum
 from typing import Any, TextIO
 
-from horae.sim.engine.simulation import Outcome
-from horae.sim.engine.world import Run
+from horae.sim.engine.simulation import Simulated
+from horae.sim.engine.world import SimulatedJob
 from policy.model import Cluster, Job, Seconds
 from policy.parts.throughput import Throughput
 
@@ -46,9 +46,9 @@ def jain(values: Sequence[float]) -> float:
     return fsum(values) ** 2 / (len(values) * squares) if squares else 0.0
 
 
-def rho_by_app(outcome: Outcome) -> dict[str, float]:
+def rho_by_app(outcome: Simulated) -> dict[str, float]:
     """Of the apps all of whose jobs ended, and that had something to do."""
-    apps: dict[str, list[Run]] = {}
+    apps: dict[str, list[SimulatedJob]] = {}
     for run in outcome.runs:
         apps.setdefault(run.plain.app, []).append(run)
     ended = {app: runs for app, runs in apps.items() if all(r.finished_s is not None for r in runs)}
@@ -64,7 +64,7 @@ def rho_by_app(outcome: Outcome) -> dict[str, float]:
     return out
 
 
-def _life(runs: Sequence[Run]) -> tuple[Seconds, Seconds]:
+def _life(runs: Sequence[SimulatedJob]) -> tuple[Seconds, Seconds]:
     ends = [r.finished_s for r in runs]
     return min(r.plain.submitted_s for r in runs), max(float("inf") if e is None else e for e in ends)
 
@@ -98,7 +98,7 @@ class _Alone:
         for n in cluster.nodes:
             self._capacity[n.gpu_type] = self._capacity.get(n.gpu_type, 0) + n.gpus - n.foreign
 
-    def seconds(self, runs: Sequence[Run]) -> Seconds:
+    def seconds(self, runs: Sequence[SimulatedJob]) -> Seconds:
         service, longest, demand, most = 0.0, 0.0, 0, 0
         for run in runs:
             room, size, rate = self._best(run.plain)
@@ -117,7 +117,7 @@ class _Alone:
         return room, size, min(peaks, default=0.0)
 
 
-def summary(outcome: Outcome, seconds: Seconds) -> dict[str, Any]:
+def summary(outcome: Simulated, seconds: Seconds) -> dict[str, Any]:
     """The result, as `--json` prints it. `seconds`: of the whole simulation, by the wall."""
     runs = outcome.runs
     over = [r for r in runs if r.finished_s is not None]
@@ -154,7 +154,7 @@ def summary(outcome: Outcome, seconds: Seconds) -> dict[str, Any]:
     return out | ({"skipped": dict(outcome.skipped)} if outcome.skipped else {})
 
 
-def write_jobs(outcome: Outcome, file: TextIO) -> None:
+def write_jobs(outcome: Simulated, file: TextIO) -> None:
     """One row a job, in the trace's order; times to the microsecond, nothing where a job never started or ended."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)

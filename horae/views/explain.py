@@ -22,7 +22,7 @@ from horae.views.cause import Cause
 from horae.views.rows import state_word
 from horae.views.sentences import gpus
 from horae.views.size import Seen
-from horae.views.starts import Start
+from horae.views.starts import StartEstimate
 from policy.model import EMPTY, Allocation, Gpus, Seconds
 from profiler.estimates.profiles import lacks
 
@@ -54,7 +54,7 @@ def explain(
     plan: Sequence[PlanStep] = (),
     measured: Mapping[JobId, Measurement] = EMPTY,
     seen: Seen | None = None,
-    starts: Mapping[JobId, Start] = EMPTY,
+    starts: Mapping[JobId, StartEstimate] = EMPTY,
 ) -> Explanation:
     """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet."""
     books = ledger.pool(record.pool)

@@ -11,7 +11,7 @@ from horae.port import JobId
 from horae.views import size
 from horae.views.cause import Cause
 from horae.views.size import Holder, Seen
-from horae.views.starts import Start
+from horae.views.starts import StartEstimate
 from policy.model import Seconds
 
 #: GPUs off its share that nobody would call a difference.
@@ -24,7 +24,7 @@ def causes(
     record: JobRecord,
     now_s: Seconds,
     seen: Seen,
-    starts: Mapping[JobId, Start],
+    starts: Mapping[JobId, StartEstimate],
 ) -> list[Cause]:
     found = [*_size(ledger, record, seen), *_shrank(ledger, record, now_s), *_share(ledger, config, record, seen)]
     if not record.allocation and record.hold_why is None:
@@ -111,7 +111,7 @@ def _share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> lis
     return [Cause("share", text, {"held": found.held, "owed": found.owed, "weight": found.weight})]
 
 
-def _start(ledger: Ledger, record: JobRecord, start: Start | None) -> list[Cause]:
+def _start(ledger: Ledger, record: JobRecord, start: StartEstimate | None) -> list[Cause]:
     if start is None:
         return []
     if not start.after:

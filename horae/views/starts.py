@@ -21,7 +21,7 @@ MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartEstimate:
     in_s: Seconds  #: from now
     after: tuple[JobId, ...]  #: the jobs whose ends it takes, the last one last; none: enough is free
 
@@ -38,7 +38,7 @@ def starts(
     pool: str,
     now_s: Seconds,
     more: Iterable[JobRecord] = (),
-) -> dict[JobId, Start]:
+) -> dict[JobId, StartEstimate]:
     """Of the pool's waiting jobs, and of `more`, which are not on record: those whose start can be told."""
     free: dict[GpuType, Gpus] = {}
     for node in nodes:
@@ -70,8 +70,8 @@ def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
 
 def _served(
     waiting: Iterable[JobRecord], free: dict[GpuType, Gpus], ends: list[tuple[Seconds, JobId, GpuType, Gpus]]
-) -> dict[JobId, Start]:
-    found: dict[JobId, Start] = {}
+) -> dict[JobId, StartEstimate]:
+    found: dict[JobId, StartEstimate] = {}
     at_s: Seconds = 0.0
     for record in waiting:
         need, types = record.spec.gpus.min, record.spec.gpu_types or tuple(free)
@@ -85,7 +85,7 @@ def _served(
         if gang is None:
             continue
         free, ends, at_s = then, later, then_s
-        found[record.id] = Start(at_s, tuple(after))
+        found[record.id] = StartEstimate(at_s, tuple(after))
         for gpu_type, gpus in gang.items():
             free[gpu_type] -= gpus
             if record.spec.time_limit_s is not None:

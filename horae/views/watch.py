@@ -17,7 +17,7 @@ from horae.views import rows
 from horae.views import starts as starting
 from horae.views.explain import Explanation
 from horae.views.size import Seen
-from horae.views.starts import Start
+from horae.views.starts import StartEstimate
 from horae.views.status import Status, status_of
 
 
@@ -51,7 +51,7 @@ def read_to(core: Core, job: JobId) -> int:
     return fresh.offset if fresh is not None else int(record.measured.get("offset", 0))
 
 
-def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, Start]:
+def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId, StartEstimate]:
     """When its waiting jobs might start. On the core's thread."""
     if core.view is None:
         return {}

@@ -31,7 +31,7 @@ AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DryRun:
     pool: str
     mode: str
     policy: str
@@ -42,7 +42,7 @@ class Trial:
     records: tuple[JobRecord, ...]
 
 
-def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> Trial:
+def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
     """On the core's thread. Raises BadInput, NotAllowed, TryLater."""
     config, view = core.config, core.view
     if view is None:
@@ -65,7 +65,7 @@ def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> Trial:
     more = tuple(replace(t, cap=caps.get(t.name)) for t in new.tenants if t.name not in known)
     tenants: tuple[Tenant, ...] = tuple(sorted((*snapshot.tenants, *more), key=lambda t: t.name))
     together = replace(snapshot, jobs=(*snapshot.jobs, *new.jobs), tenants=tenants)
-    return Trial(
+    return DryRun(
         pool.name,
         mode_of(core.ledger, pool).value,
         pool.policy,
@@ -102,7 +102,7 @@ class Trials:
             worker.close()
             self._one.release()
 
-    def run(self, trial: Trial) -> dict[str, Any]:
+    def run(self, trial: DryRun) -> dict[str, Any]:
         """Plain data: `jobs`, what each would hold and why; `others`, whose GPUs differ for it."""
         with self._turn() as runner:
             without, with_them = runner.ask(trial.without), runner.ask(trial.with_them)
@@ -119,7 +119,7 @@ class Trials:
         }
 
 
-def _outcome(job: JobId, spec: JobSpec, trial: Trial, answer: Answer) -> dict[str, Any]:
+def _outcome(job: JobId, spec: JobSpec, trial: DryRun, answer: Answer) -> dict[str, Any]:
     decision = answer.decision
     assert decision is not None
     told: dict[str, Any] = {"id": job, "name": spec.name, "tenant": spec.tenant, "allocation": {}, "code": None}
@@ -131,7 +131,7 @@ def _outcome(job: JobId, spec: JobSpec, trial: Trial, answer: Answer) -> dict[st
     return {"why": "", "change": "", **told, "allocation": dict(decision.allocation.get(job, {}))}
 
 
-def _others(trial: Trial, without: Answer, with_them: Answer) -> list[dict[str, Any]]:
+def _others(trial: DryRun, without: Answer, with_them: Answer) -> list[dict[str, Any]]:
     """Jobs of the pool that would have other GPUs, those that lose first."""
     assert without.decision is not None and with_them.decision is not None
     found = []

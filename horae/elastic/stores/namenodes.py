@@ -129,7 +129,7 @@ class NameNodes(abc.ABC):
 
     def _answer(
         self, method: str, path: str, operation: str, options: Dict[str, str], data: "Optional[_Data]" = None
-    ) -> "_Answer":
+    ) -> "_Reply":
         query = {"op": operation}
         query.update(options)
         query.update(self.identity())
@@ -142,7 +142,7 @@ class NameNodes(abc.ABC):
             raise answer.refusal()
         return answer
 
-    def _asked(self, method: str, resource: str) -> "_Answer":
+    def _asked(self, method: str, resource: str) -> "_Reply":
         """The active NameNode's answer."""
         trouble: OSError = ConnectionError("no NameNode is known")
         first = _active.get(self.bases)
@@ -163,7 +163,7 @@ class NameNodes(abc.ABC):
                 trouble = error
         raise trouble
 
-    def _one(self, method: str, address: str, data: "Optional[_Data]" = None) -> "_Answer":
+    def _one(self, method: str, address: str, data: "Optional[_Data]" = None) -> "_Reply":
         """One server's answer: of a NameNode as who we are, of a DataNode as nobody."""
         if _server(address) not in self._servers:
             return self._send(method, self.mapped(address), data, namenode=False)
@@ -173,7 +173,7 @@ class NameNodes(abc.ABC):
             answer = self._send(method, address, data, namenode=True)
         return answer
 
-    def _send(self, method: str, address: str, data: "Optional[_Data]", namenode: bool) -> "_Answer":
+    def _send(self, method: str, address: str, data: "Optional[_Data]", namenode: bool) -> "_Reply":
         parts = urllib.parse.urlsplit(address)
         source, size, sent = data or (None, None, int)
         headers = dict(self.headers(address, namenode), **{"Content-Type": "application/octet-stream"})  # for HttpFS
@@ -189,7 +189,7 @@ class NameNodes(abc.ABC):
             connection.sock.settimeout(self.read_s)
             connection.request(method, urllib.parse.urlunsplit(("", "", *parts[2:4], "")), body=source, headers=headers)
             sent()
-            return _Answer(connection.getresponse(), connection, parts)
+            return _Reply(connection.getresponse(), connection, parts)
         except (http.client.HTTPException, OSError, UnicodeError) as error:
             if connection:
                 connection.close()
@@ -200,7 +200,7 @@ class NameNodes(abc.ABC):
 _Data = Tuple[Any, Optional[int], Callable[[], Any]]
 
 
-class _Answer:
+class _Reply:
     """One server's, whose connection is closed with its last byte."""
 
     def __init__(

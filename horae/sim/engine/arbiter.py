@@ -20,11 +20,11 @@ from horae.arbiter.observe.measurements import Measurement, ReadLog
 from horae.config import Config
 from horae.journal import Clock, events
 from horae.port import JobId, Observation
-from horae.sim.engine.asking import Asked
+from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.memory_journal import MemoryJournal
 from horae.sim.engine.port import SimPort
 from horae.sim.engine.reviews import next_review_s
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.spec import JobSpec
 from policy.model import Certificate, Decision, JobName, Proposal, Seconds, Snapshot, Worst
 
@@ -34,13 +34,13 @@ MOST_ROUNDS = 100
 _UNMEASURED = Certificate(True, True, Worst(1.0, None), Worst(0.0, None), None, {}, 0.0, None)
 
 
-class Arbiter:
+class ArbiterEngine:
     """See `moments.Engine`."""
 
-    def __init__(self, asked: Asked, world: World) -> None:
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
         self._asked, self._world, self._settings = asked, world, asked.settings
         self.port = SimPort(world, self._settings.cluster)
-        self._active: dict[JobName, Run] = {}
+        self._active: dict[JobName, SimulatedJob] = {}
         self._config = _config(asked)
         self._now_s = 0.0
         clock = Clock(self._time, self._time)
@@ -53,7 +53,7 @@ class Arbiter:
     def _time(self) -> Seconds:
         return self._now_s
 
-    def arrived(self, run: Run) -> None:
+    def arrived(self, run: SimulatedJob) -> None:
         job = run.plain
         self._now_s = self.port.now_s = max(self._now_s, job.submitted_s)
         self._active[job.name] = run
@@ -75,7 +75,7 @@ class Arbiter:
         )
         self.core.write([draft], durable=True)
 
-    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         self._now_s = self.port.now_s = now_s
         self.port.over(over)
         for run in over:
@@ -103,7 +103,7 @@ class Arbiter:
 class _OneAnswer:
     """Asks the policy once a moment; the arbiter hears the same answer until it is carried out."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: AskedPolicy) -> None:
         self._policy = asked
         self.asked = 0
         self.last: tuple[Snapshot, Proposal] | None = None
@@ -143,7 +143,7 @@ def _decision(question: Question, proposal: Proposal) -> Decision:
 class _Progress:
     """How far jobs are, from the world itself."""
 
-    def __init__(self, active: Mapping[JobName, Run], now_s: Callable[[], Seconds]) -> None:
+    def __init__(self, active: Mapping[JobName, SimulatedJob], now_s: Callable[[], Seconds]) -> None:
         self._active, self._now_s = active, now_s
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
@@ -153,7 +153,7 @@ class _Progress:
         """The world forgets nothing."""
 
 
-def _config(asked: Asked) -> Config:
+def _config(asked: AskedPolicy) -> Config:
     settings = asked.settings
     pool = {
         "name": POOL,

@@ -36,7 +36,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedPolicy:
     """Counts what asking took."""
 
     settings: Settings

@@ -11,9 +11,9 @@ from math import inf
 
 from horae.journal.codec import plain
 from horae.sim.engine.apps import ActiveApps
-from horae.sim.engine.asking import Asked
+from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.reviews import next_review_s
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from policy.model import EMPTY, Allocation, Job, JobName, NodeName, Seconds, Snapshot, Tenant, Work
 
 #: Policies that read of a job neither its progress nor its service.
@@ -23,11 +23,11 @@ BLIND = frozenset(("fifo", "max-min", "drf"))
 class Fast:
     """See `moments.Engine`."""
 
-    def __init__(self, asked: Asked, world: World) -> None:
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
         self._asked, self._world = asked, world
         self._settings, self._speeds = asked.settings, asked.speeds
         self._blind = self._settings.entry.name in BLIND
-        self._active: dict[JobName, Run] = {}
+        self._active: dict[JobName, SimulatedJob] = {}
         self._jobs: dict[JobName, Job] = {}
         self._attained: dict[JobName, dict[str, float]] = {}
         self._leases: dict[JobName, Mapping[NodeName, Sequence[Seconds]]] = {}
@@ -35,13 +35,13 @@ class Fast:
         self._apps = ActiveApps()
         self._state: Mapping[str, object] = EMPTY
 
-    def arrived(self, run: Run) -> None:
+    def arrived(self, run: SimulatedJob) -> None:
         job = run.plain
         self._active[job.name], self._jobs[job.name] = run, job
         self._tenants[job.tenant] = self._tenants.get(job.tenant, 0) + 1
         self._apps.came(job.app, job.submitted_s, self._oldest_s)
 
-    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         for run in over:
             self._left(run.plain, now_s)
         if not self._active:
@@ -85,7 +85,7 @@ class Fast:
             state=self._state,
         )
 
-    def _shown(self, run: Run, now_s: Seconds) -> Job:
+    def _shown(self, run: SimulatedJob, now_s: Seconds) -> Job:
         """The job as it is now. What it holds is charged from when it got it."""
         job = run.plain
         attained: Mapping[str, float] = self._attained.get(job.name, EMPTY)
@@ -122,7 +122,7 @@ class Fast:
 
     def _carry_out(self, allocation: Mapping[JobName, Allocation], now_s: Seconds) -> None:
         """GPUs are released before they are given."""
-        changed: list[tuple[Run, Allocation]] = []
+        changed: list[tuple[SimulatedJob, Allocation]] = []
         for name, run in self._active.items():
             to = allocation.get(name, EMPTY)
             if to != run.allocation:

@@ -7,7 +7,7 @@ from math import ceil, inf
 from typing import Protocol
 
 from horae.sim.engine.asking import Settings
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from policy.model import Seconds
 
 #: With nobody running and nobody to come, a policy that was asked so often in vain will not start anybody.
@@ -17,19 +17,19 @@ IN_VAIN = 1000
 class Engine(Protocol):
     """Decides and carries out."""
 
-    def arrived(self, run: Run) -> None:
+    def arrived(self, run: SimulatedJob) -> None:
         """A job is handed in, at its own time."""
         ...
 
-    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         """Decide, after these jobs have ended; returns when the next decision is due though nothing happens."""
         ...
 
 
 def play(
     settings: Settings,
-    world: World,
-    arrivals: Sequence[Run],
+    world: SimulatedWorld,
+    arrivals: Sequence[SimulatedJob],
     engine: Engine,
 ) -> int:
     """Move time until nothing can happen any more. `arrivals` in order of submission. Returns at how many

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from horae.sim.engine.asking import Asked
+from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.moments import Engine
 from horae.sim.engine.reviews import las_turn_s
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from policy.model import Gpus, JobName, Seconds, Snapshot
 from policy.places.placement import Placer
 
@@ -25,7 +25,7 @@ from policy.places.placement import Placer
 Key = tuple[float, Seconds, JobName]
 
 
-def short_cut(asked: Asked, world: World, runs: Sequence[Run]) -> Engine | None:
+def short_cut(asked: AskedPolicy, world: SimulatedWorld, runs: Sequence[SimulatedJob]) -> Engine | None:
     """The engine that decides the same without asking; None: the policy has to be asked."""
     settings = asked.settings
     name, options = settings.entry.name, settings.options
@@ -46,31 +46,31 @@ def short_cut(asked: Asked, world: World, runs: Sequence[Run]) -> Engine | None:
 class Order:
     """See `moments.Engine`."""
 
-    def __init__(self, asked: Asked, world: World) -> None:
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
         self._asked, self._world, self._speeds = asked, world, asked.speeds
         self._key = _KEYS[asked.settings.entry.name]
         self._first_come = asked.settings.entry.name == "fifo"
         (node,) = asked.settings.cluster.nodes
         self._node, self._type, self._gpus = node.name, node.gpu_type, node.gpus - node.foreign
         self._free, self._wanted = self._gpus, 0  #: GPUs that nobody holds, and that those who wait ask for
-        self._running: dict[JobName, tuple[Run, Gpus]] = {}
-        self._waiting: dict[Gpus, list[tuple[Key, Run]]] = {}
+        self._running: dict[JobName, tuple[SimulatedJob, Gpus]] = {}
+        self._waiting: dict[Gpus, list[tuple[Key, SimulatedJob]]] = {}
         self._attained: dict[JobName, float] = {}
         self._rates: dict[tuple[int, Gpus | None, Gpus], float] = {}
 
-    def arrived(self, run: Run) -> None:
+    def arrived(self, run: SimulatedJob) -> None:
         job = run.plain
         size = job.gpus.requested
         self._wait(run, size if size <= self._gpus else job.gpus.at_most(self._gpus) or size, job.submitted_s)
 
-    def _wait(self, run: Run, size: Gpus, now_s: Seconds) -> None:
+    def _wait(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> None:
         self._wanted += size
         insort(self._waiting.setdefault(size, []), (self._of(run, size, now_s), run), key=_by_key)
 
-    def _of(self, run: Run, size: Gpus, now_s: Seconds) -> Key:
+    def _of(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> Key:
         return (self._key(self, run, size, now_s), run.plain.submitted_s, run.plain.name)
 
-    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         started = time.perf_counter()
         for run in over:
             self._free += self._running.pop(run.plain.name)[1]
@@ -84,7 +84,7 @@ class Order:
 
     # --- who runs -----------------------------------------------------------------------------------------
 
-    def _next(self) -> list[tuple[Run, Gpus]]:
+    def _next(self) -> list[tuple[SimulatedJob, Gpus]]:
         """First come, first served: the queue stops at the first gang that does not fit. (Where all fit, all orders
         serve the same.)"""
         out = []
@@ -97,15 +97,15 @@ class Order:
             out.append((run, size))
         return out
 
-    def _best(self, now_s: Seconds) -> list[tuple[Run, Gpus]]:
+    def _best(self, now_s: Seconds) -> list[tuple[SimulatedJob, Gpus]]:
         """In the order of keys, whoever fits: who ran and is not among them waits. Returns who is new."""
         # Kept in the order of last time, which hardly changes, so that sorting is one walk.
         line = sorted(((self._of(run, size, now_s), run, size) for run, size in self._running.values()), key=_by_key)
         heads = [(*queue[0], size) for size, queue in self._waiting.items()]
         heapify(heads)
         free, at, new = self._gpus, 0, []
-        stay: dict[JobName, tuple[Run, Gpus]] = {}
-        out: list[tuple[Run, Gpus]] = []
+        stay: dict[JobName, tuple[SimulatedJob, Gpus]] = {}
+        out: list[tuple[SimulatedJob, Gpus]] = []
         while free and (heads or at < len(line)):
             if at < len(line) and (not heads or line[at][0] < heads[0][0]):
                 _, run, size = line[at]
@@ -136,7 +136,7 @@ class Order:
             self._running[run.plain.name] = (run, size)
         return new
 
-    def _take(self, size: Gpus, queue: list[tuple[Key, Run]]) -> Run:
+    def _take(self, size: Gpus, queue: list[tuple[Key, SimulatedJob]]) -> SimulatedJob:
         """The first of this gang goes from those who wait."""
         _, run = queue.pop(0)
         if not queue:
@@ -147,11 +147,11 @@ class Order:
 
     # --- keys ---------------------------------------------------------------------------------------------
 
-    def _served(self, run: Run, now_s: Seconds) -> float:
+    def _served(self, run: SimulatedJob, now_s: Seconds) -> float:
         """GPU-seconds, as the ledger charges them."""
         return self._attained.get(run.plain.name, 0.0) + run.gpus * (now_s - run.held_s)
 
-    def _remaining_s(self, run: Run, size: Gpus, now_s: Seconds) -> Seconds:
+    def _remaining_s(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> Seconds:
         known = (id(run.plain.throughput), run.plain.gpus.max, size)
         best = self._rates.get(known)
         if best is None:
@@ -185,17 +185,17 @@ class Queue:
     moment is the one that is there.
     """
 
-    def __init__(self, asked: Asked, world: World) -> None:
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
         self._asked, self._world = asked, world
         self._placer = Placer(Snapshot(asked.settings.cluster, ()), asked.speeds)
-        self._waiting: deque[tuple[Run, Gpus]] = deque()
+        self._waiting: deque[tuple[SimulatedJob, Gpus]] = deque()
 
-    def arrived(self, run: Run) -> None:
+    def arrived(self, run: SimulatedJob) -> None:
         size = self._placer.usual(run.plain)
         if self._placer.possible(run.plain, size):  # who could never run stops nobody
             self._waiting.append((run, size))
 
-    def decided(self, now_s: Seconds, over: Sequence[Run]) -> Seconds:
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         started = time.perf_counter()
         for run in over:
             self._placer.give_back(run.plain)
@@ -214,11 +214,11 @@ class Queue:
         return inf
 
 
-def _by_key(entry: tuple[Key, Run] | tuple[Key, Run, Gpus]) -> Key:
+def _by_key(entry: tuple[Key, SimulatedJob] | tuple[Key, SimulatedJob, Gpus]) -> Key:
     return entry[0]
 
 
-_KEYS: dict[str, Callable[[Order, Run, Gpus, Seconds], float]] = {
+_KEYS: dict[str, Callable[[Order, SimulatedJob, Gpus, Seconds], float]] = {
     "fifo": lambda _order, _run, _size, _now_s: 0.0,
     "srtf": Order._remaining_s,
     "srsf": lambda order, run, size, now_s: order._remaining_s(run, size, now_s) * size,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from horae.port import Capabilities, JobId, JobState, LogChunk, Never, Observation, ObservedJob, TryLater
-from horae.sim.engine.world import Run, World
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.spec import JobSpec
 from policy.model import Allocation, Cluster, NodeName, Seconds
 
@@ -20,7 +20,7 @@ from policy.model import Allocation, Cluster, NodeName, Seconds
 class _Known:
     """What the cluster knows of a job beyond its GPUs. `change`: since then it is what it is."""
 
-    run: Run
+    run: SimulatedJob
     epoch: int = 0
     stopped: bool = False
     since_s: Seconds = 0.0
@@ -28,7 +28,7 @@ class _Known:
 
 
 class SimPort:
-    def __init__(self, world: World, cluster: Cluster) -> None:
+    def __init__(self, world: SimulatedWorld, cluster: Cluster) -> None:
         self.now_s: Seconds = 0.0
         self.deeds = 0  #: requests that changed something
         self._world, self._cluster = world, cluster
@@ -59,7 +59,7 @@ class SimPort:
             known.shown = ObservedJob(job, state, known.epoch, run.allocation, since_s, code)
         return known.shown
 
-    def over(self, runs: Sequence[Run]) -> None:
+    def over(self, runs: Sequence[SimulatedJob]) -> None:
         """These jobs have ended: their GPUs are free."""
         for run in runs:
             self._held.subtract(run.last)

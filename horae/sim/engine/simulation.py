@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from horae.sim.engine.arbiter import Arbiter
-from horae.sim.engine.asking import Asked, Settings
+from horae.sim.engine.arbiter import ArbiterEngine
+from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.fast import Fast
 from horae.sim.engine.moments import Engine, play
 from horae.sim.engine.order import short_cut
 from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
-from horae.sim.engine.world import Change, Run, World
+from horae.sim.engine.world import Change, SimulatedJob, SimulatedWorld
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import Seconds
 from policy.parts.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Simulated:
     """Every job of the trace in its order, and what deciding took."""
 
     settings: Settings
-    runs: Sequence[Run]
+    runs: Sequence[SimulatedJob]
     rounds: int
     decide_seconds: Sequence[Seconds]
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ def simulate(
     shortcuts: bool = True,
     skip_bad: bool = False,
     keep_changes: bool = False,
-) -> Outcome:
+) -> Simulated:
     """`shortcuts` False: the fast engine asks the policy itself also where its order alone decides (`order.py`).
 
     Raises BadInput for a trace that the cluster or the tables cannot serve, PolicyFailed for a policy that fails."""
@@ -50,12 +50,12 @@ def simulate(
     if not settings.ideal and settings.restart_s is not None:
         cost = constant(settings.restart_s)
     changes: list[Change] = []
-    world, asked = World(speeds, cost, changes if keep_changes else None), Asked(settings, speeds)
-    made: Engine | None = Arbiter(asked, world) if engine == "arbiter" else None
+    world, asked = SimulatedWorld(speeds, cost, changes if keep_changes else None), AskedPolicy(settings, speeds)
+    made: Engine | None = ArbiterEngine(asked, world) if engine == "arbiter" else None
     if made is None and shortcuts:
         made = short_cut(asked, world, jobs)
     if made is None:
         made = Fast(asked, world)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
     skipped = ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})
-    return Outcome(settings, jobs, rounds, asked.seconds, skipped, changes)
+    return Simulated(settings, jobs, rounds, asked.seconds, skipped, changes)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from horae.sim.engine.world import Run
+from horae.sim.engine.world import SimulatedJob
 from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
@@ -44,7 +44,7 @@ def tables(name: str | None) -> Table:
 
 
 class Workload:
-    """Makes `Run`s. Equal ranges and tables are one object: whoever works on them does it once."""
+    """Makes `SimulatedJob`s. Equal ranges and tables are one object: whoever works on them does it once."""
 
     def __init__(self, cluster: Cluster, speeds: Throughput, known: Table) -> None:
         self._speeds, self._known = speeds, known
@@ -55,7 +55,7 @@ class Workload:
         self._ranges: dict[tuple[int, int, int], GpuRange] = {}
         self._curves: dict[str, Mapping[GpuType, Mapping[int, float]]] = {}
 
-    def run(self, job: TraceJob) -> Run:
+    def run(self, job: TraceJob) -> SimulatedJob:
         """Raises BadInput for an unknown model, or one that no GPU of the cluster can run."""
         key = (job.gpus, job.min_gpus, job.max_gpus)
         gpus = self._ranges.setdefault(key, GpuRange(*key))
@@ -77,7 +77,7 @@ class Workload:
             raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
         total = max(total, bounds.LEAST_WORK)  # a job that ended at once ends as soon as it starts
         object.__setattr__(plain, "work", Work(total if job.known else None))
-        return Run(plain, total)
+        return SimulatedJob(plain, total)
 
     def fits(self, job: TraceJob) -> bool:
         """Whether its smallest gang is at most the cluster."""
@@ -112,7 +112,7 @@ class Workload:
         return found
 
 
-def runs(trace: Trace, workload: Workload, left_out: Callable[[TraceJob], None] | None) -> list[Run]:
+def runs(trace: Trace, workload: Workload, left_out: Callable[[TraceJob], None] | None) -> list[SimulatedJob]:
     """All jobs in the trace's order. One whose smallest gang is larger than the cluster is refused, or left out and
     told where `left_out` is given. Raises BadInput."""
     out = []

@@ -20,7 +20,7 @@ Change = tuple[Seconds, JobName, Gpus]
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class SimulatedJob:
     """One job of the trace, and its life. `plain`: as a policy first sees it."""
 
     plain: Job
@@ -54,15 +54,15 @@ class Run:
         return (self.total - self.done) / (rate or 1.0)
 
 
-class World:
+class SimulatedWorld:
     """Jobs by name. Whoever starts a job knows that the GPUs are free: the engines see to it, and tests watch."""
 
     def __init__(self, speeds: Throughput, restart_cost: RestartCost, changes: list[Change] | None = None) -> None:
         """`changes` takes every change of what jobs hold."""
-        self.jobs: dict[JobName, Run] = {}
+        self.jobs: dict[JobName, SimulatedJob] = {}
         self._speeds, self._restart_cost = speeds, restart_cost
         self._changes = changes
-        self._ends: list[tuple[Seconds, int, Run]] = []
+        self._ends: list[tuple[Seconds, int, SimulatedJob]] = []
         self._count = 0
 
     def next_end_s(self) -> Seconds | None:
@@ -72,7 +72,7 @@ class World:
             heapq.heappop(ends)
         return ends[0][0] if ends else None
 
-    def advance(self, now_s: Seconds) -> list[Run]:
+    def advance(self, now_s: Seconds) -> list[SimulatedJob]:
         """End the jobs that are done by then, in the order of their ends; returns them."""
         over = []
         while (next_s := self.next_end_s()) is not None and next_s <= now_s:
@@ -82,7 +82,7 @@ class World:
             over.append(run)
         return over
 
-    def start(self, run: Run, allocation: Allocation, now_s: Seconds) -> None:
+    def start(self, run: SimulatedJob, allocation: Allocation, now_s: Seconds) -> None:
         """Give it GPUs; a start after its first costs a restart before it goes on."""
         run.starts += 1
         wait_s = 0.0
@@ -103,13 +103,13 @@ class World:
             self._count += 1
             heapq.heappush(self._ends, (run.ends_s, self._count, run))
 
-    def stop(self, run: Run, now_s: Seconds) -> None:
+    def stop(self, run: SimulatedJob, now_s: Seconds) -> None:
         """Checkpoint and leave, at once: what a stop takes is part of the restart's cost."""
         run.done = run.done_at(now_s)
         self._release(run, now_s)
         run.ends_s = None
 
-    def _release(self, run: Run, now_s: Seconds) -> None:
+    def _release(self, run: SimulatedJob, now_s: Seconds) -> None:
         run.gpu_seconds += run.gpus * (now_s - run.held_s)
         if run.starts > 1:
             run.restart_seconds += min(run.since_s, now_s) - run.held_s

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows
@@ -38,7 +38,7 @@ class Columns:
         self.tenants.append(self.tenant_numbers.setdefault(job.tenant, len(self.tenant_numbers)))
 
 
-def columns(lines: Lines, rows: Rows) -> Columns:
+def columns(lines: TraceLines, rows: Rows) -> Columns:
     """All rows, in the file's order. Raises Malformed for a job whose model no shipped table knows."""
     out = Columns()
     for line, _, job, _ in rows:
@@ -49,7 +49,7 @@ def columns(lines: Lines, rows: Rows) -> Columns:
     return out
 
 
-def seconds(lines: Lines, line: int, job: TraceJob) -> float:
+def seconds(lines: TraceLines, line: int, job: TraceJob) -> float:
     """The job's duration; of iterations and `KEY@TABLE` on the fastest type of the shipped table, linear above what
     was measured.
     """

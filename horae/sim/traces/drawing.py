@@ -12,24 +12,24 @@ import numpy as np
 
 from horae.sim.traces.describing import Numbers
 from horae.sim.traces.forms.ours import COLUMNS
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.reading import rows
 from horae.sim.traces.writing import line, plain, written
 from policy.model import BadInput
 
 
-def sample(path: Path, form: str, count: int, seed: int, *, skip_bad: bool = False) -> tuple[str, Lines]:
+def sample(path: Path, form: str, count: int, seed: int, *, skip_bad: bool = False) -> tuple[str, TraceLines]:
     """`count` rows drawn without replacement, unchanged and in the file's order under its header, as text.
 
     Where a form takes several lines a job, a job's stay together. The file is read twice, so it need not fit in
     memory. Raises BadInput where there are fewer rows, Malformed.
     """
-    there = sum(1 for _ in rows(Lines(path, skip_bad=skip_bad), form))
+    there = sum(1 for _ in rows(TraceLines(path, skip_bad=skip_bad), form))
     if count > there:
         remedy = f"at most {there}"
         raise BadInput(f"{count} rows of a trace that has {there}", where=str(path), field="N", remedy=remedy)
     chosen = set(random.Random(seed).sample(range(there), count))
-    lines = Lines(path, skip_bad=skip_bad)
+    lines = TraceLines(path, skip_bad=skip_bad)
     found = rows(lines, form)
     taken: list[tuple[int, str]] = []
     for number, row in enumerate(found):
@@ -41,7 +41,9 @@ def sample(path: Path, form: str, count: int, seed: int, *, skip_bad: bool = Fal
     return "".join([*head, body]), lines
 
 
-def scale(path: Path, form: str, factor: float, seed: int, *, skip_bad: bool = False) -> tuple[Iterator[str], Lines]:
+def scale(
+    path: Path, form: str, factor: float, seed: int, *, skip_bad: bool = False
+) -> tuple[Iterator[str], TraceLines]:
     """round(factor x jobs) jobs over the same span, as text of the form `ours`, line by line.
 
     Each is a job of the trace drawn whole (duration, GPUs, tenant, model together), at a time drawn along the trace's
@@ -50,7 +52,7 @@ def scale(path: Path, form: str, factor: float, seed: int, *, skip_bad: bool = F
     """
     if not 0 < factor < float("inf"):
         raise BadInput(f"{factor:g} times as many jobs", field="F", value=factor, remedy="a number above 0")
-    lines = Lines(path, skip_bad=skip_bad)
+    lines = TraceLines(path, skip_bad=skip_bad)
     found = rows(lines, form)
     ours = form == "ours" and found.header is not None
     header = _cells(found.header.removesuffix("\r")) if ours and found.header else list(COLUMNS)

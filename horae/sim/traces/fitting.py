@@ -112,7 +112,7 @@ def two_samples(one: Numbers, other: Numbers) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Fitted:
     arrivals: Model
     #: GPUs -> part of the jobs.
     gpus: dict[int, float]
@@ -148,7 +148,7 @@ class Fit:
             at += gaps[number] * stretch if number < len(gaps) else 0.0
 
 
-def fit(columns: Columns) -> Fit:
+def fit(columns: Columns) -> Fitted:
     """Raises ValueError where there are fewer than two jobs: no gap, no rate."""
     submitted, duration = np.sort(np.array(columns.submitted)), np.array(columns.duration)
     if submitted.size < 2:
@@ -163,4 +163,4 @@ def fit(columns: Columns) -> Fit:
         steps = max(1, round(POINTS * 4 * count / gpus.size))
         drawn += [durations[int(n)].at((k + 0.5) / steps) for k in range(steps)]
     together = two_samples(np.sort(duration), np.sort(np.array(drawn)))
-    return Fit(fitted(gaps), parts, durations, together, float(gaps.mean()), int(submitted.size))
+    return Fitted(fitted(gaps), parts, durations, together, float(gaps.mean()), int(submitted.size))

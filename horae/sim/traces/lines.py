@@ -28,7 +28,7 @@ class Line(NamedTuple):
     whole: bool
 
 
-class Lines:
+class TraceLines:
     """The lines of `path`. What is malformed is raised, or with `skip_bad` kept in `malformed` and passed over."""
 
     def __init__(self, path: Path, *, skip_bad: bool = False) -> None:

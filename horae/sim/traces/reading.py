@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import Trace, TraceJob
 from horae.sim.traces.rows import Rows
@@ -28,11 +28,11 @@ FORMS = {
 }
 
 
-def rows(lines: Lines, form: str = "ours") -> Rows:
+def rows(lines: TraceLines, form: str = "ours") -> Rows:
     """The rows of a file, in its order, as it is read. Raises Malformed; BadInput for a form that there is not."""
     if form not in FORMS:
         raise BadInput(f"{form} is no form of trace", field="--format", value=form, remedy=f"one of {', '.join(FORMS)}")
-    reader: Callable[[Lines], Rows] = importlib.import_module(FORMS[form][0]).rows
+    reader: Callable[[TraceLines], Rows] = importlib.import_module(FORMS[form][0]).rows
     return reader(lines)
 
 
@@ -42,7 +42,7 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
     Raises Malformed for the first row that cannot be read or whose name another has; with `skip_bad` such rows are
     left out and listed in the trace. Raises OSError where the file cannot be read.
     """
-    lines = Lines(path, skip_bad=skip_bad)
+    lines = TraceLines(path, skip_bad=skip_bad)
     found = rows(lines, form)
     jobs, seen = [], dict[str, int]()
     for line, _, job, _ in found:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
-from horae.sim.traces.lines import Line, Lines
+from horae.sim.traces.lines import Line, TraceLines
 from horae.sim.traces.malformed import Malformed
 from policy.bounds import MOST_GPUS, MOST_S
 
@@ -93,7 +93,7 @@ class Table:
 
     def __init__(
         self,
-        lines: Lines,
+        lines: TraceLines,
         *,
         separator: str | None = ",",
         names: Callable[[int], Sequence[str]] | None = None,

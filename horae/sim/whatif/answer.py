@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import BadRow
 from horae.sim.traces.sacct.jobs import folded
 from horae.sim.traces.sacct.records import records
 from horae.sim.whatif import replay
-from horae.sim.whatif.history import History, history, whole
+from horae.sim.whatif.history import SiteHistory, history, whole
 from horae.sim.whatif.replay import BASELINE, Assumption, Replay
 from policy.model import Cluster
 
@@ -21,7 +21,7 @@ RIGID = Assumption()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WhatIf:
     """What is asked. `cluster` None: as the dump shows it. `levers`: also what each lever alone would have changed."""
 
     policies: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Question:
 
 def from_sacct(
     path: Path,
-    question: Question,
+    question: WhatIf,
     play: Replay = replay.by_engine,
     told: Callable[[str], None] = lambda what: None,
 ) -> tuple[dict[str, Any], Sequence[BadRow]]:
@@ -43,7 +43,7 @@ def from_sacct(
 
     `told`: words about what is being worked out, for somebody who waits.
     """
-    lines = Lines(path, skip_bad=question.skip_bad)
+    lines = TraceLines(path, skip_bad=question.skip_bad)
     jobs = list(folded(records(lines)[1]))
     given = None if question.cluster is None else sum(n.gpus - n.foreign for n in question.cluster.nodes)
     past = history(jobs, len(lines.malformed), cpus=question.cpus, gpus=given)
@@ -60,7 +60,7 @@ def from_sacct(
 
 
 def _replayed(
-    past: History, cluster: Cluster, question: Question, play: Replay, told: Callable[[str], None]
+    past: SiteHistory, cluster: Cluster, question: WhatIf, play: Replay, told: Callable[[str], None]
 ) -> dict[str, Any]:
     jobs = replay.trace_of(past.jobs)
     seed = question.seed
@@ -113,7 +113,7 @@ def said(assumption: Assumption) -> str:
     return f"{words}, restarts {restarts}" + ("" if assumption.known else ", lengths not known")
 
 
-def _note(past: History, base: dict[str, Any]) -> str:
+def _note(past: SiteHistory, base: dict[str, Any]) -> str:
     ours, theirs = base["wait"]["mean"], past.answer["wait"]["mean"]
     return (
         f"replayed in order of submission with backfilling, jobs wait {ours:.0f} s on average; in truth they waited "
@@ -122,7 +122,7 @@ def _note(past: History, base: dict[str, Any]) -> str:
     )
 
 
-def _assumptions(question: Question) -> list[str]:
+def _assumptions(question: WhatIf) -> list[str]:
     return [
         f"as told: {said(question.assumption)}; which jobs is drawn by seed {question.seed}",
         "an elastic job may run on half to twice the GPUs that it asked for",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from horae.sim.traces.sacct.jobs import Job
-from horae.sim.traces.sacct.records import Record
+from horae.sim.traces.sacct.records import SacctRecord
 
 
 def spread(waits: Iterable[float]) -> dict[str, float]:
@@ -34,7 +34,7 @@ class Held:
     _events: dict[str, list[tuple[float, int, Fraction | int]]] = field(default_factory=lambda: defaultdict(list))
     _types: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
 
-    def add(self, record: Record) -> None:
+    def add(self, record: SacctRecord) -> None:
         if not record.gpus or record.start is None or not record.nodes:
             return
         if record.end is not None and record.end <= record.start:
@@ -67,7 +67,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class History:
+class SiteHistory:
     """The `history` of the answer, and what the replay needs."""
 
     answer: dict[str, Any]
@@ -76,7 +76,7 @@ class History:
     jobs: list[Job]
 
 
-def history(jobs: Iterable[Job], malformed: int = 0, *, cpus: bool = False, gpus: float | None = None) -> History:
+def history(jobs: Iterable[Job], malformed: int = 0, *, cpus: bool = False, gpus: float | None = None) -> SiteHistory:
     """`gpus`: of the cluster, where it was given; else the most held at once. `cpus`: jobs without GPUs count too.
 
     `utilisation`: GPU-seconds over the cluster's GPUs times the seconds from the first start to the last end (or as
@@ -119,7 +119,7 @@ def history(jobs: Iterable[Job], malformed: int = 0, *, cpus: bool = False, gpus
         "by_size": _by_size(counted),
         "by_state": _by_state(kept),
     }
-    return History(answer, held, kept)
+    return SiteHistory(answer, held, kept)
 
 
 def _utilisation(jobs: list[Job], gpu_seconds: int, gpus: float) -> float:

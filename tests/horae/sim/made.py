@@ -8,7 +8,7 @@ from typing import Any
 
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
-from horae.sim.engine.simulation import Outcome, simulate
+from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.results import write_jobs
 from horae.sim.traces.model import Trace, TraceJob
 
@@ -45,7 +45,7 @@ def trace(
 
 def played(
     jobs: Trace, policy: str, cluster: str = "v100:3x4", *, ideal: bool, engine: str = "fast", **more: Any
-) -> Outcome:
+) -> Simulated:
     nodes, given, short = cluster_of(cluster), more.pop("options", {}), more.pop("shortcuts", True)
     settings = Settings.of(
         pooled(nodes) if ideal else nodes, policy, given, ideal=ideal, **{"restart_s": 30.0, "seed": 7, **more}
@@ -53,7 +53,7 @@ def played(
     return simulate(jobs, settings, CONCAVE, engine=engine, shortcuts=short)
 
 
-def rows(outcome: Outcome) -> str:
+def rows(outcome: Simulated) -> str:
     """What `--jobs-out` holds."""
     text = io.StringIO()
     write_jobs(outcome, text)

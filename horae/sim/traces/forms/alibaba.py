@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil
 
-from horae.sim.traces.lines import Lines, beginning
+from horae.sim.traces.lines import TraceLines, beginning
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
@@ -22,7 +22,7 @@ TASKS = (
 )  # fmt: skip
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     first = beginning(lines.path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     if b"cpu_milli" in first:
         needed = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
@@ -84,7 +84,7 @@ def _tasks(table: Table) -> Rows:
     return rows
 
 
-def _job(lines: Lines, name: str, tasks: Sequence[_Task]) -> TraceJob | str:
+def _job(lines: TraceLines, name: str, tasks: Sequence[_Task]) -> TraceJob | str:
     gpus = ceil(sum(t.gpus for t in tasks) - 1e-9)
     starts = [t.start for t in tasks if t.start is not None]
     ends = [t.end for t in tasks if t.end is not None]

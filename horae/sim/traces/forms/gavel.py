@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.sim.traces.forms.measured import seconds
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
@@ -24,7 +24,7 @@ _PHYSICAL = (
 _SHOCKWAVE = (*_PHYSICAL[:7], "mode", *_PHYSICAL[7:9], "duration", "arrival_time")
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     return by_row(Table(lines, separator="\t", names=_names), _job)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     return by_row(Table(lines, needed=("job_id", "gpu_num", "submit_time", "duration")), _job)
 
 

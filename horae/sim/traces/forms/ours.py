@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
@@ -14,7 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     table = Table(lines, needed=("submitted", "gpus"))
     if "duration" not in table.index and not {"iterations", "model"} <= table.index.keys():
         raise Malformed(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from horae.sim.traces.lines import Lines, beginning
+from horae.sim.traces.lines import TraceLines, beginning
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
@@ -24,12 +24,12 @@ _POLLUX = ("timestamp", "duration", "num_gpus", "cluster")
 _CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     log = beginning(lines.path).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     return _log(lines) if log else _table(lines)
 
 
-def _table(lines: Lines) -> Rows:
+def _table(lines: TraceLines) -> Rows:
     table = Table(lines)
     names = _CLUSTERS if "vc" in table.index else _POLLUX
     for name in names:
@@ -45,7 +45,7 @@ def _table(lines: Lines) -> Rows:
     return by_row(table, job)
 
 
-def _log(lines: Lines) -> Rows:
+def _log(lines: TraceLines) -> Rows:
     rows = Rows("[", between=",\n", end="\n]\n")
 
     def jobs() -> Iterator[Row]:
@@ -64,7 +64,7 @@ def _log(lines: Lines) -> Rows:
     return rows
 
 
-def _job(lines: Lines, number: int, value: Any) -> TraceJob | str:
+def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     def wrong(name: str, what: str, found: object) -> Malformed:
         return Malformed(lines.path, number, name, what, found)
 
@@ -97,7 +97,7 @@ def _job(lines: Lines, number: int, value: Any) -> TraceJob | str:
     return TraceJob(name, submitted, ran[0][2], sum(seconds), cluster)
 
 
-def _elements(lines: Lines) -> Iterator[tuple[int, str, Any]]:
+def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
     """The values of a JSON list with the line each begins on, one in memory at a time."""
     decoder, text, line, first = json.JSONDecoder(), "", 1, True
     source = iter(lines)

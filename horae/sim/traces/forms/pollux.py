@@ -8,7 +8,7 @@ Pollux (petuum/adaptdl, simulator/traces, Apache-2.0) records them; durations ar
 from __future__ import annotations
 
 from horae.sim.traces.forms.measured import seconds
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
@@ -24,7 +24,7 @@ ITERATIONS = {
 }
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     return by_row(Table(lines, needed=("name", "time", "application", "num_replicas")), _job)
 
 

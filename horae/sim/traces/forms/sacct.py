@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows
 from horae.sim.traces.sacct.jobs import Job, folded
 from horae.sim.traces.sacct.records import records
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     header, found = records(lines, keep_text=True)
     rows = Rows(header)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
@@ -18,7 +18,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-def rows(lines: Lines) -> Rows:
+def rows(lines: TraceLines) -> Rows:
     return by_row(Table(lines, separator=None, names=_names, comment=";"), _job)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from horae.sim.traces.sacct.records import Record
+from horae.sim.traces.sacct.records import SacctRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Job:
     """One job: all its incarnations, and all the parts of a heterogeneous one."""
 
     #: In the dump's order.
-    records: tuple[Record, ...]
+    records: tuple[SacctRecord, ...]
     #: More than 1 only for what is left of an array: so many jobs, none of them started.
     count: int = 1
 
@@ -26,13 +26,13 @@ class Job:
     def started(self) -> bool:
         return any(r.start is not None for r in self.records if not r.waiting)
 
-    def first(self) -> Record:
+    def first(self) -> SacctRecord:
         """The record that started first: of part 0 where the job has parts and that one started. It must have."""
         return self.firsts()[0]
 
-    def firsts(self) -> list[Record]:
+    def firsts(self) -> list[SacctRecord]:
         """For each part, its record that started first; one for a job without parts. In order of part."""
-        found: dict[int, Record] = {}
+        found: dict[int, SacctRecord] = {}
         for record in self.records:
             if record.start is None:
                 continue
@@ -60,9 +60,9 @@ class Job:
         return first.start - since
 
 
-def folded(records: Iterable[Record]) -> Iterator[Job]:
+def folded(records: Iterable[SacctRecord]) -> Iterator[Job]:
     """Jobs in the order in which each first appears. Another user under the same number is another job."""
-    found: dict[tuple[int, str, bool], list[Record]] = {}
+    found: dict[tuple[int, str, bool], list[SacctRecord]] = {}
     for record in records:
         found.setdefault((record.number, record.user, bool(record.waiting)), []).append(record)
     for (_, _, waiting), group in found.items():

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import prod
 from sys import intern
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.sacct import COLUMNS, COMMAND
 from horae.sim.traces.table import Cells, Table, moment
@@ -25,7 +25,7 @@ MOST_TASKS = 4_000_001
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SacctRecord:
     line: int
     text: str
     #: JobIDRaw, or of a heterogeneous part the job's number.
@@ -52,7 +52,7 @@ class Record:
     nodes: tuple[str, ...]
 
 
-def records(lines: Lines, *, keep_text: bool = False) -> tuple[str, Iterator[Record]]:
+def records(lines: TraceLines, *, keep_text: bool = False) -> tuple[str, Iterator[SacctRecord]]:
     """The header, and the rows that are no steps. Raises Malformed; a last line without its end is one: cut.
 
     Without `keep_text` the records' own text is empty: a year of a site then takes a third of the memory.
@@ -64,7 +64,7 @@ def records(lines: Lines, *, keep_text: bool = False) -> tuple[str, Iterator[Rec
     return table.header or "", _records(table, keep_text)
 
 
-def _records(table: Table, keep_text: bool) -> Iterator[Record]:
+def _records(table: Table, keep_text: bool) -> Iterator[SacctRecord]:
     lines = table.lines
     for cells in table:
         try:
@@ -77,7 +77,7 @@ def _records(table: Table, keep_text: bool) -> Iterator[Record]:
             lines.refuse(bad)
 
 
-def _record(cells: Cells, keep_text: bool) -> Record:
+def _record(cells: Cells, keep_text: bool) -> SacctRecord:
     raw, name = cells.cell("jobidraw"), cells.cell("jobid")
     if not (raw.isdigit() and raw.isascii()):
         raise cells.wrong("JobIDRaw", "is no job number", raw)
@@ -92,7 +92,7 @@ def _record(cells: Cells, keep_text: bool) -> Record:
     if start is not None and submit is None and eligible is None:
         raise cells.wrong("Submit", "is no time, nor is Eligible, and the job started", cells.cell("submit"))
     alloc, types = _gpus(cells, "AllocTRES")
-    return Record(
+    return SacctRecord(
         line=cells.line,
         text=cells.text if keep_text else "",
         number=int(raw) if part is None else int(found[1]),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from horae.sim.traces.model import Trace
-from horae.sim.whatif.answer import Question, from_sacct
+from horae.sim.whatif.answer import WhatIf, from_sacct
 from horae.sim.whatif.page import page
 from horae.sim.whatif.replay import Assumption, Life, Table
 from policy.model import Cluster
@@ -52,7 +52,7 @@ def test_each_policy_is_replayed_under_every_assumption_and_its_band_holds_its_m
             for j in trace.jobs
         ]
 
-    question = Question(("afs-l",), assumption=Assumption(elastic=0.5), levers=True)
+    question = WhatIf(("afs-l",), assumption=Assumption(elastic=0.5), levers=True)
     answer, bad = from_sacct(crowded(tmp_path), question, play)
     assert not bad
     assert answer["cluster"] == {"gpus": 4, "from": "dump"}
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told_with_code_3(horae: Horae, tmp_path: Path) -> None
 def test_jobs_without_gpus_count_when_asked(tmp_path: Path, cpus: bool) -> None:
     path = crowded(tmp_path, 1)
     path.write_text(path.read_text() + "9|9|u|a|COMPLETED|5|5|15|75|60|cpu=1|cpu=1|n1\n")
-    past = from_sacct(path, Question(cpus=cpus))[0]["history"]
+    past = from_sacct(path, WhatIf(cpus=cpus))[0]["history"]
     assert past["skipped"]["no gpus"] == int(not cpus)
     assert past.get("cpu_jobs", 0) == int(cpus)
     assert past["gpu_jobs"] == 1

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from horae.sim.traces.lines import Lines
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.sacct.jobs import folded
 from horae.sim.traces.sacct.records import records
-from horae.sim.whatif.history import History, history
+from horae.sim.whatif.history import SiteHistory, history
 from tests.horae.sim.whatif.by_hand import HEADER, dump, reckoned
 
 
-def read(path: Path, data: str | bytes, **more: Any) -> History:
+def read(path: Path, data: str | bytes, **more: Any) -> SiteHistory:
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    lines = Lines(path, **more)
+    lines = TraceLines(path, **more)
     return history(folded(records(lines)[1]), len(lines.malformed))
 
 
@@ -119,7 +119,7 @@ def test_a_dump_that_was_cut_is_told_so_wherever_it_was(tmp_path: Path) -> None:
 def test_bad_rows_are_left_out_and_counted_when_asked(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     path.write_text(text(row(), row(JobIDRaw=8, Start="?"), row(JobIDRaw=9)) + row(JobIDRaw=10)[:-3])
-    lines = Lines(path, skip_bad=True)
+    lines = TraceLines(path, skip_bad=True)
     jobs = list(folded(records(lines)[1]))
     assert [bad.line for bad in lines.malformed] == [3, 5]
     assert len(jobs) == 2
