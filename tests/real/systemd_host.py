@@ -1,4 +1,4 @@
-"""A Debian host that a real systemd runs: a container in which Horae's checkout and its environment are seen read-only."""
+"""A Debian host that a real systemd runs: a container in which the checkout and its environment are seen read-only."""
 
 from __future__ import annotations
 

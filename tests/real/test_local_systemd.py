@@ -27,7 +27,7 @@ def test_the_arbiter_is_stopped_killed_and_started_again_and_no_job_ends(host: H
     config = block("# /etc/horae/config.yaml").replace("account: horae}", "account: horae, nodes: 'v100:1x2'}")
     assert "nodes:" in config
     host.must(f"install -d /etc/horae /opt/horae/bin && ln -s {sys.prefix}/bin/horae /opt/horae/bin/")
-    host.must("useradd --create-home olga; id alice")
+    host.must("userdel horae; useradd --create-home olga; id alice")  # the image brings a `horae` of Slurm's
     host.must(block("useradd").splitlines()[0])
     host.must(f"cat > /etc/horae/config.yaml <<'X'\n{config}X")
     host.must(f"cat > /etc/systemd/system/horae.service <<'X'\n{block('# /etc/systemd/system/horae.service')}X")
