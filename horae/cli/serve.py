@@ -34,7 +34,7 @@ def serve(
     from horae.local.confine import confine
 
     logs.configure(as_json or not sys.stderr.isatty(), quiet=quiet)
-    settings = confine(load(config))  # before what reads anything of users is even loaded
+    settings = confine(load(config), config)  # before what reads anything of users is even loaded
 
     from horae.api.server import SocketInUse
     from horae.api.service import Service

@@ -44,8 +44,8 @@ def asked(state: Path) -> Asked | None:
     return next((each for each in _asked if each.state == state), None)
 
 
-def confine(config: Config) -> Config:
-    """Give up being root, where the local cluster has an `account`; the configuration to go on with.
+def confine(config: Config, file: Path) -> Config:
+    """Give up being root, where the local cluster has an `account`; the configuration, of `file`, to go on with.
 
     Raises BadInput.
     """
@@ -53,6 +53,7 @@ def confine(config: Config) -> Config:
     if name is None:
         return config
     user = _account(name)
+    _roots_alone(file)
     state = options.state(config.cluster.options)
     least = options.least_uid(config.cluster.options)
     # As root would place it.
@@ -90,6 +91,19 @@ def _account(name: str) -> pwd.struct_passwd:
     if user.pw_uid == 0:
         raise BadInput("is root", field=field, value=name, remedy="an account that has no other use: horae")
     return user
+
+
+def _roots_alone(file: Path) -> None:
+    """What the helper does is said there, so nobody else may be able to change it. Raises BadInput."""
+    whole = file.resolve()
+    for part in (whole, *whole.parents):
+        found = part.stat()
+        others = found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX)
+        if found.st_uid != 0 or others:
+            raise BadInput(
+                f"{part} can be changed by others than root", field="cluster.options.account", value=str(file),
+                remedy=f"chown root {part}; chmod go-w {part}",
+            )  # fmt: skip
 
 
 # --- folders ----------------------------------------------------------------------------------------------

@@ -400,14 +400,29 @@ def ends_at_once(day: Day, job: str) -> None:
 )
 def test_an_account_that_is_none_is_refused_with_what_to_do(tmp_path: Path, account: str, words: str) -> None:
     with pytest.raises(BadInput, match=r".") as error:
-        confine.confine(configured(tmp_path, account))
+        confine.confine(configured(tmp_path, account), Path("/etc/passwd"))
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["the file is the account's", "everybody may write it", "its folder is the account's"])
+def test_a_configuration_that_others_can_change_is_not_followed_as_root(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    file = folder / "config.yaml"
+    file.write_text("")
+    if how == "everybody may write it":
+        file.chmod(0o666)
+    else:
+        os.chown(file if how == "the file is the account's" else folder, BIN, BIN)
+    with pytest.raises(BadInput, match="can be changed by others than root"):
+        confine.confine(configured(tmp_path, ACCOUNT), file)
+    assert tmp_path.stat().st_uid == 0
 
 
 def test_folders_that_hold_others_things_are_given_to_nobody(tmp_path: Path) -> None:
     (tmp_path / "mail").mkdir()
     with pytest.raises(BadInput, match="'mail', which is not the arbiter's"):
-        confine.confine(configured(tmp_path, ACCOUNT))
+        confine.confine(configured(tmp_path, ACCOUNT), Path("/etc/passwd"))
     assert tmp_path.stat().st_uid == 0
 
 
