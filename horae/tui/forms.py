@@ -80,9 +80,11 @@ def gpu_range(gpus: GpuRange) -> str:
 
 def fold(nodes: Iterable[NodeName]) -> str:
     """Host names as one folded list: `n[1-4,7]`."""
+    names = sorted(set(nodes))
+    if len(names) == 1:
+        return names[0]
     from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
-    names = sorted(set(nodes))
     try:
         return str(NodeSet.fromlist(names))
     except NodeSetParseError:  # a name that is no host name to ClusterShell: show it as it is
