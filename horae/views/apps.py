@@ -104,42 +104,55 @@ def weight(ledger: Ledger, config: Config, record: JobRecord) -> tuple[float, in
 
 def rows(ledger: Ledger, config: Config, measured: Measured) -> list[dict[str, Any]]:
     """Every app that has a scheduler, an agent or several jobs, in the order of submission; plain data."""
-    out = []
+    shown = []
     for key, records in by_app(ledger).items():
         app = scheduler(records)
-        books = ledger.pool(records[0].pool)
-        if app is None and len(records) == 1 and key not in books.agents:
-            continue
-        found = trials(records, measured, app)
-        now = phase(app, found) if app is not None else None
-        live = [r for r in records if r.live]
-        weighs = weight(ledger, config, live[0]) if live else None
-        agent = books.agents.get(key)
-        rho = books.decided.get("certificate", {}).get("rho", {}).get(key) if live else None
-        best = min((t for t in found if t.rank is not None), key=lambda t: t.rank or 0, default=None)
-        out.append({
-            "name": key,
-            "app": records[0].app,
-            "tenant": records[0].tenant,
-            "pool": records[0].pool,
-            "owners": sorted({r.owner for r in records}),
-            "scheduler": None if app is None else app.scheduler,
-            "phase": None if now is None else asdict(now),
-            "jobs": len(records),
-            "running": sum(r.live and r.state.holds for r in records),
-            "waiting": sum(r.live and not r.state.holds for r in records),
-            "completed": sum(r.ended is JobState.COMPLETED for r in records),
-            "ended_early": sum(r.ended is JobState.CANCELLED for r in records),
-            "held": sum(sum(r.allocation.values()) for r in live),
-            "gpu_s": sum(sum(r.attained.values()) for r in records),
-            "weight": None if weighs is None else weighs[0],
-            "rho": rho,
-            "best": None if best is None else best.record.id,
-            "agent": None if agent is None else {"by": agent.by, "missed": agent.missed},
-            "bid": books.settled.get("apps", {}).get(key) if live else None,
-            "trials": [_trial(t) for t in found],
-        })  # fmt: skip
-    return out
+        if app is not None or len(records) > 1 or key in ledger.pool(records[0].pool).agents:
+            shown.append(_row(ledger, config, key, records, app, trials(records, measured, app)))
+    return shown
+
+
+def _row(
+    ledger: Ledger, config: Config, key: str, records: Sequence[JobRecord], app: App | None, found: Sequence[Trial]
+) -> dict[str, Any]:
+    first, live = records[0], [r for r in records if r.live]
+    holding = sum(r.state.holds for r in live)
+    best = min((t for t in found if t.rank is not None), key=lambda t: t.rank or 0, default=None)
+    return {
+        "name": key,
+        "app": first.app,
+        "tenant": first.tenant,
+        "pool": first.pool,
+        "owners": sorted({r.owner for r in records}),
+        "scheduler": None if app is None else app.scheduler,
+        "phase": None if app is None or (now := phase(app, found)) is None else asdict(now),
+        "jobs": len(records),
+        "running": holding,
+        "waiting": len(live) - holding,
+        "completed": sum(r.ended is JobState.COMPLETED for r in records),
+        "ended_early": sum(r.ended is JobState.CANCELLED for r in records),
+        "held": sum(sum(r.allocation.values()) for r in live),
+        "gpu_s": sum(sum(r.attained.values()) for r in records),
+        "best": None if best is None else best.record.id,
+        **_standing(ledger, config, key, live[0] if live else None, first.pool),
+        "trials": [_trial(t) for t in found],
+    }
+
+
+def _standing(ledger: Ledger, config: Config, key: str, one: JobRecord | None, pool: str) -> dict[str, Any]:
+    """What the pool's policy makes of the app; `one`: any of its jobs that lives."""
+    books = ledger.pool(pool)
+    agent = books.agents.get(key)
+    told = {"agent": None if agent is None else {"by": agent.by, "missed": agent.missed}}
+    if one is None:
+        return {"weight": None, "rho": None, "bid": None, **told}
+    weighs = weight(ledger, config, one)
+    return {
+        "weight": None if weighs is None else weighs[0],
+        "rho": books.decided.get("certificate", {}).get("rho", {}).get(key),
+        "bid": books.settled.get("apps", {}).get(key),
+        **told,
+    }
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

@@ -6,7 +6,7 @@ times are shifted by the caller's `now_s` against `wall_s`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from horae.arbiter.observe.measurements import Measurement
@@ -131,28 +131,37 @@ def tenants(
     found = tuple(found)
     capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
     present = {n.gpu_type for n in found}
-    names = {t.name for t in config.tenants} | {r.tenant for r in ledger.jobs.values()}
-    mine = {name: [r for r in ledger.jobs.values() if r.tenant == name] for name in sorted(names)}
-    demand = {
-        name: float(sum(usable(r, capacity, present) for r in records if r.live)) for name, records in mine.items()
-    }
+    mine = _by_tenant(ledger, config)
+    demand = {name: float(sum(usable(r, capacity, present) for r in rs if r.live)) for name, rs in mine.items()}
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(float(capacity), weights, demand)
     caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
     return [
-        {
-            "name": name,
-            "weight": weights[name],
-            "held": sum(sum(r.allocation.values()) for r in records if r.live),
-            "fair": fair[name],
-            "cap": caps.get(name),
-            "running": sum(r.live and r.state.holds for r in records),
-            "waiting": sum(r.live and not r.state.holds for r in records),
-            "gpu_s": sum(sum((r.attained_at(now_s) if r.live else r.attained).values()) for r in records),
-            "rho": max((x for r in records if (x := _rho(r, ledger)) is not None), default=None),
-        }
+        {"name": name, "weight": weights[name], "fair": fair[name], "cap": caps.get(name)}
+        | _used(records, ledger, now_s)
         for name, records in mine.items()
     ]
+
+
+def _by_tenant(ledger: Ledger, config: Config) -> dict[str, list[JobRecord]]:
+    """All jobs on record of everybody who is configured or has some, by name."""
+    names = {t.name for t in config.tenants} | {r.tenant for r in ledger.jobs.values()}
+    mine: dict[str, list[JobRecord]] = {name: [] for name in sorted(names)}
+    for record in ledger.jobs.values():
+        mine[record.tenant].append(record)
+    return mine
+
+
+def _used(records: Sequence[JobRecord], ledger: Ledger, now_s: Seconds) -> dict[str, Any]:
+    live = [r for r in records if r.live]
+    holding = sum(r.state.holds for r in live)
+    return {
+        "held": sum(sum(r.allocation.values()) for r in live),
+        "running": holding,
+        "waiting": len(live) - holding,
+        "gpu_s": sum(sum((r.attained_at(now_s) if r.live else r.attained).values()) for r in records),
+        "rho": max((x for r in records if (x := _rho(r, ledger)) is not None), default=None),
+    }
 
 
 def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> int:
