@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horae import job_number
+from horae import job_number, visible
 from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import formats, forms, screen
@@ -72,8 +72,11 @@ def status(
             exits.say(f"alert: {alert['text']}", alert.get("remedy", ""))
         for job in chosen:
             if trouble := job.get("checkpoint_trouble"):  # its owner's and operators' to know
-                remedy = f"`horae explain {job['id']}`; it trains on and is not resized"
-                exits.say(f"alert: job {job['id']} {job['name']} cannot write checkpoints: {trouble}", remedy)
+                number, told = (
+                    job_number(job["id"]),
+                    visible.neutral(f"{job['name']} cannot write checkpoints: {trouble}"),
+                )
+                exits.say(f"alert: job {number} {told}", f"`horae explain {number}`; it trains on and is not resized")
         if nodes:
             screen.table(NODE_COLUMNS, _node_rows(answer["nodes"]), header=not no_header)
         elif tenants:

@@ -41,7 +41,10 @@ class Need:
         """GPUs of such a node that the job could have."""
         if (self.alone and not traits[1]) or not self.features <= traits[0]:
             return 0
-        if (cpus is not None and cpus < self.node_cpus) or (memory is not None and memory < self.node_memory):
+        # A node that lost cores or memory under a job has less than none: nothing to who asks for none.
+        if self.node_cpus and cpus is not None and cpus < self.node_cpus:
+            return 0
+        if self.node_memory and memory is not None and memory < self.node_memory:
             return 0
         if self.cpus and cpus is not None:
             free = min(free, int(cpus / self.cpus + 1e-9))

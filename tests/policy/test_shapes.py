@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy import certificate
 from policy.decide import decide
-from policy.model import BadInput, Code, Snapshot
+from policy.model import BadInput, Cluster, Code, GpuRange, Job, Node, Shape, Snapshot
 from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
 from policy.text.instance import parse, to_text
@@ -186,3 +186,16 @@ def test_a_ledger_told_at_once_is_one_told_job_by_job(plain: Snapshot, seed: int
         if not allocation.taken.get(job.name):
             assert at_once.best(job, job.gpus.min) == told.best(job, job.gpus.min)
             assert at_once.why_not(job, job.gpus.min) == told.why_not(job, job.gpus.min)
+
+
+def test_a_node_that_has_less_memory_than_a_job_holds_there_has_none_for_others_who_want_some() -> None:
+    held = Job(
+        "held", "t", "held", GpuRange(1, 1, 1), allocation={"a": 1}, shape=Shape(nodes=1, memory_per_node=1 << 30)
+    )
+    where = Cluster((Node("a", "k80", 2, memory=0),), gpu_types=("k80",))
+    modest, hungry = Job("m", "t", "m", GpuRange(1, 1, 1)), replace(held, name="h", app="h", allocation={})
+    placer = Placer(Snapshot(where, (held, modest, hungry)))
+    placer.take(held, placer.best(held, 1) or {})
+    assert placer.best(hungry, 1) is None
+    placer.take(modest, placer.best(modest, 1) or {})
+    assert placer.taken == {"held": {"a": 1}, "m": {"a": 1}}

@@ -103,7 +103,7 @@ def test_no_token_and_no_ticket_goes_to_a_datanode() -> None:
 
 def test_https_never_goes_on_as_http() -> None:
     """A redirect's address holds a token."""
-    answer = namenodes._Answer.__new__(namenodes._Answer)
+    answer = namenodes._Reply.__new__(namenodes._Reply)
     answer.status, answer._scheme = 307, "https"
     answer._response = SimpleNamespace(headers={"Location": "http://dn:9864/webhdfs/v1/x?op=OPEN&delegation=T"})
     with pytest.raises(FixConfiguration, match="from https to http, to dn"), told("reading"):

@@ -29,7 +29,8 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PAGES = [
     ("status",), ("status", "--long"), ("status", "--all"), ("status", "--nodes"), ("status", "--tenants"),
     ("explain", "1"), ("history",), ("history", "1"), ("apps",), ("top", "--once"), ("hold", "1"), ("unhold", "1"),
-    ("cancel", "1"),
+    ("cancel", "1"), ("status", "-o", "%i %j %a %u %P %T %R %r"), ("status", "--start"), ("logs", "1"),
+    ("wait", "1", "--json"), ("submit", "--dry-run", "--gpus", "1", "--", "true"),
 ]  # fmt: skip
 
 

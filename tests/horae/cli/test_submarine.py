@@ -83,7 +83,7 @@ def test_json_names_the_job(site: Client, horae: Horae) -> None:
 
 
 def test_mistakes_are_told_without_an_arbiter(horae: Horae, tmp_path: Path) -> None:
-    said = horae(*RUN, "--tensorboard")
+    said = horae(*RUN, "--tensorboard", "--strict")
     assert said.code == 3
     assert "--tensorboard" in said.err and "--without tensorboard" in said.err
     file = tmp_path / "job.yaml"
