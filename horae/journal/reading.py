@@ -77,7 +77,7 @@ def _reader(path: Path) -> Iterator[sqlite3.Connection]:
     except (sqlite3.Error, ValueError) as error:
         if isinstance(error, BadInput):
             raise
-        raise BadInput(f"this is no journal that can be read: {error}", where=str(path)) from error
+        raise BadInput(f"it cannot be read as a journal: {error}", where=str(path)) from error
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:

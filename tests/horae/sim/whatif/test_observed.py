@@ -185,7 +185,7 @@ def test_what_is_no_journal_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing was written"):
         from_journal(tmp_path, WhatIf())
     (tmp_path / FILE).write_bytes(b"by hand" * 1000)
-    with pytest.raises(BadInput, match="no journal that can be read"):
+    with pytest.raises(BadInput, match="cannot be read as a journal"):
         from_journal(tmp_path, WhatIf())
 
 
@@ -206,7 +206,7 @@ def test_an_empty_a_newer_and_a_damaged_journal_are_refused_in_words(tmp_path: P
     watched(tmp_path / "damaged").close()
     for what, text in (
         ("data = '{}'", "event [0-9]+ .seen. cannot"),
-        ("data = '{'", "no journal that can be read"),
+        ("data = '{'", "cannot be read as a journal"),
     ):
         change(tmp_path / "damaged", f"UPDATE events SET {what} WHERE kind = 'seen'")
         with pytest.raises(BadInput, match=text):
