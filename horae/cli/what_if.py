@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from horae.cli.options import Json, example
-from horae.tui import screen
+from horae.tui import forms, screen
 
 SETTINGS = {
     "epilog": example(
         "horae what-if --from-sacct year.txt.gz",
         "horae what-if --from-sacct year.txt.gz --policies afs-l,themis --elastic 0.2 --html report.html",
+        "horae what-if --from-journal --since 7d --policies afs-l,themis",
     )
 }
 
 
 def what_if(
-    from_sacct: Annotated[Path, typer.Option("--from-sacct", metavar="FILE", help="What sacct printed; gzip too.")],
+    where: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[STATE]",
+            help="Journal: state folder or configuration; default: $HORAE_CONFIG, else /var/lib/horae.",
+            show_default=False,
+        ),
+    ] = None,
+    from_sacct: Annotated[
+        Path | None, typer.Option("--from-sacct", metavar="FILE", help="What sacct printed; gzip too.")
+    ] = None,
+    from_journal: Annotated[
+        bool, typer.Option("--from-journal", help="What an arbiter saw, in any mode: no dump needed.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Of the journal, jobs of its last so long: 12h, 7d, D-HH:MM:SS.")
+    ] = None,
     policies: Annotated[str, typer.Option(metavar="A,B", help="Policies to try; none: the history alone.")] = "",
     cluster: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="v100:8x4, or a file; default: most held at once in the dump.")
+        str | None, typer.Option(metavar="SPEC", help="v100:8x4, or a file; default: most ever held at once.")
     ] = None,
     elastic: Annotated[
         float, typer.Option(min=0.0, max=1.0, metavar="FRACTION", help="Part of the jobs that could be resized.")
@@ -48,13 +67,22 @@ def what_if(
 
     The history is arithmetic on the dump and exact. What sacct cannot tell (which jobs could be resized, how they
     scale, what a restart costs) is assumed, and a policy's mean wait is a band over the assumptions. Nothing is changed
-    anywhere. Exit code 3: the dump is malformed, and where.
+    anywhere. Exit code 3: the dump or journal is malformed, and where.
+
+    Or ask the arbiter's own journal, beside the living arbiter: after a week of `mode: observe`, `--from-journal
+    --since 7d` says what enforcing would have done.
     """
+    from horae.sim.whatif import answer as of
     from horae.sim.whatif.answer import WhatIf
-    from horae.sim.whatif.answer import from_sacct as asked
     from horae.sim.whatif.replay import Assumption
     from policy import catalogue
 
+    if (from_sacct is None) is not from_journal:
+        raise typer.BadParameter("say one of --from-sacct FILE and --from-journal")
+    if not from_journal:
+        _of_journals_only({"STATE": where, "--since": since})
+    elif skip_bad:
+        raise typer.BadParameter("a journal is whole or refused", param_hint="--skip-bad")
     names = tuple(filter(None, (name.strip() for name in policies.split(","))))
     for name in names:
         catalogue.find(name)
@@ -64,17 +92,41 @@ def what_if(
 
         there = cluster_of(cluster)
     question = WhatIf(names, there, Assumption(elastic, scaling), seed, cpus, skip_bad, levers=html is not None)
-    answer, bad = asked(from_sacct, question, told=screen.note)
-    for row in bad:
-        screen.note(f"{from_sacct}:{row.line}: {row.column}: {row.what}: {row.value}")
+    if from_sacct is None:
+        since_s = None if since is None else forms.parse_duration(since, "--since")
+        source = _state(where)
+        answer = of.from_journal(source, question, since_s, told=screen.note)
+    else:
+        source = from_sacct
+        answer, bad = of.from_sacct(source, question, told=screen.note)
+        for row in bad:
+            screen.note(f"{source}:{row.line}: {row.column}: {row.what}: {row.value}")
     if html is not None:
         from horae.sim.whatif.page import page
 
-        html.write_text(page(answer, from_sacct.name), encoding="utf-8")
+        html.write_text(page(answer, source.name), encoding="utf-8")
     if as_json:
         screen.emit_json(answer)
     else:
         _show(answer)
+
+
+def _of_journals_only(said: Mapping[str, object]) -> None:
+    for hint, value in said.items():
+        if value is not None:
+            raise typer.BadParameter("belongs to --from-journal (sacct's own -S cuts a dump)", param_hint=hint)
+
+
+def _state(named: Path | None) -> Path:
+    """The folder: as it is named, or as a configuration file says it."""
+    from horae.config import Config, load
+    from horae.journal.store import FILE
+
+    config = os.environ.get("HORAE_CONFIG")
+    if named is None and not config:
+        return Path(Config.model_fields["state_dir"].default)
+    named = named or Path(config or "")
+    return load(named).state_dir if named.is_file() and named.name != FILE else named
 
 
 def _show(answer: dict[str, Any]) -> None:
@@ -83,7 +135,7 @@ def _show(answer: dict[str, Any]) -> None:
     skipped = ", ".join(f"{n} {why}" for why, n in past["skipped"].items() if n)
     screen.print_pairs([
         ("jobs", f"{past['jobs']:,}, {past['gpu_jobs']:,} of them ran on GPUs" + (f" ({skipped})" if skipped else "")),
-        ("cluster", f"{cluster['gpus']} GPUs ({'most held at once' if cluster['from'] == 'dump' else 'as given'})"),
+        ("cluster", f"{cluster['gpus']} GPUs ({'as given' if cluster['from'] == 'given' else 'most held at once'})"),
         ("GPU-hours", f"{past['gpu_hours']:,.1f}, {past['utilisation']:.1%} of the cluster"),
         ("waiting", f"mean {wait['mean']:,.0f} s, median {wait['median']:,.0f} s, p95 {wait['p95']:,.0f} s"),
     ])  # fmt: skip

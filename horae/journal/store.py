@@ -39,7 +39,7 @@ _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _INDEX = 1 << 20
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 #: What a row that is not ours, or is damaged, may raise while it is folded
-_ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
+ODD = (LookupError, ValueError, ArithmeticError, TypeError, AttributeError, AssertionError, RecursionError)
 _COLUMNS = "seq, wall_s, at_s, kind, job, pool, data"
 
 
@@ -101,7 +101,7 @@ class Journal:
         except BadInput:
             self._disconnect()
             raise
-        except (_Unreadable, *_ODD) as error:
+        except (_Unreadable, *ODD) as error:
             self._disconnect()
             raise _Unreadable(f"{type(error).__name__}: {error}"[:300]) from error
         self.clock.anchor(self.ledger.at_s)
@@ -145,7 +145,7 @@ class Journal:
     def _catch_up(self) -> None:
         """Fold what is in the file and not in the ledger yet, from the newest checkpoint on."""
         after = max(self._seq, (_newest_checkpoint(self._db) or 1) - 1)
-        for event in _rows(self._db, "seq > ? ORDER BY seq", (after,)):
+        for event in events_where(self._db, "seq > ? ORDER BY seq", (after,)):
             fold(self.ledger, event)
             self._seq = event.seq
 
@@ -318,9 +318,9 @@ class Journal:
         try:
             with self._using:
                 if self.alone:
-                    return tuple(_rows(self._db, f"{' AND '.join(where)} {tail}", values))
+                    return tuple(events_where(self._db, f"{' AND '.join(where)} {tail}", values))
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
-                return tuple(_rows(reader, f"{' AND '.join(where)} {tail}", values))
+                return tuple(events_where(reader, f"{' AND '.join(where)} {tail}", values))
         except sqlite3.Error as error:
             raise self._stopped(error) from error
 
@@ -336,7 +336,7 @@ def rebuilt(path: Path) -> Ledger:
     ledger = Ledger()
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
         newest = reader.execute("SELECT max(seq) FROM events WHERE kind = ?", (Kind.CHECKPOINT.value,)).fetchone()[0]
-        for event in _rows(reader, "seq >= ? ORDER BY seq", (newest or 0,)):
+        for event in events_where(reader, "seq >= ? ORDER BY seq", (newest or 0,)):
             fold(ledger, event)
     return ledger
 
@@ -348,7 +348,7 @@ def _newest_checkpoint(db: sqlite3.Connection) -> int | None:
     return row[0]
 
 
-def _rows(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
+def events_where(db: sqlite3.Connection, where: str, values: Sequence[object]) -> Iterator[Event]:
     for seq, wall_s, at_s, kind, job, pool, data in db.execute(
         f"SELECT {_COLUMNS} FROM events WHERE {where}", tuple(values)
     ):

@@ -13,8 +13,9 @@ from horae.sim.traces.sacct.jobs import folded
 from horae.sim.traces.sacct.records import records
 from horae.sim.whatif import replay
 from horae.sim.whatif.history import SiteHistory, history, whole
+from horae.sim.whatif.observed import observed
 from horae.sim.whatif.replay import BASELINE, Assumption, Replay
-from policy.model import Cluster
+from policy.model import Cluster, Seconds
 
 #: What is taken of jobs where nothing was said: none can be resized.
 RIGID = Assumption()
@@ -22,7 +23,8 @@ RIGID = Assumption()
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What is asked. `cluster` None: as the dump shows it. `levers`: also what each lever alone would have changed."""
+    """What is asked. `cluster` None: as the dump or the journal shows it. `levers`: also what each lever alone would
+    have changed."""
 
     policies: tuple[str, ...] = ()
     cluster: Cluster | None = None
@@ -59,8 +61,34 @@ def from_sacct(
     return answer, lines.malformed
 
 
+def from_journal(
+    folder: Path,
+    question: WhatIf,
+    since_s: Seconds | None = None,
+    play: Replay = replay.by_engine,
+    told: Callable[[str], None] = lambda what: None,
+) -> dict[str, Any]:
+    """As `from_sacct`, of what an arbiter saw, with its state in `folder`: see `observed`."""
+    seen = observed(folder, since_s)
+    cluster = question.cluster or seen.cluster
+    gpus = 0 if cluster is None else sum(n.gpus - n.foreign for n in cluster.nodes)
+    past = history(seen.jobs, cpus=question.cpus, gpus=gpus)
+    answer: dict[str, Any] = {
+        "history": past.answer,
+        "cluster": {"gpus": gpus, "from": "journal" if question.cluster is None else "given"},
+    }
+    if question.policies and past.jobs and cluster is not None:
+        answer |= _replayed(past, cluster, question, play, told, "journal")
+    return answer
+
+
 def _replayed(
-    past: SiteHistory, cluster: Cluster, question: WhatIf, play: Replay, told: Callable[[str], None]
+    past: SiteHistory,
+    cluster: Cluster,
+    question: WhatIf,
+    play: Replay,
+    told: Callable[[str], None],
+    source: str = "dump",
 ) -> dict[str, Any]:
     jobs = replay.trace_of(past.jobs)
     seed = question.seed
@@ -78,9 +106,9 @@ def _replayed(
         means = [one["wait"]["mean"] for one in several]
         policies[name] = {**several[0], "band": {"wait_mean": [min(means), max(means)]}}
     out: dict[str, Any] = {
-        "replay": {"policy": BASELINE, **base, "note": _note(past, base)},
+        "replay": {"policy": BASELINE, **base, "note": _note(past, base, source)},
         "policies": policies,
-        "assumptions": _assumptions(question),
+        "assumptions": _assumptions(question, source),
     }
     if question.levers:
         first = question.policies[0]
@@ -113,22 +141,22 @@ def said(assumption: Assumption) -> str:
     return f"{words}, restarts {restarts}" + ("" if assumption.known else ", lengths not known")
 
 
-def _note(past: SiteHistory, base: dict[str, Any]) -> str:
+def _note(past: SiteHistory, base: dict[str, Any], source: str) -> str:
     ours, theirs = base["wait"]["mean"], past.answer["wait"]["mean"]
     return (
         f"replayed in order of submission with backfilling, jobs wait {ours:.0f} s on average; in truth they waited "
         f"{theirs:.0f} s. Priorities, limits of accounts, partitions, reservations, cores and memory, and nodes that "
-        "were down are not in the dump: compare policies with the replay, not with the truth"
+        f"were down are not in the {source}: compare policies with the replay, not with the truth"
     )
 
 
-def _assumptions(question: WhatIf) -> list[str]:
+def _assumptions(question: WhatIf, source: str) -> list[str]:
     return [
         f"as told: {said(question.assumption)}; which jobs is drawn by seed {question.seed}",
         "an elastic job may run on half to twice the GPUs that it asked for",
         "the band of each policy: " + "; ".join(said(one) for one in question.assumption.band()),
         "a job's work is the time that all its incarnations ran, on the GPUs of the first; less than 1 s counts as 1 s",
-        "jobs still running end when the dump does",
+        f"jobs still running end when the {source} does",
         "every GPU serves every job, all types alike; cores and memory never lack",
         "every job can be stopped and started again from where it was, where a policy does so",
     ]

@@ -122,7 +122,7 @@ def history(jobs: Iterable[Job], malformed: int = 0, *, cpus: bool = False, gpus
     return SiteHistory(answer, held, kept)
 
 
-def _utilisation(jobs: list[Job], gpu_seconds: int, gpus: float) -> float:
+def _utilisation(jobs: list[Job], gpu_seconds: float, gpus: float) -> float:
     starts = [r.start for job in jobs for r in job.records if r.start is not None and r.gpus]
     ends = [
         r.end if r.end is not None else r.start + r.elapsed
@@ -136,7 +136,7 @@ def _utilisation(jobs: list[Job], gpu_seconds: int, gpus: float) -> float:
 
 def _by_account(jobs: list[Job]) -> dict[str, Any]:
     waits: dict[str, list[float]] = defaultdict(list)
-    held: dict[str, int] = defaultdict(int)
+    held: dict[str, float] = defaultdict(int)
     for job in jobs:
         account = job.first().account
         waits[account].append(job.wait)
@@ -156,7 +156,7 @@ def _by_size(jobs: list[Job]) -> dict[str, Any]:
 
 def _by_state(jobs: list[Job]) -> dict[str, float]:
     """GPU-hours by how a record ended: those of FAILED, TIMEOUT and the like came to nothing, or to a checkpoint."""
-    held: dict[str, int] = defaultdict(int)
+    held: dict[str, float] = defaultdict(int)
     for job in jobs:
         for record in job.records:
             held[record.state] += record.gpus * record.elapsed

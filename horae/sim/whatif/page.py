@@ -20,6 +20,7 @@ LOST = (
     "BOOT_FAIL",
     "DEADLINE",
     "REQUEUED",
+    "LOST",
 )
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;color:#222;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -35,7 +36,7 @@ td,th{border-color:#444}.note{color:#aaa}}
 
 
 def page(answer: dict[str, Any], name: str) -> str:
-    """The answer of `horae what-if`; `name`: of the dump, for the title."""
+    """The answer of `horae what-if`; `name`: of the dump or the state folder, for the title."""
     past, cluster = answer["history"], answer["cluster"]
     policies = answer.get("policies", {})
     parts = [
@@ -62,7 +63,7 @@ def page(answer: dict[str, Any], name: str) -> str:
 
 
 def _key(past: dict[str, Any], cluster: dict[str, Any]) -> str:
-    taken = "the most ever held at once" if cluster["from"] == "dump" else "as given"
+    taken = "as given" if cluster["from"] == "given" else "the most ever held at once"
     skipped = ", ".join(f"{n:,} {escape(why)}" for why, n in past["skipped"].items() if n) or "none left aside"
     cells = [
         (f"{past['gpu_jobs']:,}", f"jobs on GPUs, of {past['jobs']:,} ({skipped})"),

@@ -48,7 +48,7 @@ class Job:
         return sum(r.gpus for r in self.firsts())
 
     @property
-    def gpu_seconds(self) -> int:
+    def gpu_seconds(self) -> float:
         return sum(r.gpus * r.elapsed for r in self.records)
 
     @property

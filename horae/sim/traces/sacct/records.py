@@ -44,7 +44,7 @@ class SacctRecord:
     eligible: float | None
     start: float | None
     end: float | None
-    elapsed: int
+    elapsed: float
     #: GPUs allocated, and by type where sacct says it.
     gpus: int
     types: tuple[tuple[str, int], ...]
