@@ -120,19 +120,19 @@ class _Alone:
 def summary(outcome: Simulated, seconds: Seconds) -> dict[str, Any]:
     """The result, as `--json` prints it. `seconds`: of the whole simulation, by the wall."""
     runs = outcome.runs
-    over = [r for r in runs if r.finished_s is not None]
-    jct = [r.finished_s - r.plain.submitted_s for r in over if r.finished_s is not None]
+    ends = [(r.plain.submitted_s, r.finished_s) for r in runs if r.finished_s is not None]
+    jct = [end - submitted for submitted, end in ends]
     queueing = [r.started_s - r.plain.submitted_s for r in runs if r.started_s is not None]
     rho = list(rho_by_app(outcome).values())
     first = min((r.plain.submitted_s for r in runs), default=0.0)
-    makespan = max((r.finished_s for r in over if r.finished_s is not None), default=first) - first
+    makespan = max((end for _, end in ends), default=first) - first
     held = fsum(r.gpu_seconds for r in runs)
     gpus = sum(n.gpus - n.foreign for n in outcome.settings.cluster.nodes)
     asked = outcome.decide_seconds
     out = {
         "policy": outcome.settings.entry.name,
         "jobs": len(runs),
-        "completed": len(over),
+        "completed": len(ends),
         "makespan": makespan,
         "jct": {
             "mean": mean(jct),
