@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from horae.journal import Ledger
@@ -32,6 +32,8 @@ class InvariantBroken(Exception):
 @dataclass(slots=True)
 class Invariants:
     capacity: Mapping[NodeName, Gpus]
+    #: stops on record that have not taken effect: (asked at, by the arbiter's clock; seen at, by the world's)
+    _leaving: dict[JobId, tuple[Seconds, Seconds]] = field(default_factory=dict)
 
     def starts(
         self, run: SimulatedJob, allocation: Allocation, held: Counter[NodeName], kept: float, now_s: Seconds
@@ -66,7 +68,12 @@ class Invariants:
                 why = f"{record.ended}: {record.end_text}" if record.ended else "handed back"
                 raise InvariantBroken("lost", now_s, job, f"it has not ended, and the arbiter has it as {why}")
             asked_s = record.stop_asked_s
-            if asked_s is not None and run.allocation and ledger.at_s - asked_s > LEAVES_S:
+            if asked_s is None or not run.allocation:
+                self._leaving.pop(job, None)
+                continue
+            if self._leaving.get(job, (None,))[0] != asked_s:
+                self._leaving[job] = asked_s, now_s
+            if now_s - self._leaving[job][1] > LEAVES_S:
                 raise InvariantBroken("intent", now_s, job, "it is to leave, and nobody asks it to")
 
     def at_the_end(

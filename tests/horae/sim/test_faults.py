@@ -17,7 +17,7 @@ from horae.sim.faults.schedule import FaultKind, read_schedule
 from horae.sim.faults.shrink import shortest
 from policy.model import BadInput
 from tests.horae.sim import made
-from tests.horae.sim.test_commands import CLUSTER, said
+from tests.horae.sim.made import CLUSTER, said
 
 EVERY = "all"
 
@@ -43,6 +43,12 @@ def test_jobs_that_come_at_once_meet_every_kind_too() -> None:
     played = run(2, "fifo", apart_s=1e-6)
     outcome = played.play(played.schedule(EVERY))
     assert (outcome.violations, 0 in outcome.faults.values()) == ([], False)
+
+
+def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:
+    """An arbiter that is started after a step has the new time: stops on record are older by it at once."""
+    played = run(111, "afs-l")
+    assert played.play(played.schedule(EVERY)).violations == []
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
