@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horae.cli.exits import NO
 from horae.cli.options import Json, example
 from horae.tui import screen
+from policy.errors import BadInput
+
+if TYPE_CHECKING:
+    from horae.sim.faults.run import FaultyOutcome
+    from horae.sim.plans import Plan
+    from horae.sim.traces.model import BadRow
 
 SETTINGS = {
     "epilog": example(
@@ -45,6 +53,35 @@ SkipBad = Annotated[
 Tables = Annotated[
     str | None, typer.Option("--throughputs", metavar="FILE", help="Speeds by model: a JSON file, or a shipped table.")
 ]
+Faults = Annotated[
+    str | None,
+    typer.Option(
+        "--faults", metavar="FILE|all", help="Faults as they come: a JSON list, or each kind (engine arbiter)."
+    ),
+]
+
+
+def _breaks(word: str | None) -> str | None:
+    """`list` needs nothing else."""
+    if word != "list":
+        return word
+    from horae.sim.faults.arbiter import BREAKS
+
+    columns = (screen.Column("RULE"), screen.Column("VIOLATION"), screen.Column("WHAT THE ARBITER DOES"))
+    screen.table(columns, [(rule.value, found, what) for rule, (what, found) in BREAKS.items()])
+    raise typer.Exit
+
+
+Break = Annotated[
+    str | None,
+    typer.Option(
+        "--break",
+        metavar="RULE|list",
+        help="The arbiter breaks this rule, to see it found; list names them.",
+        callback=_breaks,
+        is_eager=True,
+    ),
+]
 Engine = Annotated[str, typer.Option(help="fast, or arbiter: the code that runs in production.")]
 
 
@@ -64,6 +101,8 @@ def simulate(
     skip_bad: SkipBad = False,
     throughputs: Tables = None,
     engine: Engine = "fast",
+    faults: Faults = None,
+    broken: Break = None,
     as_json: Json = False,
 ) -> None:
     """Play a trace of jobs under a policy, and say how long they waited and took, how fair and how full it was.
@@ -71,6 +110,10 @@ def simulate(
     Time jumps from one event to the next: a month of a cluster takes seconds. Without --ideal jobs are placed on nodes,
     restarts cost time and decisions come in rounds of 5 s. The same trace, seed and options give the same --jobs-out,
     to the byte, from either engine. Exit code 3: a file is malformed, and where.
+
+    With --faults the arbiter's own code lives through bad days, and after each event it is checked that no job is lost,
+    doubled, started from an old state or never, no GPU held twice, no limit passed, no intent left open. Exit code 1:
+    something did not hold; the seed and the shortest schedule of faults that shows it are printed.
     """
     from horae.cli.decide import options_of
     from horae.sim import results
@@ -90,18 +133,41 @@ def simulate(
         throughputs=throughputs,
         engine=engine,
     )
-    started = time.perf_counter()
-    outcome, bad = plan.run()
+    started, misfortune = time.perf_counter(), None
+    if faults is None and broken is None:
+        outcome, bad = plan.run()
+    else:
+        misfortune, bad = _on_bad_days(plan, faults or "all", broken)
+        outcome = misfortune.simulated
     if jobs_out is not None:
         with jobs_out.open("w", encoding="utf-8", newline="") as file:
             results.write_jobs(outcome, file)
     for row in bad:
         screen.note(f"{trace}:{row.line}: {row.column}: {row.what}: {row.value}")
     result = results.summary(outcome, time.perf_counter() - started)
+    if misfortune is not None:
+        result |= {"violations": misfortune.violations, "faults": dict(misfortune.faults)}
     if as_json:
         screen.emit_json(result)
     else:
         _show(result)
+    if misfortune is not None and misfortune.broken is not None:
+        screen.note(f"seed {seed}: {misfortune.broken}")
+        screen.note(json.dumps([fault.plain() for fault in misfortune.schedule]))
+        raise typer.Exit(NO)
+
+
+def _on_bad_days(plan: Plan, faults: str, broken: str | None) -> tuple[FaultyOutcome, tuple[BadRow, ...]]:
+    """A violation is shown by the shortest schedule that has it."""
+    from horae.sim.faults.run import FaultyRun, rule_of
+
+    if plan.engine != "arbiter":
+        raise BadInput("needs the arbiter's own code", field="--faults", value=faults, remedy="--engine arbiter")
+    rule = None if broken is None else rule_of(broken)
+    trace, settings, table = plan.read()
+    run = FaultyRun(trace, settings, table, rule, plan.skip_bad)
+    outcome = run.play(run.schedule(faults))
+    return (outcome if outcome.broken is None else run.shrunk(outcome)), trace.malformed
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -123,6 +189,9 @@ def _show(result: dict[str, Any]) -> None:
         ),
         ("simulated", f"{result['rounds']} decisions in {result['seconds']:.1f} s"),
     ]
+    if "faults" in result:
+        happened = ", ".join(f"{count} {kind}" for kind, count in result["faults"].items())
+        pairs += [("faults", happened), ("violations", str(len(result["violations"])))]
     pairs += (
         [("left out", ", ".join(f"{n} {why}" for why, n in skipped.items()))]
         if (skipped := result.get("skipped"))

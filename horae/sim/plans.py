@@ -9,8 +9,8 @@ from pathlib import Path
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
 from horae.sim.engine.simulation import Simulated, simulate
-from horae.sim.engine.workload import tables
-from horae.sim.traces.model import BadRow
+from horae.sim.engine.workload import Table, tables
+from horae.sim.traces.model import BadRow, Trace
 from horae.sim.traces.reading import read
 from policy.model import BadInput, Seconds
 
@@ -40,6 +40,14 @@ class Plan:
 
         Raises BadInput, PolicyFailed, OSError.
         """
+        trace, settings, table = self.read()
+        outcome = simulate(
+            trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, keep_changes=keep_changes
+        )
+        return outcome, trace.malformed
+
+    def read(self) -> tuple[Trace, Settings, Table]:
+        """Its files. Raises BadInput, OSError."""
         if self.engine not in ENGINES:
             raise BadInput("is no engine", field="--engine", value=self.engine, remedy=" or ".join(ENGINES))
         cluster = cluster_of(self.cluster)
@@ -55,7 +63,4 @@ class Plan:
         trace = read(self.trace, self.form, skip_bad=self.skip_bad)
         if self.limit is not None:
             trace = replace(trace, jobs=trace.jobs[: self.limit])
-        outcome = simulate(
-            trace, settings, table, engine=self.engine, skip_bad=self.skip_bad, keep_changes=keep_changes
-        )
-        return outcome, trace.malformed
+        return trace, settings, table

@@ -18,19 +18,21 @@ from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import Measurement, ReadLog
 from horae.config import Config
-from horae.journal import Clock, events
+from horae.journal import Clock, Draft, events
 from horae.port import JobId, Observation
-from horae.sim.engine.asking import AskedPolicy
+from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.memory_journal import MemoryJournal
 from horae.sim.engine.port import SimPort
 from horae.sim.engine.reviews import next_review_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.spec import JobSpec
-from policy.model import Certificate, Decision, JobName, Proposal, Seconds, Snapshot, Worst
+from policy.model import Certificate, Decision, Job, JobName, Proposal, Seconds, Snapshot, Worst
 
 POOL = "main"
 #: Rounds of one moment: what is not carried out after so many never will be.
 MOST_ROUNDS = 100
+#: Rounds that follow one another at once.
+INSTANT = {"debounce_s": 0.0, "quiet_s": 1e-9}
 _UNMEASURED = Certificate(True, True, Worst(1.0, None), Worst(0.0, None), None, {}, 0.0, None)
 
 
@@ -41,13 +43,13 @@ class ArbiterEngine:
         self._asked, self._world, self._settings = asked, world, asked.settings
         self.port = SimPort(world, self._settings.cluster)
         self._active: dict[JobName, SimulatedJob] = {}
-        self._config = _config(asked)
+        self._config = config_of(asked.settings, INSTANT)
         self._now_s = 0.0
         clock = Clock(self._time, self._time)
         self.journal = MemoryJournal(clock)
         self._runner = _OneAnswer(asked)
         self.core = Core(self._config, self.journal, standard())
-        executor = Executor(self.port, _Progress(self._active, self._time), self._time)
+        executor = Executor(self.port, WorldProgress(self._active, self._time), self._time)
         self._driver = Driver(self.core, executor, self._runner)
 
     def _time(self) -> Seconds:
@@ -57,23 +59,7 @@ class ArbiterEngine:
         job = run.plain
         self._now_s = self.port.now_s = max(self._now_s, job.submitted_s)
         self._active[job.name] = run
-        spec = JobSpec(
-            job.name,
-            ("train",),
-            job.gpus,
-            owner=job.tenant,
-            tenant=job.tenant,
-            app=job.app,
-            checkpoint="sim",
-            model=job.model,
-            iterations=job.work.total,
-            throughput=job.throughput,
-        )
-        app = job.app.removeprefix(f"{job.tenant}/")
-        draft = events.submitted(
-            job.name, spec, pool=POOL, tenant=job.tenant, app=app, owner=job.tenant, submitted_s=job.submitted_s
-        )
-        self.core.write([draft], durable=True)
+        self.core.write([submission(job, job.submitted_s)], durable=True)
 
     def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
         self._now_s = self.port.now_s = now_s
@@ -100,6 +86,26 @@ class ArbiterEngine:
         return self._active[name].seconds_left(self._asked.speeds)
 
 
+def submission(job: Job, submitted_s: Seconds) -> Draft:
+    """The event of a job that is handed in."""
+    spec = JobSpec(
+        job.name,
+        ("train",),
+        job.gpus,
+        owner=job.tenant,
+        tenant=job.tenant,
+        app=job.app,
+        checkpoint="sim",
+        model=job.model,
+        iterations=job.work.total,
+        throughput=job.throughput,
+    )
+    app = job.app.removeprefix(f"{job.tenant}/")
+    return events.submitted(
+        job.name, spec, pool=POOL, tenant=job.tenant, app=app, owner=job.tenant, submitted_s=submitted_s
+    )
+
+
 class _OneAnswer:
     """Asks the policy once a moment; the arbiter hears the same answer until it is carried out."""
 
@@ -111,11 +117,11 @@ class _OneAnswer:
     def ask(self, question: Question) -> Answer:
         snapshot = question.snapshot
         if not snapshot.jobs:
-            return Answer(_decision(question, Proposal({}, state=snapshot.state)))
+            return Answer(decision_of(question, Proposal({}, state=snapshot.state)))
         if self.last is None or not _same_moment(self.last[0], snapshot):
             self.asked += 1
             self.last = (snapshot, self._policy.about(snapshot))
-        return Answer(_decision(question, self.last[1]))
+        return Answer(decision_of(question, self.last[1]))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -125,7 +131,8 @@ def _same_moment(one: Snapshot, other: Snapshot) -> bool:
     return one.now_s == other.now_s and [j.name for j in one.jobs] == [j.name for j in other.jobs]
 
 
-def _decision(question: Question, proposal: Proposal) -> Decision:
+def decision_of(question: Question, proposal: Proposal) -> Decision:
+    """The proposal as a policy's runner hands it in."""
     return Decision(
         question.policy,
         question.options,
@@ -140,7 +147,7 @@ def _decision(question: Question, proposal: Proposal) -> Decision:
     )
 
 
-class _Progress:
+class WorldProgress:
     """How far jobs are, from the world itself."""
 
     def __init__(self, active: Mapping[JobName, SimulatedJob], now_s: Callable[[], Seconds]) -> None:
@@ -153,8 +160,8 @@ class _Progress:
         """The world forgets nothing."""
 
 
-def _config(asked: AskedPolicy) -> Config:
-    settings = asked.settings
+def config_of(settings: Settings, rounds: Mapping[str, Seconds], min_run_s: Seconds = 0.0) -> Config:
+    """One pool that is enforced, without the guards of a site but `min_run_s`."""
     pool = {
         "name": POOL,
         "mode": "enforce",
@@ -167,8 +174,8 @@ def _config(asked: AskedPolicy) -> Config:
             "cluster": {"adapter": "simulated"},
             "state_dir": "/nonexistent/simulated",
             "pools": [pool],
-            "rounds": {"debounce_s": 0.0, "quiet_s": 1e-9},
-            "guards": {"min_run_s": 0.0, "gain": 0.0, "restarts_per_hour": 1_000_000},
+            "rounds": dict(rounds),
+            "guards": {"min_run_s": min_run_s, "gain": 0.0, "restarts_per_hour": 1_000_000},
             "probes": {"an_hour": 0.0},
             "history": {"forget_s": 1.0},
         }

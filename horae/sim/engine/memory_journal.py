@@ -19,10 +19,16 @@ _ROOM = Room(disk=1 << 40, free=1 << 40, own=1 << 22, size=1 << 22)
 class MemoryJournal(Journal):
     """A `Journal` whose file is a list."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, kept: Iterable[Event] = ()) -> None:
+        """`kept`: the events of an earlier life, folded anew."""
         self.clock, self.path, self.folder = clock, Path("memory"), Path("memory")
-        self.new, self.quarantined, self.id = True, None, "memory"
+        self.quarantined, self.id = None, "memory"
         self.ledger, self._seq = Ledger(), 0
+        for event in kept:
+            fold(self.ledger, event)
+            self._seq = event.seq
+        self.new = not self._seq
+        clock.anchor(self.ledger.at_s)
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
         wall_s, at_s = self.clock.wall_s(), max(self.clock.now_s(), self.ledger.at_s)

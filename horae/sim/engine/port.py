@@ -17,7 +17,7 @@ from policy.model import Allocation, Cluster, NodeName, Seconds
 
 
 @dataclass(slots=True)
-class _Known:
+class KnownJob:
     """What the cluster knows of a job beyond its GPUs. `change`: since then it is what it is."""
 
     run: SimulatedJob
@@ -32,7 +32,7 @@ class SimPort:
         self.now_s: Seconds = 0.0
         self.deeds = 0  #: requests that changed something
         self._world, self._cluster = world, cluster
-        self._jobs: dict[JobId, _Known] = {}
+        self._jobs: dict[JobId, KnownJob] = {}
         self._held: Counter[NodeName] = Counter()
         self._gpus = {n.name: n.gpus - n.foreign for n in cluster.nodes}
         self._claim: str | None = None
@@ -46,7 +46,7 @@ class SimPort:
         jobs = tuple(self._shown(job, known) for job, known in self._jobs.items())
         return Observation(self.now_s, self._cluster.nodes, jobs, self._claim)
 
-    def _shown(self, job: JobId, known: _Known) -> ObservedJob:
+    def _shown(self, job: JobId, known: KnownJob) -> ObservedJob:
         if known.shown is None:
             run = known.run
             if run.finished_s is not None:
@@ -82,7 +82,7 @@ class SimPort:
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
         if job not in self._jobs:
-            self._jobs[job], self.deeds = _Known(self._world.jobs[job], since_s=self.now_s), self.deeds + 1
+            self._jobs[job], self.deeds = KnownJob(self._world.jobs[job], since_s=self.now_s), self.deeds + 1
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
         known = self._job(job)
@@ -129,11 +129,11 @@ class SimPort:
 
     # --- shared -------------------------------------------------------------------------------------------
 
-    def _job(self, job: JobId) -> _Known:
+    def _job(self, job: JobId) -> KnownJob:
         if job not in self._jobs:
             raise Never(f"there is no job {job}")
         return self._jobs[job]
 
-    def _change(self, known: _Known) -> None:
+    def _change(self, known: KnownJob) -> None:
         known.since_s, known.shown = self.now_s, None
         self.deeds += 1

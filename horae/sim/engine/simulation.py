@@ -12,7 +12,7 @@ from horae.sim.engine.moments import Engine, play
 from horae.sim.engine.order import short_cut
 from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
-from horae.sim.engine.world import Change, SimulatedJob, SimulatedWorld
+from horae.sim.engine.world import Change, RestartCost, SimulatedJob, SimulatedWorld
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import Seconds
 from policy.parts.throughput import Throughput
@@ -46,16 +46,25 @@ def simulate(
     speeds = Throughput(settings.cluster)
     large: list[TraceJob] = []
     jobs = runs(trace, Workload(settings.cluster, speeds, table), large.append if skip_bad else None)
-    cost = constant(0.0) if settings.ideal else measured(settings.seed)
-    if not settings.ideal and settings.restart_s is not None:
-        cost = constant(settings.restart_s)
     changes: list[Change] = []
-    world, asked = SimulatedWorld(speeds, cost, changes if keep_changes else None), AskedPolicy(settings, speeds)
+    world = SimulatedWorld(speeds, cost_of(settings), changes if keep_changes else None)
+    asked = AskedPolicy(settings, speeds)
     made: Engine | None = ArbiterEngine(asked, world) if engine == "arbiter" else None
     if made is None and shortcuts:
         made = short_cut(asked, world, jobs)
     if made is None:
         made = Fast(asked, world)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
-    skipped = ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})
-    return Simulated(settings, jobs, rounds, asked.seconds, skipped, changes)
+    return Simulated(settings, jobs, rounds, asked.seconds, left_out(trace, large, skip_bad), changes)
+
+
+def cost_of(settings: Settings) -> RestartCost:
+    """What restarts cost, as the settings say."""
+    if settings.ideal:
+        return constant(0.0)
+    return measured(settings.seed) if settings.restart_s is None else constant(settings.restart_s)
+
+
+def left_out(trace: Trace, large: Sequence[TraceJob], skip_bad: bool) -> dict[str, int]:
+    """Rows that are not played, by why."""
+    return ({"malformed": 0} if skip_bad else {}) | trace.skipped() | ({"too large": len(large)} if large else {})

@@ -6,12 +6,17 @@ import io
 from random import Random
 from typing import Any
 
+import pytest
+
+from horae.cli.app import run
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
 from horae.sim.engine.simulation import Simulated, simulate
 from horae.sim.results import write_jobs
 from horae.sim.traces.model import Trace, TraceJob
 
+#: What commands are given.
+CLUSTER = ("--cluster", "v100:1x4")
 #: A concave curve, as iterations/s by GPUs.
 CONCAVE = {"concave": {"v100": {n: n**0.8 for n in range(1, 17)}, "k80": {n: 0.4 * n**0.9 for n in range(1, 17)}}}
 
@@ -58,3 +63,10 @@ def rows(outcome: Simulated) -> str:
     text = io.StringIO()
     write_jobs(outcome, text)
     return text.getvalue()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """What a command returns, and says on standard output and error."""
+    code = run(words)
+    out = capsys.readouterr()
+    return code, out.out, out.err

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from horae.cli.app import run
 from horae.sim import grids
 from horae.sim.plans import Plan
+from tests.horae.sim.made import CLUSTER, said
 
 JOBS = "job,submitted,duration,gpus\na,0,100,2\nb,10,50,4\nc,20,30,1\n"
-CLUSTER = ("--cluster", "v100:1x4")
 
 
 @pytest.fixture
@@ -21,12 +20,6 @@ def trace(tmp_path: Path) -> str:
     path = tmp_path / "jobs.csv"
     path.write_text(JOBS)
     return str(path)
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run(words)
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_simulate_says_when_jobs_end(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,1 @@
+"""Bad days: the arbiter's own code under a schedule of faults, what must hold, schedules that shrink."""

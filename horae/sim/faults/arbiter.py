@@ -1,0 +1,297 @@
+"""One life of the arbiter: its own code, over a disk that outlives it and a connection on which things go wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from horae.arbiter.admit.models import standard
+from horae.arbiter.core import Core, Stage
+from horae.arbiter.decide.policy_runner import Answer, Question
+from horae.arbiter.driver import Driver
+from horae.arbiter.execute.executor import Executor
+from horae.arbiter.observe.measurements import Measurement, ReadLog
+from horae.journal import Clock, Draft, Event
+from horae.journal.codec import text
+from horae.journal.events import Kind, Verb
+from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
+from horae.sim.engine.arbiter import WorldProgress, config_of, decision_of
+from horae.sim.engine.asking import AskedPolicy
+from horae.sim.engine.memory_journal import MemoryJournal
+from horae.sim.engine.world import SimulatedJob
+from horae.sim.faults.cluster import FaultyCluster
+from horae.sim.faults.hazards import Hazards
+from horae.sim.faults.schedule import FaultKind
+from horae.sim.faults.watch import InvariantBroken
+from horae.spec import JobSpec
+from policy.model import Allocation, JobName, Seconds
+
+#: As a site has them, looked at less often where nothing happens.
+ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
+#: Without it an order that changes with time would move jobs in every round, and none would get on.
+MIN_RUN_S: Seconds = 60.0
+
+
+class BrokenRule(StrEnum):
+    """What an arbiter does wrong on purpose, so that the watch is seen to be awake."""
+
+    NO_INTENT = "no-intent"
+    NO_FENCE = "no-fence"
+    DOUBLE_START = "double-start"
+    OLD_CHECKPOINT = "old-checkpoint"
+    OVER_LIMIT = "over-limit"
+    FORGET_JOB = "forget-job"
+    STARVE = "starve"
+
+
+#: What each does, and the invariant that finds it.
+BREAKS: Mapping[BrokenRule, tuple[str, str]] = {
+    BrokenRule.NO_INTENT: ("acts without its intent in the journal", "intent"),
+    BrokenRule.NO_FENCE: ("starts come twice, and are obeyed though their time is over", "gpu-twice"),
+    BrokenRule.DOUBLE_START: ("starts a job again that it has just started", "doubled"),
+    BrokenRule.OLD_CHECKPOINT: ("starts jobs from nothing though they have kept something", "old-state"),
+    BrokenRule.OVER_LIMIT: ("gives more GPUs than the job may have", "over-limit"),
+    BrokenRule.FORGET_JOB: ("takes the first job in and does not write it down", "lost"),
+    BrokenRule.STARVE: ("never starts the first job", "starved"),
+}
+
+
+@dataclass(slots=True)
+class KeptDisk:
+    """What outlives the arbiter: its events as text. (A killed program leaves all that it wrote; the power stays.)"""
+
+    events: list[tuple[Event, str]] = field(default_factory=list)
+    intents: Counter[tuple[JobId, str]] = field(default_factory=Counter)
+    calls: Counter[tuple[JobId, str]] = field(default_factory=Counter)
+
+    def copied(self) -> KeptDisk:
+        return KeptDisk([*self.events], Counter(self.intents), Counter(self.calls))
+
+    def read(self) -> Iterable[Event]:
+        """Events as they are read back."""
+        return [replace(event, data=json.loads(data)) for event, data in self.events]
+
+
+class KeptJournal(MemoryJournal):
+    """Events go to a `KeptDisk`; it may be full, and its writer may be killed before and after."""
+
+    def __init__(self, clock: Clock, disk: KeptDisk, hazards: Hazards, *, drops_intents: bool = False) -> None:
+        super().__init__(clock, disk.read())
+        self._disk, self._hazards, self._drops_intents = disk, hazards, drops_intents
+
+    def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
+        drafts = list(drafts)
+        if self._drops_intents:
+            drafts = [draft for draft in drafts if draft.kind is not Kind.INTENT]
+        if not drafts:
+            return ()
+        self._hazards.write()
+        self._hazards.crossing("before-write")
+        fresh = super().append(drafts, durable=durable)
+        disk = self._disk
+        disk.events += [(event, text(event.data)) for event in fresh]
+        for event in fresh:
+            if event.kind is Kind.INTENT and event.job is not None:
+                disk.intents[event.job, event.data["verb"]] += 1
+        self._hazards.crossing("after-write")
+        return fresh
+
+
+class FaultyConnection:
+    """The port as the arbiter has it."""
+
+    def __init__(self, cluster: FaultyCluster, disk: KeptDisk, hazards: Hazards, broken: BrokenRule | None) -> None:
+        self._cluster, self._disk, self._hazards, self._broken = cluster, disk, hazards, broken
+
+    def capabilities(self) -> Capabilities:
+        return self._cluster.capabilities()
+
+    def observe(self) -> Observation:
+        return self._cluster.observe()
+
+    def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
+        return self._cluster.read_log(job, offset, limit)
+
+    def claim(self, token: str) -> None:
+        self._bounded(lambda: self._cluster.claim(token))
+
+    def heartbeat(self) -> None:
+        self._bounded(self._cluster.heartbeat)
+
+    def submit(self, job: JobId, spec: JobSpec) -> None:
+        self._act(job, Verb.SUBMIT, lambda: self._cluster.submit(job, spec))
+
+    def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        if (refused := self._hazards.refusal()) is not None:
+            self._asked(job, Verb.START)
+            raise refused
+        if self._broken is BrokenRule.OVER_LIMIT:
+            allocation = self._too_much(job, allocation)
+
+        def again() -> None:
+            self._cluster.start_late(job, allocation, epoch)
+
+        self._act(job, Verb.START, lambda: self._cluster.start(job, allocation, epoch), again)
+        if self._broken is BrokenRule.NO_FENCE:
+            self._hazards.unfenced.append((job, allocation))
+        if self._broken is BrokenRule.DOUBLE_START:
+            self._cluster.start(job, allocation, epoch + 1)
+
+    def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
+        self._act(job, Verb.STOP, lambda: self._cluster.checkpoint_and_stop(job, grace_s))
+
+    def cancel(self, job: JobId) -> None:
+        self._act(job, Verb.CANCEL, lambda: self._cluster.cancel(job))
+
+    def release(self, job: JobId) -> None:
+        self._cluster.release(job)
+
+    def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:
+        self._cluster.reshape(job, allocation, epoch)
+
+    def follow_up(self, jobs: Collection[JobId]) -> dict[JobId, Never]:
+        return self._cluster.follow_up(jobs)
+
+    def set_order(self, jobs: Sequence[JobId]) -> None:
+        self._cluster.set_order(jobs)
+
+    def set_reason(self, job: JobId, text: str) -> None:
+        self._cluster.set_reason(job, text)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    # --- what goes wrong ----------------------------------------------------------------------------------
+
+    def _bounded(self, deed: Callable[[], None]) -> None:
+        self._hazards.crossing("before-call")
+        deed()
+        self._hazards.crossing("after-call")
+
+    def _asked(self, job: JobId, verb: Verb) -> None:
+        """Each call has its own intent on record."""
+        key = (job, verb.value)
+        self._disk.calls[key] += 1
+        if self._disk.calls[key] > self._disk.intents[key]:
+            text = f"{verb.value} is asked for without an intent on record"
+            raise InvariantBroken("intent", self._hazards.now_s, job, text)
+
+    def _act(
+        self,
+        job: JobId,
+        verb: Verb,
+        deed: Callable[[], None],
+        again: Callable[[], None] | None = None,
+    ) -> None:
+        """`again`: the same, as it comes late."""
+        self._hazards.crossing("before-call")
+        self._asked(job, verb)
+        fault = self._hazards.of_call()
+        if fault is not None and fault.kind is FaultKind.LATE_ANSWER:
+            self._hazards.later(fault.by_s or 0.0, again or deed)
+            raise TryLater("no answer yet")
+        deed()
+        self._hazards.crossing("after-call")
+        if fault is None:
+            return
+        if fault.kind is FaultKind.LOST_ANSWER:
+            raise TryLater("the answer was lost")
+        self._hazards.later(fault.by_s or 0.0, again or deed)
+
+    def _too_much(self, job: JobId, allocation: Allocation) -> Allocation:
+        more, node = dict(allocation), next(iter(allocation))
+        most = self._cluster.most(job)
+        more[node] += most - sum(more.values()) + 1
+        return more
+
+
+class _Lies(WorldProgress):
+    """How far jobs are, unless one lies."""
+
+    def __init__(
+        self,
+        active: Mapping[JobName, SimulatedJob],
+        now_s: Callable[[], Seconds],
+        hazards: Hazards,
+        lies: dict[str, Any],
+    ) -> None:
+        super().__init__(active, now_s)
+        self._hazards, self._lies = hazards, lies
+
+    def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
+        told = dict(super().update(observation, read_log))
+        now_s = self._hazards.now_s
+        running = sorted(job for job in told if job not in self._lies and self._active[job].allocation)
+        if running and (fault := self._hazards.lie()) is not None:
+            self._lies[running[0]] = now_s + (fault.by_s or 0.0)
+        for job, until_s in self._lies.items():
+            if job in told and now_s < until_s:
+                plain = self._active[job].plain
+                rates = {t: {g: 1e6 * rate for g, rate in table.items()} for t, table in plain.throughput.items()}
+                told[job] = Measurement(done=10 * self._active[job].total, rates=rates)
+        return told
+
+
+class _Unfair:
+    """The policy in this process; `never`: a job that its answers leave out."""
+
+    def __init__(self, asked: AskedPolicy, never: JobName | None) -> None:
+        self._asked, self._never = asked, never
+
+    def ask(self, question: Question) -> Answer:
+        decision = decision_of(question, self._asked.about(question.snapshot))
+        if self._never is not None:
+            given = {job: a for job, a in decision.allocation.items() if job != self._never}
+            decision = replace(decision, allocation=given)
+        return Answer(decision)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+@dataclass(slots=True)
+class ArbiterLife:
+    """From a start to its end. Raises JournalStopped where it cannot start."""
+
+    asked: AskedPolicy
+    cluster: FaultyCluster
+    hazards: Hazards
+    disk: KeptDisk
+    active: Mapping[JobName, SimulatedJob]
+    lies: dict[str, Any]
+    broken: BrokenRule | None = None
+    never: JobName | None = None
+    step_s: Seconds = 0.0  #: the wall clock of its host is ahead by
+    core: Core = field(init=False)
+    connection: FaultyConnection = field(init=False)
+    _driver: Driver = field(init=False)
+
+    def __post_init__(self) -> None:
+        def now_s() -> Seconds:
+            return self.hazards.now_s
+
+        clock = Clock(lambda: self.hazards.now_s + self.step_s, now_s)
+        journal = KeptJournal(clock, self.disk, self.hazards, drops_intents=self.broken is BrokenRule.NO_INTENT)
+        self.core = Core(config_of(self.asked.settings, ROUNDS, MIN_RUN_S), journal, standard())
+        self.connection = FaultyConnection(self.cluster, self.disk, self.hazards, self.broken)
+        executor = Executor(self.connection, _Lies(self.active, now_s, self.hazards, self.lies), now_s)
+        self._driver = Driver(self.core, executor, _Unfair(self.asked, self.never))
+
+    @property
+    def over(self) -> bool:
+        """Another arbiter has the cluster."""
+        return self.core.stage is Stage.OVER
+
+    def next_s(self) -> Seconds:
+        """When it has something to do, on the world's clock."""
+        if self.over:
+            return inf
+        return self.hazards.now_s + max(self.core.next_s() - self.core.now_s(), 1e-6)
+
+    def tick(self) -> None:
+        self._driver.tick()

@@ -1,0 +1,210 @@
+"""Time on bad days: arrivals, ends, faults, late messages and the arbiter's own rounds, one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from random import Random
+from typing import Any
+
+from horae.arbiter.execute.outcomes import HORAE
+from horae.journal import JournalStopped, events
+from horae.sim.engine.arbiter import submission
+from horae.sim.engine.asking import AskedPolicy
+from horae.sim.engine.world import SimulatedJob, SimulatedWorld
+from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk
+from horae.sim.faults.cluster import FaultyCluster
+from horae.sim.faults.hazards import ArbiterKilled, Hazards
+from horae.sim.faults.schedule import FaultKind, PlannedFault
+from policy.model import JobName, Seconds
+
+#: Nothing runs and nothing is to come for so long: what has not started never will. Longer than any wait of the
+#: arbiter's (a job that is lost again and again waits for up to an hour).
+STARVED_S: Seconds = 4 * 3600.0
+#: An arbiter that could not start, or a user who was turned away, tries again.
+AGAIN_S: Seconds = 5.0
+
+
+class BadDays:
+    def __init__(
+        self,
+        asked: AskedPolicy,
+        world: SimulatedWorld,
+        arrivals: Sequence[SimulatedJob],
+        schedule: Sequence[PlannedFault],
+        broken: BrokenRule | None,
+    ) -> None:
+        self._asked, self._world, self._broken = asked, world, broken
+        self._arrivals, self._schedule = deque(arrivals), deque(schedule)
+        self._runs = list(arrivals)
+        self._first = arrivals[0].plain.name if arrivals else None
+        cluster = asked.settings.cluster
+        self.cluster = FaultyCluster(world, cluster, forgetful=broken is BrokenRule.OLD_CHECKPOINT)
+        self.hazards = Hazards()
+        self.rounds = 0
+        self._door: deque[SimulatedJob] = deque()  #: jobs that the arbiter has not taken yet
+        self._taken: dict[JobName, SimulatedJob] = {}  #: and that have not ended
+        self._lies: dict[str, Any] = {}
+        self._arbiter: ArbiterLife | None = None
+        self._deposed: list[ArbiterLife] = []
+        self._disk, self._step_s = KeptDisk(), 0.0
+        self._start_s: Seconds = 0.0  #: when the arbiter is started, where none lives
+        self._busy_s: Seconds = 0.0
+
+    def play(self) -> None:
+        """Until every job has ended, or nothing happens any more. Raises InvariantBroken."""
+        while (at_s := self._next_s()) < inf:
+            self.hazards.now_s = self.cluster.now_s = max(at_s, self.hazards.now_s)
+            if self._world_moves() and self._arbiter is not None:
+                self._arbiter.core.wake()
+            self._arbiters_act()
+            self._look()
+            if self._is_over():
+                break
+        if self._arbiter is not None:
+            ledger = self._arbiter.core.ledger
+            self.cluster.invariants.at_the_end(ledger, self._runs, self.cluster.down, self.hazards.now_s)
+
+    def _next_s(self) -> Seconds:
+        ends_s = self._world.next_end_s()
+        times = [inf if ends_s is None else ends_s, self.hazards.next_s()]
+        times += [arbiter.next_s() for arbiter in self._deposed]
+        times.append(self._start_s if self._arbiter is None else self._arbiter.next_s())
+        if self._arrivals:
+            times.append(self._arrivals[0].plain.submitted_s)
+        if self._schedule:
+            times.append(self._schedule[0].at)
+        return min(times)
+
+    def _is_over(self) -> bool:
+        now_s = self.hazards.now_s
+        if self._world.next_end_s() is not None or self._arrivals or self._schedule or self.hazards.next_s() < inf:
+            self._busy_s = now_s
+        ended = not self._door and not self._taken and not self._arrivals and not self._schedule
+        if ended and self._arbiter is not None and not any(self._arbiter.core.ledger.live()):
+            return True
+        return now_s - self._busy_s > STARVED_S
+
+    # --- the world ----------------------------------------------------------------------------------------
+
+    def _world_moves(self) -> bool:
+        """Whether anything happened that an arbiter would be told of."""
+        now_s, something = self.hazards.now_s, False
+        if over := self._world.advance(now_s):
+            something = True
+            self.cluster.over(over)
+            for run in over:
+                del self._taken[run.plain.name]
+        while self._schedule and self._schedule[0].at <= now_s:
+            something = True
+            self._befalls(self._schedule.popleft())
+        something |= self.hazards.deliver()
+        self._unfenced()
+        while self._arrivals and self._arrivals[0].plain.submitted_s <= now_s:
+            run = self._arrivals.popleft()
+            self._world.jobs[run.plain.name] = run
+            self._door.append(run)
+        return something
+
+    def _befalls(self, fault: PlannedFault) -> None:
+        counts, node = self.hazards.counts, fault.node or ""
+        match fault.kind:
+            case FaultKind.NODE_LOSS:
+                counts[fault.kind] += self.cluster.lose(node)
+            case FaultKind.NODE_RETURN:
+                counts[fault.kind] += self.cluster.regain(node)
+            case FaultKind.CLOCK_STEP:
+                counts[fault.kind] += 1
+                self._step_s += fault.by_s or 0.0
+                if self._arbiter is not None:
+                    self._arbiter.step_s = self._step_s
+            case FaultKind.SECOND_ARBITER:
+                if self._arbiter is not None:
+                    counts[fault.kind] += 1
+                    self._deposed.append(self._arbiter)
+                    self._arbiter, self._disk, self._step_s = None, self._disk.copied(), 0.0
+                    self._start_s = self.hazards.now_s
+            case _:
+                self.hazards.arm(fault)
+
+    def _unfenced(self) -> None:
+        """Starts whose time is over come when others hold the GPUs."""
+        for job, allocation in self.hazards.unfenced:
+            if self.cluster.runs_on(allocation, beside=job):
+                self.cluster.collide(job, allocation)
+
+    # --- arbiters -----------------------------------------------------------------------------------------
+
+    def _arbiters_act(self) -> None:
+        if self._arbiter is None and self._start_s <= self.hazards.now_s:
+            self._arbiter = self._born()
+        self._hand_in()
+        if self._arbiter is not None and self._arbiter.core.next_s() <= self._arbiter.core.now_s():
+            self.rounds += 1
+            if not self._lives_through(self._arbiter):
+                self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
+        self._deposed = [a for a in self._deposed if self._lives_through(a) and not a.over]
+        self._release_held()
+
+    def _pause_s(self) -> Seconds:
+        """Until a service manager has started it again."""
+        return round(Random(self.hazards.counts[FaultKind.KILL]).uniform(0.1, 30.0), 3)
+
+    def _born(self) -> ArbiterLife | None:
+        never = self._first if self._broken is BrokenRule.STARVE else None
+        try:
+            return ArbiterLife(
+                self._asked, self.cluster, self.hazards, self._disk, self._taken, self._lies,
+                self._broken, never, self._step_s,
+            )  # fmt: skip
+        except JournalStopped:
+            self._start_s = self.hazards.now_s + AGAIN_S
+        except ArbiterKilled:
+            self._start_s = self.hazards.now_s + self._pause_s()
+        return None
+
+    def _lives_through(self, arbiter: ArbiterLife) -> bool:
+        try:
+            arbiter.tick()
+        except ArbiterKilled:
+            return False
+        return True
+
+    def _hand_in(self) -> None:
+        """Users whose jobs are not taken come again, and a job that was written down is not handed in twice."""
+        while self._door and self._arbiter is not None:
+            run, core = self._door[0], self._arbiter.core
+            name = run.plain.name
+            forgets = self._broken is BrokenRule.FORGET_JOB and name == self._first
+            try:
+                if name not in core.ledger.jobs and not forgets:
+                    core.write([submission(run.plain, core.now_s())], durable=True)
+                    core.wake()
+            except JournalStopped:
+                return
+            except ArbiterKilled:
+                self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
+                return
+            self._taken[name] = run
+            self._door.popleft()
+
+    def _release_held(self) -> None:
+        """An operator looks after what the arbiter held because the cluster refused it."""
+        if self._arbiter is None:
+            return
+        core = self._arbiter.core
+        held = [events.unheld(r.id, "operator") for r in core.ledger.live() if r.hold_by == HORAE]
+        try:
+            if held:
+                core.write(held, durable=True)
+                core.wake()
+        except JournalStopped:
+            return  # he comes again
+        except ArbiterKilled:
+            self._arbiter, self._start_s = None, self.hazards.now_s + self._pause_s()
+
+    def _look(self) -> None:
+        if self._arbiter is not None:
+            ledger = self._arbiter.core.ledger
+            self.cluster.invariants.books(ledger, self._taken.values(), self.hazards.now_s)

@@ -1,0 +1,90 @@
+"""Faults that wait for their moment: a call, a write, a look. Each says when it has taken effect."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+
+from horae.journal import JournalStopped
+from horae.port import FixConfiguration, JobId, Never, PortError, TryLater
+from horae.sim.faults.schedule import CALLS, FaultKind, PlannedFault
+from policy.model import Allocation, Seconds
+
+
+class ArbiterKilled(BaseException):
+    """The arbiter ends here, whatever it was about to do. Nothing of it may catch this."""
+
+
+class Hazards:
+    def __init__(self) -> None:
+        self.now_s: Seconds = 0.0
+        self.counts: Counter[FaultKind] = Counter()  #: that took effect
+        #: starts that come once more when others hold the GPUs (`--break no-fence`)
+        self.unfenced: list[tuple[JobId, Allocation]] = []
+        self._armed: list[tuple[PlannedFault, list[int]]] = []
+        self._full_until_s: Seconds = 0.0
+        self._later: list[tuple[Seconds, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def arm(self, fault: PlannedFault) -> None:
+        self._armed.append((fault, [fault.port_call or 1]))
+
+    def _hit(self, *kinds: FaultKind, how: str | None = None) -> PlannedFault | None:
+        """Count one more call for each that waits for it; the first whose turn it is has taken effect."""
+        found: PlannedFault | None = None
+        for each in list(self._armed):
+            fault, left = each
+            if fault.kind not in kinds or how not in (None, fault.how):
+                continue
+            left[0] -= 1
+            if left[0] <= 0 and found is None:
+                found = fault
+                self._armed.remove(each)
+                self.counts[fault.kind] += 1
+        return found
+
+    def crossing(self, boundary: str) -> None:
+        if self._hit(FaultKind.KILL, how=boundary) is not None:
+            raise ArbiterKilled
+
+    def of_call(self) -> PlannedFault | None:
+        return self._hit(*(kind for kind in CALLS if kind is not FaultKind.KILL))
+
+    def refusal(self) -> PortError | None:
+        fault = self._hit(FaultKind.REFUSED_START)
+        return None if fault is None else _REFUSALS[fault.how or "later"]()
+
+    def lie(self) -> PlannedFault | None:
+        return self._hit(FaultKind.LIE)
+
+    def write(self) -> None:
+        """Raises JournalStopped while the disk is full."""
+        if (fault := self._hit(FaultKind.FULL_DISK)) is not None:
+            self._full_until_s = max(self._full_until_s, self.now_s + (fault.by_s or 0.0))
+        if self.now_s < self._full_until_s:
+            raise JournalStopped("the disk is full", remedy="free space")
+
+    # --- what comes later ---------------------------------------------------------------------------------
+
+    def later(self, by_s: Seconds, deed: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._later, (self.now_s + by_s, self._count, deed))
+
+    def next_s(self) -> Seconds:
+        return self._later[0][0] if self._later else float("inf")
+
+    def deliver(self) -> bool:
+        """What is due by now; whether anything was."""
+        any_ = False
+        while self._later and self._later[0][0] <= self.now_s:
+            any_ = True
+            heappop(self._later)[2]()
+        return any_
+
+
+_REFUSALS: Mapping[str, Callable[[], PortError]] = {
+    "later": lambda: TryLater("the cluster is busy"),
+    "never": lambda: Never("the cluster does not start it there"),
+    "fix-configuration": lambda: FixConfiguration("the cluster refuses this account", remedy="mend it"),
+}

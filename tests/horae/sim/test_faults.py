@@ -1,0 +1,152 @@
+"""Bad days: nothing is lost on them, each broken rule is found, and what is found shrinks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.sim.engine.asking import Settings
+from horae.sim.engine.cluster import cluster_of
+from horae.sim.faults.arbiter import BREAKS, BrokenRule
+from horae.sim.faults.run import FaultyRun
+from horae.sim.faults.schedule import FaultKind, read_schedule
+from horae.sim.faults.shrink import shortest
+from policy.model import BadInput
+from tests.horae.sim import made
+from tests.horae.sim.made import CLUSTER, said
+
+EVERY = "all"
+
+
+def run(seed: int, policy: str = "srtf", jobs: int = 40, broken: BrokenRule | None = None, **more: Any) -> FaultyRun:
+    settings = Settings.of(cluster_of("v100:3x4"), policy, {}, seed=seed, restart_s=30.0)
+    return FaultyRun(made.trace(seed, jobs, **more), settings, made.CONCAVE, broken)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "las", "afs-l"])
+def test_every_kind_of_fault_takes_effect_and_every_job_ends(policy: str) -> None:
+    for seed in range(3):
+        played = run(seed, policy)
+        outcome = played.play(played.schedule(EVERY))
+        assert outcome.violations == []
+        assert set(outcome.faults) == set(FaultKind)
+        assert 0 not in outcome.faults.values()
+        assert outcome.faults["node-loss"] == outcome.faults["node-return"]
+        assert all(job.finished_s is not None for job in outcome.simulated.runs)
+
+
+def test_jobs_that_come_at_once_meet_every_kind_too() -> None:
+    played = run(2, "fifo", apart_s=1e-6)
+    outcome = played.play(played.schedule(EVERY))
+    assert (outcome.violations, 0 in outcome.faults.values()) == ([], False)
+
+
+def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:
+    """An arbiter that is started after a step has the new time: stops on record are older by it at once."""
+    played = run(111, "afs-l")
+    assert played.play(played.schedule(EVERY)).violations == []
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    def rows(seed: int) -> tuple[str, Any]:
+        played = run(seed)
+        outcome = played.play(played.schedule(EVERY))
+        return made.rows(outcome.simulated), outcome.faults
+
+    assert rows(4) == rows(4)
+
+
+@pytest.mark.parametrize("rule", BrokenRule)
+def test_each_broken_rule_ends_in_its_own_violation(rule: BrokenRule) -> None:
+    played = run(1, broken=rule)
+    outcome = played.play(played.schedule(EVERY))
+    assert [found["rule"] for found in outcome.violations] == [BREAKS[rule][1]]
+
+
+def test_a_violation_shrinks_to_the_fault_that_it_needs() -> None:
+    """Who comes first is never stopped: only what takes his node away shows that he starts from nothing again."""
+    played = run(1, "fifo", broken=BrokenRule.OLD_CHECKPOINT, elastic=False)
+    whole = played.schedule(EVERY)
+    outcome = played.shrunk(played.play(whole))
+    assert [found["rule"] for found in outcome.violations] == ["old-state"]
+    assert "node-loss" in [fault.kind for fault in outcome.schedule]
+    assert len(outcome.schedule) <= 2 < len(whole)
+
+
+def test_the_shortest_part_is_found() -> None:
+    asked = 0
+
+    def shows(part: Sequence[int]) -> bool:
+        nonlocal asked
+        asked += 1
+        return {3, 17} <= set(part)
+
+    assert shortest(range(40), shows) == (3, 17)
+    assert asked < 60
+    assert shortest(range(40), lambda _part: True) == ()
+
+
+def test_what_a_schedule_does_not_say_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    file.write_text('[{"at": 90, "kind": "node-loss"}, {"at": 60.0, "kind": "kill"}]')
+    found = read_schedule(file, 1, ["n1", "n2"])
+    assert [fault.kind for fault in found] == ["kill", "node-loss"]
+    assert (found[0].how is not None, found[1].node in ("n1", "n2")) == (True, True)
+    assert found == read_schedule(file, 1, ["n1", "n2"])
+    file.write_text(json.dumps([fault.plain() for fault in found]))
+    assert found == read_schedule(file, 2, ["n1", "n2"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said_"),
+    [
+        ("{}", "is no list"),
+        ("[1]", "fault 1"),
+        ('[{"at": 1, "kind": "flood"}]', "kind: cannot be 'flood'"),
+        ('[{"kind": "kill"}]', "at: is no number of seconds"),
+        ('[{"at": NaN, "kind": "kill"}]', "at: is no number of seconds"),
+        ('[{"at": 1, "kind": "kill", "port_call": 0}]', "port_call"),
+        ('[{"at": 1, "kind": "kill", "how": "gently"}]', "before-write"),
+        ('[{"at": 1, "kind": "node-loss", "node": "x"}]', "node: cannot be 'x'"),
+        ('[{"at": 1, "kind": "late-answer", "by_s": 90}]', "by_s"),
+        ('[{"at": 1, "kind": "kill", "when": 2}]', "there is no when"),
+        ("[", "is no JSON"),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused(text: str, said_: str, tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=said_):
+        read_schedule(file, 1, ["n1"])
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, faults = tmp_path / "jobs.csv", tmp_path / "faults.json"
+    trace.write_text("submitted,duration,gpus\n0,100,2\n10,50,4\n20,30,1\n")
+    faults.write_text('[{"at": 5, "kind": "kill"}, {"at": 6, "kind": "second-arbiter"}]')
+    words = ("simulate", str(trace), *CLUSTER, "--policy", "fifo", "--engine", "arbiter", "--faults", str(faults))
+    code, out, _ = said(capsys, *words, "--json")
+    result = json.loads(out)
+    assert (code, result["violations"], result["completed"]) == (0, [], 3)
+    assert (result["faults"]["kill"], result["faults"]["second-arbiter"], result["faults"]["lie"]) == (1, 1, 0)
+    code, out, err = said(capsys, *words, "--seed", "3", "--break", "double-start", "--json")
+    assert (code, json.loads(out)["violations"][0]["rule"]) == (1, "doubled")
+    assert "seed 3: doubled" in err
+    assert "[]" in err.splitlines()
+
+
+def test_what_is_asked_for_wrongly_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submitted,duration,gpus\n0,100,2\n")
+    words = ("simulate", str(trace), *CLUSTER, "--policy", "fifo", "--faults", EVERY)
+    code, _, err = said(capsys, *words)
+    assert (code, "--engine arbiter" in err) == (3, True)
+    code, _, err = said(capsys, *words, "--engine", "arbiter", "--break", "everything")
+    assert (code, "no-fence" in err) == (3, True)
+    code, out, _ = said(capsys, "simulate", "--break", "list")
+    assert code == 0
+    assert all(rule in out for rule in BrokenRule)
