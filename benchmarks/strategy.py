@@ -151,13 +151,13 @@ def main() -> int:
     if options.policy:
         print(json.dumps(results, indent=1))
         return 0
-    on_page(results)
-    KEPT.write_text("".join(f"{line}\n" for line in kept))
     record(
         Path(__file__),
         {"instances": options.instances, "rounds": ROUNDS, "worst": results, "cpu_s": seconds},
         packages=("highspy", "pulp"),
     )
+    on_page(results)
+    KEPT.write_text("".join(f"{line}\n" for line in kept))
     return 0
 
 

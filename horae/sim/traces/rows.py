@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
+from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.table import Cells, Table
@@ -35,6 +37,18 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         return self.jobs
 
+    def job(self, lines: TraceLines, make: Callable[[], TraceJob | str]) -> TraceJob | None:
+        """What `make` reads of a row; None where that is malformed (`lines` hears of it) or says why it is none."""
+        try:
+            made = make()
+        except Malformed as bad:
+            lines.refuse(bad)
+            return None
+        if isinstance(made, str):
+            self.left_aside[made] += 1
+            return None
+        return made
+
 
 def by_row(table: Table, make: Callable[[Cells, int], TraceJob | str]) -> Rows:
     """Rows of a form that has one a job.
@@ -45,14 +59,8 @@ def by_row(table: Table, make: Callable[[Cells, int], TraceJob | str]) -> Rows:
 
     def jobs() -> Iterator[Row]:
         for number, cells in enumerate(table, 1):
-            try:
-                job = make(cells, number)
-            except Malformed as bad:
-                table.lines.refuse(bad)
-                continue
-            if isinstance(job, str):
-                rows.left_aside[job] += 1
-            else:
+            job = rows.job(table.lines, partial(make, cells, number))
+            if job is not None:
                 yield Row(cells.line, cells.text, job)
 
     rows.jobs = jobs()

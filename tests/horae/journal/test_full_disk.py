@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,19 +12,15 @@ import pytest
 
 from horae.journal.store import Journal, rebuilt
 from tests.horae.journal.drafts import submitted
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.root
 
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="horae-journal-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "horae-test", str(folder)], check=True)
-    try:
+    with small_disk() as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        folder.rmdir()
 
 
 def fill(disk: Path) -> Path:
@@ -45,6 +40,7 @@ import os, sys
 from pathlib import Path
 from horae.journal.store import Journal
 from tests.horae.journal.drafts import submitted
+from tests.small_disk import small_disk
 journal = Journal(Path(sys.argv[1]))
 journal.take_room()
 journal.append([submitted("a")], durable=True)

@@ -6,8 +6,6 @@ import json
 import shutil
 import signal
 import sqlite3
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 
 from horae import doctor
 from tests.horae.local.attack_day import ACCOUNT, ANN, BOB, MIB, PYTHON, Day, end_all, serving
+from tests.small_disk import small_disk
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -36,15 +35,12 @@ while True:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="horae-disk-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "horae-test", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        end_all(folder)
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        folder.rmdir()
+def disk() -> Iterator[Path]:
+    with small_disk() as folder:
+        try:
+            yield folder
+        finally:
+            end_all(folder)
 
 
 @pytest.fixture(params=["", ACCOUNT], ids=["root", "account"])
@@ -71,31 +67,31 @@ def acknowledged_is_on_record(day: Day, jobs: set[str]) -> None:
 
 
 def test_a_jobs_output_never_makes_the_journal_unwritable(
-    small_disk: Path, account: str, request: pytest.FixtureRequest
+    disk: Path, account: str, request: pytest.FixtureRequest
 ) -> None:
     """It asks for no limit and writes for ever: what would fill the disk is dropped, and requests are still taken."""
-    with serving(small_disk, account) as day, day.watched(request.node):
+    with serving(disk, account) as day, day.watched(request.node):
         loud = day.submits(ANN, name="loud", command=[PYTHON, "-c", FLOOD], extra={"log_limit_bytes": "0"})
         eventually(lambda: day.operator.job(loud)["state"] == "running")
-        eventually(lambda: shutil.disk_usage(small_disk).free < MIB)
+        eventually(lambda: shutil.disk_usage(disk).free < MIB)
         quiet = day.submits(BOB, command=["/bin/true"])
         eventually(lambda: day.operator.job(quiet)["state"] == "completed")
         rounds_go_on(day)
-        account = small_disk / "local" / "jobs" / loud / "state.json"
+        account = disk / "local" / "jobs" / loud / "state.json"
         eventually(lambda: json.loads(account.read_text())["dropped_bytes"] > 0)
         assert json.loads(account.read_text())["state"] == "running"
-        free = shutil.disk_usage(small_disk).free
+        free = shutil.disk_usage(disk).free
         assert free > MIB // 4, f"{free} bytes are left for the journal"
         day.operator.cancel(loud)
         eventually(lambda: day.operator.job(loud)["state"] == "cancelled")
 
 
 def test_who_hands_in_for_ever_is_refused_before_the_others(
-    small_disk: Path, account: str, request: pytest.FixtureRequest
+    disk: Path, account: str, request: pytest.FixtureRequest
 ) -> None:
-    with serving(small_disk, account) as day, day.watched(request.node):
-        filler = small_disk / "others"
-        filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - MIB))
+    with serving(disk, account) as day, day.watched(request.node):
+        filler = disk / "others"
+        filler.write_bytes(b"x" * (shutil.disk_usage(disk).free - MIB))
         taken, (status, text) = set(), day.calls(ANN, "POST", "/v1/jobs", {"command": ["x"], "gpus": 9, "cwd": "/tmp"})
         while status == 200:
             taken.add(json.loads(text)["jobs"][0])
@@ -112,16 +108,16 @@ def test_who_hands_in_for_ever_is_refused_before_the_others(
 
 
 def test_a_disk_that_a_job_fills_stops_nobody_else(
-    small_disk: Path, open_to_all: Path, account: str, request: pytest.FixtureRequest
+    disk: Path, open_to_all: Path, account: str, request: pytest.FixtureRequest
 ) -> None:
     """He takes every byte, and each that is freed, and hands in for ever. What is left is the journal's own room."""
-    with serving(small_disk, account) as day, day.watched(request.node):
+    with serving(disk, account) as day, day.watched(request.node):
         flag = open_to_all / "flag"
         waits = f"while ! test -e {flag}; do sleep 0.1; done"
         works = day.submits(BOB, name="works", command=["/bin/sh", "-c", waits])
         eventually(lambda: day.operator.job(works)["state"] == "running")
         fills = day.submits(ANN, name="fills", command=[PYTHON, "-c", FILLS])
-        eventually(lambda: shutil.disk_usage(small_disk).free == 0)
+        eventually(lambda: shutil.disk_usage(disk).free == 0)
         rounds_go_on(day)
         taken, status, text = {works, fills}, 200, ""
         while status == 200:
@@ -140,32 +136,32 @@ def test_a_disk_that_a_job_fills_stops_nobody_else(
         eventually(lambda: day.operator.job(works)["state"] == "completed")
         day.operator.cancel(fills)
         eventually(lambda: day.operator.job(fills)["state"] == "cancelled")
-        assert shutil.disk_usage(small_disk).free < MIB
+        assert shutil.disk_usage(disk).free < MIB
         rounds_go_on(day)
         acknowledged_is_on_record(day, taken)
 
-        (small_disk / "local" / "jobs" / fills / "mine").unlink()
+        (disk / "local" / "jobs" / fills / "mine").unlink()
         day.ends(*taken - {works, fills, later})
         eventually(lambda: "disk" not in alerts(day))
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_an_arbiter_that_is_restarted_on_a_full_disk_comes_up(
-    small_disk: Path, open_to_all: Path, account: str, end: signal.Signals
+    disk: Path, open_to_all: Path, account: str, end: signal.Signals
 ) -> None:
     """He still takes each byte that is freed. It knows what it knew; jobs end and are cancelled."""
     flag, events = open_to_all / "flag", 0
-    with serving(small_disk, account, ends=False) as day:
+    with serving(disk, account, ends=False) as day:
         works = day.submits(BOB, command=["/bin/sh", "-c", f"while ! test -e {flag}; do sleep 0.1; done"])
         eventually(lambda: day.operator.job(works)["state"] == "running")
         fills = day.submits(ANN, command=[PYTHON, "-c", FILLS])
-        eventually(lambda: shutil.disk_usage(small_disk).free == 0)
+        eventually(lambda: shutil.disk_usage(disk).free == 0)
         rounds_go_on(day)
         events = day.operator.history()[-1]["seq"]
         day.process.send_signal(end)
         day.process.wait(60)
-    assert shutil.disk_usage(small_disk).free < MIB
-    with serving(small_disk, account, ends=False) as day:
+    assert shutil.disk_usage(disk).free < MIB
+    with serving(disk, account, ends=False) as day:
         assert {day.operator.job(job)["state"] for job in (works, fills)} == {"running"}
         assert [event["seq"] for event in day.operator.history(limit=100_000)][:events] == [*range(1, events + 1)]
         assert day.calls(BOB, "GET", "/v1/status")[0] == 200
@@ -174,7 +170,7 @@ def test_an_arbiter_that_is_restarted_on_a_full_disk_comes_up(
         day.operator.cancel(fills)
         eventually(lambda: day.operator.job(fills)["state"] == "cancelled")
         rounds_go_on(day)
-        (small_disk / "local" / "jobs" / fills / "mine").unlink()
+        (disk / "local" / "jobs" / fills / "mine").unlink()
         later = day.submits(BOB, command=["/bin/true"])
         eventually(lambda: day.operator.job(later)["state"] == "completed")
     acknowledged_is_on_record(day, {works, fills, later})

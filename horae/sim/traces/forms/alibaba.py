@@ -7,6 +7,7 @@ rounded up over the job. 2023: one pod a job. Jobs without an end in the trace a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil
 
 from horae.sim.traces.lines import TraceLines, beginning
@@ -70,14 +71,8 @@ def _tasks(table: Table) -> Rows:
             except Malformed as bad:
                 lines.refuse(bad)
         for name, tasks in found.items():
-            try:
-                job = _job(lines, name, tasks)
-            except Malformed as bad:
-                lines.refuse(bad)
-                continue
-            if isinstance(job, str):
-                rows.left_aside[job] += 1
-            else:
+            job = rows.job(lines, partial(_job, lines, name, tasks))
+            if job is not None:
                 yield Row(tasks[0].line, tasks[0].text, job, tuple((t.line, t.text) for t in tasks[1:]))
 
     rows.jobs = jobs()

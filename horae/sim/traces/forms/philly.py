@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -50,14 +51,8 @@ def _log(lines: TraceLines) -> Rows:
 
     def jobs() -> Iterator[Row]:
         for number, text, value in _elements(lines):
-            try:
-                job = _job(lines, number, value)
-            except Malformed as bad:
-                lines.refuse(bad)
-                continue
-            if isinstance(job, str):
-                rows.left_aside[job] += 1
-            else:
+            job = rows.job(lines, partial(_job, lines, number, value))
+            if job is not None:
                 yield Row(number, text, job)
 
     rows.jobs = jobs()
