@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from horae.elastic.supervisor import processes
+
 _OWNER = "owner"
 
 
@@ -49,10 +51,17 @@ def end_all(pids: list[int], patience_s: float = 10.0) -> None:
         kill(pid)
 
 
+def environment(pid: int, patience_s: float = 10.0) -> set[bytes]:
+    """What it was told, waiting for one that is just being started. Raises OSError for other users' and gone ones."""
+    deadline = time.monotonic() + patience_s
+    while (told := processes.environment(pid)) is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return told or set()
+
+
 def words_of(pid: int) -> bytes:
-    """Its command line and environment, parts ended by a zero byte. Raises OSError for other users' and gone ones."""
-    folder = Path("/proc", str(pid))
-    return (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+    """Its environment and command line, parts ended by a zero byte. Raises OSError for other users' and gone ones."""
+    return b"\0".join([*environment(pid), Path(f"/proc/{pid}/cmdline").read_bytes()])
 
 
 def noted(pid_file: Path, mark: Path) -> int | None:

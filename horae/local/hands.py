@@ -25,6 +25,7 @@ from pathlib import Path
 
 from horae.descriptors import Folder, Unbelievable
 from horae.elastic import protocol
+from horae.elastic.supervisor import processes
 
 JOBS, KEEPERS = "jobs", "keepers"
 #: What a job's name may be: one name of a file, never hidden.
@@ -234,17 +235,22 @@ def _began(pid: int) -> bytes:
 
 
 def _killed(pid: int, uid: int, marks: frozenset[bytes]) -> bool:
-    """Whether it is the user's and carried one of the marks."""
+    """Whether it is the user's and carried one of the marks, or has not yet been told whose it is."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         whose = [line.split()[1] for line in _told(pid, "status").splitlines() if line.startswith(b"Uid:")]
-        if whose != [b"%d" % uid] or marks.isdisjoint(_told(pid, "environ").split(b"\0")):
+        if whose != [b"%d" % uid]:
+            return False
+        told = processes.environment(pid)
+        if told is None:
+            return True
+        if marks.isdisjoint(told):
             return False
         signal.pidfd_send_signal(fd, signal.SIGKILL)
-    except ProcessLookupError:
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
         return False
     finally:
         os.close(fd)

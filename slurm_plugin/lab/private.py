@@ -232,7 +232,7 @@ class PrivateSlurm:
         steps, jobs = [], []
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                environment = (path / "environ").read_bytes().split(b"\0")
+                environment = processes.environment(int(path.name))
                 command = (path / "cmdline").read_bytes()
             except OSError:
                 continue

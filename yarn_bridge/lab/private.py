@@ -355,15 +355,14 @@ def processes_of(mark: str) -> Iterator[int]:
         try:
             if pid == os.getpid() or processes.gone(pid):
                 continue
+            told = processes.environment(pid)
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if text in command and b"java" in command.split(b"\0")[0]:
-                yield pid
-                continue
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        # set by the NodeManager for what it starts, and by nobody else
-        if any(word.startswith((b"LOCAL_DIRS=", b"LOG_DIRS=")) and text in word for word in words):
+        # LOCAL_DIRS and LOG_DIRS: set by the NodeManager for what it starts, and by nobody else
+        if (text in command and b"java" in command.split(b"\0")[0]) or any(
+            word.startswith((b"LOCAL_DIRS=", b"LOG_DIRS=")) and text in word for word in told
+        ):
             yield pid
 
 

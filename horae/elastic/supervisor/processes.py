@@ -134,21 +134,50 @@ def began(pid: int) -> int:
     return int(text[text.rfind(b")") + 2 :].split()[19])
 
 
-def marked(variable: str, value: str) -> Set[int]:
-    """Processes whose environment holds `variable=value` (of this user; of everybody when root)."""
+def environment(pid: int) -> Optional[Set[bytes]]:
+    """What a process was told at its start; None while that cannot be known yet. Raises OSError once it is gone.
+
+    From exec until the kernel has laid out the new program's stack neither words nor environment are shown: 30 ms on
+    a busy machine. Raises OSError for another user's, too.
+    """
+    found = _shown(pid, "environ")
+    if not found and not _shown(pid, "cmdline"):
+        try:
+            os.readlink("/proc/%d/exe" % pid)
+            return None
+        except FileNotFoundError:  # the kernel's own, or ended and not reaped: it will never tell
+            return set()
+    return set(found.split(b"\0"))
+
+
+def _shown(pid: int, name: str) -> bytes:
+    with open("/proc/%d/%s" % (pid, name), "rb") as file:
+        return file.read()
+
+
+def marked(variable: str, value: str, patience_s: float = 1.0) -> Set[int]:
+    """Processes whose environment holds `variable=value` (of this user; of everybody when root).
+
+    Waits up to `patience_s` for those that are just being started.
+    """
     mark = os.fsencode("%s=%s" % (variable, value))
     found = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open("/proc/%s/environ" % name, "rb") as file:
-                environment = file.read()
-        except OSError:  # gone, or another user's: either way not ours to find
-            continue
-        if mark in environment.split(b"\0"):
-            found.add(int(name))
-    return found
+    untold = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    deadline = time.monotonic() + patience_s
+    while True:
+        for pid in sorted(untold):
+            try:
+                told = environment(pid)
+            except OSError:  # gone, or another user's: either way not ours to find
+                told = set()
+            if told is None:
+                continue
+            untold.discard(pid)
+            if mark in told:
+                found.add(pid)
+        if not untold or time.monotonic() > deadline:
+            return found
+        time.sleep(0.002)
 
 
 def kill_marked(variable: str, value: str, patience_s: float = 5.0) -> int:

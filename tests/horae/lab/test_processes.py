@@ -7,12 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from horae.elastic.supervisor import processes as supervisor
 from horae.lab import processes
+from tests.waiting import eventually
 
 _SLEEP = "import sys, time; print('up', flush=True); time.sleep(600)"
 
@@ -69,3 +73,35 @@ def test_labs_whose_owner_is_gone_are_reaped_and_others_live(tmp_path: Path) -> 
         assert process.poll() is None
         process.kill()
         process.communicate()
+
+
+def test_a_process_that_is_just_being_started_is_waited_for(
+    running: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine one in thirty shows nothing of itself for up to 30 ms after its exec, and counted as ended."""
+    shown, untold = supervisor._shown, [True]
+    name, value = Path(f"/proc/{running.pid}/environ").read_bytes().split(b"\0")[0].decode().split("=", 1)
+    monkeypatch.setattr(supervisor, "_shown", lambda *what: b"" if what[0] == running.pid and untold else shown(*what))
+    (tmp_path / "pid").write_text(str(running.pid))
+    assert supervisor.environment(running.pid) is None
+    assert running.pid not in supervisor.marked(name, value, patience_s=0.01)
+    with ThreadPoolExecutor() as pool:
+        noted = pool.submit(processes.noted, tmp_path / "pid", tmp_path)
+        found = pool.submit(supervisor.marked, name, value, 100.0)
+        time.sleep(0.1)
+        assert not noted.done()
+        untold.clear()
+        assert noted.result() == running.pid
+        assert running.pid in found.result()
+
+
+def test_a_process_that_was_told_nothing_is_not_waited_for() -> None:
+    with subprocess.Popen(["/bin/sleep", "600"], env={}) as process:
+        try:
+            eventually(lambda: supervisor.environment(process.pid) is not None)
+            assert supervisor.environment(process.pid) == {b""}
+        finally:
+            process.kill()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            with pytest.raises(ProcessLookupError):  # ended, and not reaped
+                supervisor.environment(process.pid)
