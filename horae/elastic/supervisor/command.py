@@ -248,7 +248,7 @@ def _run_gate(options: argparse.Namespace) -> int:
             # Whoever hears of the end may take this container away.
             mirror.finish()
             (mirror.await_sent if stays else mirror.await_end)()
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.marks.newest, supervisor.native)
         if not stays:
             return _over(code)
 
