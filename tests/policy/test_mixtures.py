@@ -126,6 +126,19 @@ def test_on_crowded_clusters_a_decision_is_the_same_asked_again_at_every_stage(f
             assert not moved, (seed, policy, moved, now)
 
 
+#: Crowds on which an answer did not stand.
+FOUND = (
+    ("gavel-max-min", 3174),  # above its tenant's limit it was another gang than once it was stopped
+    ("fifo-backfill", 3213),  # the first place that came to mind would have delayed the head, another one not
+)
+
+
+@pytest.mark.parametrize(("policy", "seed"), FOUND)
+def test_what_did_not_stand_once_stands(policy: str, seed: int) -> None:
+    now, moved = again_and_again(crowd(seed), policy)
+    assert not moved, now
+
+
 def again_and_again(snapshot: Snapshot, policy: str) -> tuple[dict[str, dict[str, int]], list[str]]:
     """The decision, and the stages at which another one is made of it."""
     first = proposed(snapshot, policy)
