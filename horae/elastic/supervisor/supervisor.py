@@ -25,6 +25,7 @@ from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .run import Run, checkpoint_url, described
 from .spool import Lines, Spool
+from .typed import first_line
 from .verdict import RETRY, End, Ending, judge
 
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
@@ -61,6 +62,7 @@ class Supervisor:
         self._trouble = ""  #: why the newest checkpoint could not be written
         self._began = time.monotonic()
         self._store = self._open_store()
+        self._tried = False  #: whether checkpoints can be written here
         self._next_look = self._next_mark = 0.0
         # What is asked of the job, and how far the asking has gone.
         self._stop_at: Optional[float] = None
@@ -84,7 +86,6 @@ class Supervisor:
         self._listen()
         become_subreaper()
         self.folder.reserve_room()
-        self._try_store()
         self._account(State.STARTING)
         attempt = 0
         while True:
@@ -119,6 +120,9 @@ class Supervisor:
         lines: Dict[int, Lines] = {}
         try:
             gang = Gang(self.job.members())
+            for member in gang.members[:1]:
+                self.say(first_line(member))
+            self._try_store()
             gang.spawn()
         except OSError as error:
             self.say("cannot start: %s" % error)
@@ -342,8 +346,9 @@ class Supervisor:
 
     def _try_store(self) -> None:
         """Whether the job's user can write its checkpoints here: said before it has trained for hours."""
-        if self._store is None or not self._store.cheap:
+        if self._tried or self._store is None or not self._store.cheap:
             return
+        self._tried = True
         try:
             folder = self._store.begin("trial")
             try:
