@@ -26,6 +26,7 @@ class Marks:
         self.news = False  #: since it was last reset
         self._say = say
         self._next_look = 0.0
+        self._tried = False
         self._store: Optional[Store] = None
         if url is not None:
             try:
@@ -34,9 +35,10 @@ class Marks:
                 say(str(error))
 
     def try_store(self) -> None:
-        """Whether the job's user can write its checkpoints here: said before it has trained for hours."""
-        if self._store is None or not self._store.cheap:
+        """Whether the job's user can write its checkpoints here: said before it has trained for hours, once."""
+        if self._tried or self._store is None or not self._store.cheap:
             return
+        self._tried = True
         try:
             folder = self._store.begin("trial")
             try:

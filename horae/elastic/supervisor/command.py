@@ -201,8 +201,8 @@ def _run_slurm(options: argparse.Namespace) -> int:
 
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
+    from ..stores.mirror import Mirror, Together
     from .gate import Gate, comes_back
-    from .mirror import Mirror, Together
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")

@@ -24,6 +24,7 @@ from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .run import Run, checkpoint_url, described
 from .spool import Lines, Spool
+from .typed import first_line
 from .verdict import RETRY, End, Ending, judge
 
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
@@ -67,7 +68,6 @@ class Supervisor:
         self._listen()
         become_subreaper()
         self.folder.reserve_room()
-        self.marks.try_store()
         self._account(State.STARTING)
         attempt = 0
         while True:
@@ -101,6 +101,9 @@ class Supervisor:
         lines: Dict[int, Lines] = {}
         try:
             gang = Gang(self.job.members())
+            for member in gang.members[:1]:
+                self.say(first_line(member))
+            self.marks.try_store()
             gang.spawn()
         except OSError as error:
             self.say("cannot start: %s" % error)
