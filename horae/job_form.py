@@ -63,6 +63,9 @@ class JobForm(Form):
     app: Name | None = Field(None, description="default: the job's name")
     cwd: Word | None = Field(None, description="default: where you submit it from")
     env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
+    typed: Word | None = Field(
+        None, description="a file of yours with environment, umask and limits, by `horae submit`; on one machine"
+    )
     elastic: bool = Field(True, description="false: started once at its requested size, never stopped by us")
     checkpoint: Word | None = Field(None, description="folder or URL; without one it cannot be resumed")
     gpu_types: list[Name] = Field(default_factory=list, max_length=256, description="it may run on; none: any")
@@ -101,6 +104,7 @@ class JobForm(Form):
             app=self.app or name,
             cwd=self.cwd or cwd,
             env=dict(self.env),
+            typed=self.typed,
             elastic=self.elastic,
             checkpoint=self.checkpoint,
             gpu_types=tuple(self.gpu_types),

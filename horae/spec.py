@@ -27,6 +27,7 @@ class JobSpec:
     app: str = ""  #: default: the name
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    typed: str | None = None  #: its owner's file with the environment, umask and limits of where it was handed in
     elastic: bool = True
     checkpoint: str | None = None  #: folder or URL of its checkpoints; None: cannot be resumed
     gpu_types: tuple[GpuType, ...] = ()  #: types it may run on; empty: any
