@@ -10,15 +10,15 @@ The same keys everywhere, the same errors everywhere (`policy.text.textform`): l
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from horae import visible
 from horae.spec import JobSpec
 from policy import bounds
-from policy.model import GpuRange
-from policy.text.forms import Curve, GpusForm, Size
+from policy.model import GpuRange, Shape
+from policy.text.forms import AtLeastOne, Curve, GpusForm, Size
 from policy.text.textform import Document, Form, fit, load, wrong
 
 #: Bytes; a specification is a page of text, and what is larger is a mistake or an attack.
@@ -58,7 +58,10 @@ class JobForm(Form):
 
     name: Title | None = Field(None, description="default: the command's file name")
     command: list[Text] = Field(min_length=1, max_length=4096, description="run once a worker under horae-exec")
-    gpus: GpusForm = Field(description="a number (rigid), {min, max} or {allowed}")
+    gpus: Literal[0] | GpusForm = Field(description="a number (rigid), {min, max} or {allowed}; 0: see workers")
+    workers: AtLeastOne | None = Field(
+        None, description="processes that share the GPUs evenly, each on a node of its own; default: one a GPU"
+    )
     tenant: Name | None = Field(None, description="default: your user name")
     app: Name | None = Field(None, description="default: the job's name")
     cwd: Word | None = Field(None, description="default: where you submit it from")
@@ -90,7 +93,21 @@ class JobForm(Form):
         words = sum(map(len, self.command)) + sum(len(k) + len(v) for k, v in self.env.items())
         if words > MOST_WORDS_BYTES:
             raise wrong(f"command and env hold {words} characters", f"at most {MOST_WORDS_BYTES}; put them into a file")
+        self._check_workers()
         return self
+
+    def _check_workers(self) -> None:
+        gpus = gpu_range(self.gpus)
+        if self.workers is None:
+            if gpus.max == 0:
+                raise wrong("asks for no GPU and does not say how many workers", "add workers: 1")
+        elif not gpus.rigid or gpus.requested % self.workers:
+            raise wrong(
+                f"{self.workers} workers cannot share {range_text(gpus)} GPUs evenly",
+                "a number of GPUs (rigid) that workers divides; or leave workers out",
+            )
+        elif self.elastic:
+            raise wrong("an elastic job has one worker a GPU", "say elastic: false, or leave workers out")
 
     def spec(self, *, owner: str, cwd: str = "") -> JobSpec:
         """The specification, on behalf of `owner`."""
@@ -116,8 +133,16 @@ class JobForm(Form):
             grace_s=self.grace_s,
             time_limit_s=self.time_limit_s,
             retries=self.retries,
+            workers=self.workers,
+            shape=self._shape(),
             extra=dict(self.extra),
         )
+
+    def _shape(self) -> Shape | None:
+        if self.workers is None or self.gpus == 0:
+            return None
+        each = gpu_range(self.gpus).requested // self.workers
+        return Shape(nodes=self.workers, gpus_per_node=each) if each > 1 else None
 
 
 class JobsForm(Form):
@@ -126,12 +151,18 @@ class JobsForm(Form):
     jobs: list[JobForm] = Field(min_length=1, max_length=MOST_JOBS)
 
 
-def gpu_range(form: GpusForm) -> GpuRange:
+def gpu_range(form: GpusForm | Literal[0]) -> GpuRange:
+    if isinstance(form, int):
+        return GpuRange(0, 0, 0)
     if form.allowed is not None:
         allowed = tuple(sorted(set(form.allowed)))
         return GpuRange(form.requested or allowed[-1], allowed[0], allowed[-1], allowed)
     low = 1 if form.min is None else form.min
     return GpuRange(form.requested or form.max or low, low, form.max)
+
+
+def range_text(gpus: GpuRange) -> str:
+    return str(gpus.requested) if gpus.rigid else f"{gpus.min} to {gpus.max or 'any number of'}"
 
 
 def read_jobs(text: str | bytes, where: str) -> list[JobForm]:

@@ -1,7 +1,8 @@
 """From a job to its YARN service: names, components, the worker's script.
 
-One worker is one container with one GPU. Where a component can ask for a named node, there is one component a node,
-most of them at nought, so that a new shape is one FLEX; elsewhere there is one component for all.
+One worker is one container with one GPU, or with as many as its job says. Where a component can ask for a named node,
+there is one component a node, most of them at nought, so that a new shape is one FLEX; elsewhere there is one component
+for all.
 """
 
 from __future__ import annotations
@@ -58,12 +59,15 @@ def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], 
     return tuple((node, f"w{index}") for index, node in enumerate(sorted(nodes)))
 
 
-def counts(components: Sequence[tuple[str, str]], allocation: Allocation) -> dict[str, int]:
-    """Workers of every component for this allocation."""
-    known = dict(components)
+def counts(record: Record, allocation: Allocation, components: Sequence[tuple[str, str]] = ()) -> dict[str, int]:
+    """Workers of every component for this allocation; `components`: others than the record's."""
+    listed = components or record.components
+    known = dict(listed)
+    if not record.each:
+        return {known[ANYWHERE]: record.count}
     if ANYWHERE in known:
-        return {known[ANYWHERE]: sum(allocation.values())}
-    return {name: int(allocation.get(node, 0)) for node, name in components}
+        return {known[ANYWHERE]: sum(allocation.values()) // record.each}
+    return {name: int(allocation.get(node, 0)) // record.each for node, name in listed}
 
 
 def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> bool:
@@ -80,9 +84,11 @@ def queue_of(spec: JobSpec, options: Options) -> str:
 
 
 def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
-    """(virtual cores, MiB) of a worker's container."""
-    memory = max(64, -(-spec.memory_per_gpu // (1 << 20))) if spec.memory_per_gpu else options.memory_mib
-    cpus = max(1, round(spec.cpus_per_gpu)) if spec.cpus_per_gpu else options.cpus
+    """(virtual cores, MiB) of a worker's container. What is said of a GPU is, of a job without GPUs, said of a
+    worker."""
+    each = max(spec.gpus_a_worker, 1)
+    memory = max(64, -(-spec.memory_per_gpu * each // (1 << 20))) if spec.memory_per_gpu else options.memory_mib * each
+    cpus = max(1, round(spec.cpus_per_gpu * each)) if spec.cpus_per_gpu else options.cpus * each
     return int(cpus), int(memory)
 
 
@@ -97,12 +103,10 @@ def service_spec(
     """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there;
     `partitions`: nodes whose workers must ask for a partition, and which."""
     cpus, memory_mib = worker_size(spec, options)
-    resource = {
-        "cpus": cpus,
-        "memory": str(memory_mib),
-        "additional": {GPU: {"value": 1, "unit": ""}},
-    }
-    wanted = counts(record.components, dict(record.allocation))
+    resource: dict[str, Any] = {"cpus": cpus, "memory": str(memory_mib)}
+    if record.each:
+        resource["additional"] = {GPU: {"value": record.each, "unit": ""}}
+    wanted = counts(record, dict(record.allocation))
     components = []
     for node, name in record.components:
         component: dict[str, Any] = {
@@ -148,6 +152,9 @@ def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> s
     lines = ["#!/bin/bash", "# A worker of Horae: waits at the gate, trains whenever it opens.", 'here="$PWD"']
     environment = {"HORAE_WEBHDFS": ",".join(addresses), **dict(options.env), **spec.env}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    if spec.gpus_a_worker != 1:  # one process for all of them, or none to be seen: YARN without isolation says neither
+        seen = ",".join(map(str, range(spec.gpus_a_worker))) or "-1"
+        lines.append(f'export CUDA_VISIBLE_DEVICES="${{CUDA_VISIBLE_DEVICES:-{seen}}}"')
     lines.append(f'export PYTHONPATH="$here/{SDK}${{PYTHONPATH:+:$PYTHONPATH}}"')
     if spec.cwd:
         lines.append(f"cd {shlex.quote(spec.cwd)} || exit 72")

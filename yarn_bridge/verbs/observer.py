@@ -25,7 +25,7 @@ from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
-from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious
+from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious, workers_of
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
 from yarn_bridge.options import SERVICES, SLICES, Options
@@ -338,14 +338,14 @@ class Observer:
         if record.phase is Phase.FORMING:
             if app is not None and app.state != "RUNNING":
                 return overdue and self._clock() - record.since_s > self._options.gang_s
-            return overdue or (app is not None and len(seen.members) >= record.gpus)
+            return overdue or (app is not None and len(seen.members) >= record.size)
         if record.phase is Phase.LEAVING and record.next is not None and not overdue:
             return False  # containers come and go as they should
         if record.phase is Phase.CLEARING:
-            return overdue or app is None or app.gpus == 0
+            return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
             useless = record.outcome.ended or record.runtime == SLICES or is_worn(facts, RENEW_WHEN_MOVED)
-            return app is not None and (app.gpus > 0 or useless) and overdue
+            return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
     def next(self, seen: Seen, facts: Facts) -> Step:

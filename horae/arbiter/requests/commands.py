@@ -185,6 +185,15 @@ def checked(spec: JobSpec, caller: Requester, core: Core) -> JobSpec:
         bad = not gpus.allowed or gpus.allowed[0] < 1 or list(gpus.allowed) != sorted(set(gpus.allowed))
     else:
         bad = gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min)
+    if spec.workers is not None:
+        bad = spec.workers < 1 or not gpus.rigid or spec.elastic or gpus.requested % max(spec.workers, 1) > 0
+        if core.view is not None and not core.capabilities.own_workers:
+            raise BadInput(
+                f"{core.capabilities.cluster} runs one worker a GPU",
+                field="workers",
+                value=spec.workers,
+                remedy="leave it out, and ask for at least one GPU",
+            )
     if bad:
         raise BadInput(
             "this range of GPUs holds no size to run at", field="gpus", value=gpus, remedy="min <= max, from 1"
