@@ -10,9 +10,16 @@ The same keys everywhere, the same errors everywhere (`policy.text.textform`): l
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from horae import visible
 from horae.spec import JobSpec
@@ -53,14 +60,23 @@ Cpus = Annotated[float, Field(gt=0, le=bounds.MOST_CPUS)]
 Positive = Annotated[float, Field(ge=1e-9, le=bounds.MOST_GPU_S)]
 
 
+def _or_none(data: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """No GPU, where it is said how many workers there are."""
+    if isinstance(data, int) and data == 0 and not isinstance(data, bool) and info.data.get("workers"):
+        return GpusForm.model_construct(requested=0, min=0, max=0, allowed=None)
+    return read(data)
+
+
 class JobForm(Form):
     """One job: a gang of workers, one a GPU."""
 
     name: Title | None = Field(None, description="default: the command's file name")
     command: list[Text] = Field(min_length=1, max_length=4096, description="run once a worker under horae-exec")
-    gpus: Literal[0] | GpusForm = Field(description="a number (rigid), {min, max} or {allowed}; 0: see workers")
     workers: AtLeastOne | None = Field(
         None, description="processes that share the GPUs evenly, each on a node of its own; default: one a GPU"
+    )
+    gpus: Annotated[GpusForm, WrapValidator(_or_none)] = Field(
+        description="a number (rigid), {min, max} or {allowed}; 0 where workers are said"
     )
     tenant: Name | None = Field(None, description="default: your user name")
     app: Name | None = Field(None, description="default: the job's name")
@@ -99,14 +115,13 @@ class JobForm(Form):
     def _check_workers(self) -> None:
         gpus = gpu_range(self.gpus)
         if self.workers is None:
-            if gpus.max == 0:
-                raise wrong("asks for no GPU and does not say how many workers", "add workers: 1")
-        elif not gpus.rigid or gpus.requested % self.workers:
+            return
+        if not gpus.rigid or gpus.requested % self.workers:
             raise wrong(
                 f"{self.workers} workers cannot share {range_text(gpus)} GPUs evenly",
                 "a number of GPUs (rigid) that workers divides; or leave workers out",
             )
-        elif self.elastic:
+        if self.elastic:
             raise wrong("an elastic job has one worker a GPU", "say elastic: false, or leave workers out")
 
     def spec(self, *, owner: str, cwd: str = "") -> JobSpec:
@@ -139,7 +154,7 @@ class JobForm(Form):
         )
 
     def _shape(self) -> Shape | None:
-        if self.workers is None or self.gpus == 0:
+        if self.workers is None:
             return None
         each = gpu_range(self.gpus).requested // self.workers
         return Shape(nodes=self.workers, gpus_per_node=each) if each > 1 else None
@@ -151,9 +166,7 @@ class JobsForm(Form):
     jobs: list[JobForm] = Field(min_length=1, max_length=MOST_JOBS)
 
 
-def gpu_range(form: GpusForm | Literal[0]) -> GpuRange:
-    if isinstance(form, int):
-        return GpuRange(0, 0, 0)
+def gpu_range(form: GpusForm) -> GpuRange:
     if form.allowed is not None:
         allowed = tuple(sorted(set(form.allowed)))
         return GpuRange(form.requested or allowed[-1], allowed[0], allowed[-1], allowed)

@@ -19,7 +19,7 @@ from typing import Any
 
 import horae.elastic
 from horae.elastic import protocol
-from horae.port import JobId, Never
+from horae.port import FixConfiguration, JobId, Never
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation
 from yarn_bridge.clients.records import GPU
@@ -99,13 +99,13 @@ def service_spec(
     folder: str,
     sdk: str,
     partitions: Mapping[str, str] = EMPTY,
+    names: Mapping[str, str] = EMPTY,
 ) -> dict[str, Any]:
     """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there;
-    `partitions`: nodes whose workers must ask for a partition, and which."""
+    `partitions`: nodes whose workers must ask for a partition, and which; `names`: nodes and the resource that their
+    GPUs are. Raises FixConfiguration where YARN chooses the nodes and their GPUs have several names."""
     cpus, memory_mib = worker_size(spec, options)
     resource: dict[str, Any] = {"cpus": cpus, "memory": str(memory_mib)}
-    if record.each:
-        resource["additional"] = {GPU: {"value": record.each, "unit": ""}}
     wanted = counts(record, dict(record.allocation))
     components = []
     for node, name in record.components:
@@ -114,7 +114,7 @@ def service_spec(
             "number_of_containers": wanted[name],
             "restart_policy": RESTART,
             "launch_command": "exec bash launch.sh",
-            "resource": resource,
+            "resource": {**resource, **_asked(node, record, names)},
         }
         if node != ANYWHERE:
             where: dict[str, Any] = {"type": "AFFINITY", "scope": "NODE", "node_attributes": {HOST_ATTRIBUTE: [node]}}
@@ -134,6 +134,24 @@ def service_spec(
         "configuration": {"files": files},
     }
     return merged(made, _part(spec, EXTRA_SERVICE))
+
+
+def _asked(node: str, record: Record, names: Mapping[str, str]) -> dict[str, Any]:
+    """A worker's GPUs, by the name that they have there."""
+    if not record.each:
+        return {}
+    return {"additional": {named(node, names): {"value": record.each, "unit": ""}}}
+
+
+def named(node: str, names: Mapping[str, str]) -> str:
+    """The resource that the GPUs of a node are, or of any node. Raises FixConfiguration."""
+    known = {names.get(each, GPU) for each in ([node] if node != ANYWHERE else names)} or {GPU}
+    if len(known) > 1:
+        raise FixConfiguration(
+            f"the nodes' GPUs have several names ({', '.join(sorted(known))}), and YARN chooses the nodes",
+            "let nodes tell their names: the attribute 'host' of each NodeManager, as `horae doctor` says",
+        )
+    return known.pop()
 
 
 def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> str:

@@ -24,6 +24,7 @@ from yarn_bridge.submarine.values import Localization, LocalPolicy
 
 _SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 _PATHS = ("input_path", "checkpoint_path", "saved_model_path")
+_KERBEROS = ("keytab", "principal", "distribute_keytab")
 _LEAVABLE = ("tensorboard", "quicklink")
 
 
@@ -70,6 +71,7 @@ class _Job:
         self.strict = wanted.has("strict")
         self.framework = self._framework()
         self._refusals()
+        self._strays()
         self.name = wanted.need("name", "a job has a name").value
         self.staging = f"{self.home}/submarine/jobs/{self.name}/staging"
         self.local = LocalPolicy(self.staging, self.strict)
@@ -126,6 +128,8 @@ class _Job:
                 raise item.bad(f"is refused: {self._why(kind)}", f"take --strict out, or add --without {kind}")
             if kind == "quicklink" or kind in self.left_out or not self.wanted.has("tensorboard"):
                 self.notes[item.option.name] = f"no effect: {self._why(kind)}"
+
+    def _strays(self) -> None:
         for word, error in self.wanted.strays:
             if self.strict:
                 raise error
@@ -229,14 +233,19 @@ class _Job:
                 raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
             self.unseen.append(f"a {name} sees no GPU")
         command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
-        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
-        if image is not None and image.value != (workers or self.wanted.text("docker_image")):
-            text = f"another image than the workers': a {name} runs beside them, in their containers"
-            remedy = "one image that holds both, for --docker_image"
-            if self.strict:
-                raise image.bad(text, remedy)
-            self.notes[image.option.name] = f"no effect: {text} ({remedy})"
+        self._check_image(name)
         return ServerRole(name, count, found, command, self.role_env.get(name, {}))
+
+    def _check_image(self, name: str) -> None:
+        """Of servers: they are in the workers' containers."""
+        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
+        if image is None or image.value == (workers or self.wanted.text("docker_image")):
+            return
+        text = f"another image than the workers': a {name} runs beside them, in their containers"
+        remedy = "one image that holds both, for --docker_image"
+        if self.strict:
+            raise image.bad(text, remedy)
+        self.notes[image.option.name] = f"no effect: {text} ({remedy})"
 
     def _check_roles(self) -> None:
         by_name = {role.name: role for role in self.roles}
@@ -300,15 +309,7 @@ class _Job:
             job["workers"] = self.workers
         if servers:
             job["env"][SERVERS] = roles.words(servers)
-            size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
-            for role in servers:
-                told = [f"beside the workers: each container is larger by {size}", *self.unseen]
-                self.notes.setdefault(f"{role.name}_resources", "; ".join(told))
-        if self.board:
-            self.notes["tensorboard"] = "runs beside the first worker; its address is in the job's output"
-            image = wanted.get("tensorboard_docker_image")
-            if image is not None and image.value != wanted.text("docker_image"):
-                self.notes[image.option.name] = "no effect: TensorBoard runs in the workers' containers"
+            self._note_servers(servers, beside)
         if elastic:
             job["checkpoint"] = self._checkpoint()
             if wanted.has("self_checkpointing"):
@@ -323,6 +324,17 @@ class _Job:
         if types := [item.value for item in wanted.all("gpu_type")]:
             job["gpu_types"] = types
         return job
+
+    def _note_servers(self, servers: Sequence[ServerRole], beside: Resources) -> None:
+        size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
+        for role in servers:
+            told = [f"beside the workers: each container is larger by {size}", *self.unseen]
+            self.notes.setdefault(f"{role.name}_resources", "; ".join(told))
+        if self.board:
+            self.notes["tensorboard"] = "runs beside the first worker; its address is in the job's output"
+            image = self.wanted.get("tensorboard_docker_image")
+            if image is not None and image.value != self.wanted.text("docker_image"):
+                self.notes[image.option.name] = "no effect: TensorBoard runs in the workers' containers"
 
     def _gpus(self, elastic: bool) -> int | dict[str, int]:
         wanted, share = self.wanted, self.resources.gpus
@@ -396,30 +408,31 @@ class _Job:
         return one
 
     def _kerberos(self) -> tuple[str | None, str | None]:
-        path, principal = self.wanted.get("keytab"), self.wanted.get("principal")
-        distribute = self.wanted.get("distribute_keytab")
-        if path is None and principal is None and distribute is None:
+        """(principal, keytab) of the service."""
+        given = [item for name in _KERBEROS if (item := self.wanted.get(name)) is not None]
+        if not given:
             return None, None
         try:
-            if path is None and principal is None:
-                assert distribute is not None
-                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
-            if path is None or principal is None:
-                given = path or principal
-                assert given is not None
-                raise given.bad(
-                    "a keytab and its principal go together", "add --keytab" if path is None else "add --principal"
-                )
-            if "@" not in principal.value or "/" not in principal.value.partition("@")[0]:
-                raise principal.bad("is not user/host@REALM", "YARN Services take no other principal")
-            return principal.value, values.keytab(path, distribute, self.home)
+            return self._keys(*(self.wanted.get(name) for name in _KERBEROS))
         except BadInput as error:
             if self.strict:
                 raise
-            for item in (path, principal, distribute):
-                if item is not None:
-                    self.notes[item.option.name] = f"no effect: {error}"
+            for item in given:
+                self.notes[item.option.name] = f"no effect: {error}"
             return None, None
+
+    def _keys(self, path: Given | None, principal: Given | None, distribute: Given | None) -> tuple[str, str]:
+        if path is None or principal is None:
+            one = path or principal
+            if one is None:
+                assert distribute is not None  # one of the three is given
+                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
+            raise one.bad(
+                "a keytab and its principal go together", "add --keytab" if path is None else "add --principal"
+            )
+        if "@" not in principal.value or "/" not in principal.value.partition("@")[0]:
+            raise principal.bad("is not user/host@REALM", "YARN Services take no other principal")
+        return principal.value, values.keytab(path, distribute, self.home)
 
     # --- paths --------------------------------------------------------------------------------------------
 

@@ -77,20 +77,24 @@ def localization(item: Given, docker: bool, policy: LocalPolicy) -> Localization
             f"{source} is not in HDFS; --strict uploads nothing",
             _upload(source, scheme, base, target, policy.staging),
         )
-    name = base if target in (".", "./") else target.removeprefix("./")
-    mount, note = "", ""
-    if target.startswith("/"):
-        name = target.rstrip("/").rpartition("/")[2] or base
-        if docker:
-            mount = target
-        elif policy.strict:
-            raise item.bad(
-                f"{target}: a path outside the working folder needs a docker image to be mounted in",
-                f"write ./{name} and use that path, or add --docker_image",
-            )
-        else:
-            note = f"there is no image to mount {target} in: it is ./{name} in the working folder"
-    return placed(source, scheme, Localization(source, name, mount, note=note), policy)
+    return placed(source, scheme, _named(item, source, target, docker, policy.strict), policy)
+
+
+def _named(item: Given, source: str, target: str, docker: bool, strict: bool) -> Localization:
+    """Where it is in the working folder, and in an image. Raises BadInput."""
+    base = source.rstrip("/").rpartition("/")[2]
+    if not target.startswith("/"):
+        return Localization(source, base if target in (".", "./") else target.removeprefix("./"))
+    name = target.rstrip("/").rpartition("/")[2] or base
+    if docker:
+        return Localization(source, name, target)
+    if strict:
+        raise item.bad(
+            f"{target}: a path outside the working folder needs a docker image to be mounted in",
+            f"write ./{name} and use that path, or add --docker_image",
+        )
+    note = f"there is no image to mount {target} in: it is ./{name} in the working folder"
+    return Localization(source, name, note=note)
 
 
 def placed(source: str, scheme: str, wanted: Localization, policy: LocalPolicy) -> Localization:

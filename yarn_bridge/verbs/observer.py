@@ -222,6 +222,11 @@ class Observer:
         got = self._reach(reports)
         nodes = shut(nodes, held, got.out)
         notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
+        notes += [
+            f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
+            for each in one_a_host(reports)
+            if each.gpu_others
+        ]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
@@ -239,6 +244,8 @@ class Observer:
         named = HOST_ATTRIBUTE if choice.pinned else ""
         got = reach(one_a_host(reports), self.limits.leaves(), self.limits.exclusive, asks, named)
         self._executor.by_service.partitions = got.asked
+        names = {each.host: each.gpu_name for each in one_a_host(reports) if each.gpus}
+        self._executor.by_service.names = self._executor.by_slices.names = names
         return got
 
     def given_back(self, before: Mapping[str, Gpus], after: Mapping[str, Gpus]) -> None:
