@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds, Shape
+from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds, Shape, TypeChoice
 
 #: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
 OWN_PROFILE = "own_profile"
@@ -31,6 +31,8 @@ class JobSpec:
     elastic: bool = True
     checkpoint: str | None = None  #: folder or URL of its checkpoints; None: cannot be resumed
     gpu_types: tuple[GpuType, ...] = ()  #: types it may run on; empty: any
+    prefer_types: tuple[GpuType, ...] = ()  #: where there is room on these, before others
+    forbid_types: tuple[GpuType, ...] = ()  #: types it never runs on
     cpus_per_gpu: float | None = None
     memory_per_gpu: Bytes | None = None
     model: str | None = None  #: key under which profiles are shared
@@ -41,3 +43,14 @@ class JobSpec:
     retries: int = 3  #: failures (not resizes) after which it is failed for good
     shape: Shape | None = None  #: what a rigid job keeps of its own request on the cluster; None: only its count
     extra: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: adapter's own options, e.g. sbatch's
+
+    @property
+    def type_choice(self) -> TypeChoice | None:
+        """Its user's word on GPU types; None: any will do."""
+        if not (self.gpu_types or self.prefer_types or self.forbid_types):
+            return None
+        return TypeChoice(self.gpu_types, self.prefer_types, self.forbid_types)
+
+    def runs_on(self, gpu_type: GpuType) -> bool:
+        choice = self.type_choice
+        return choice is None or choice.allows(gpu_type)
