@@ -12,7 +12,7 @@ from policy import catalogue
 from policy.contract import Context, Entry
 from policy.decide import propose
 from policy.model import Cluster, Proposal, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
