@@ -94,7 +94,7 @@ class Shop:
             return
         self.made += 1
         name = f"other-{self.made}-{self.dice.randrange(10**6)}"
-        resource: dict[str, object] = {"cpus": self.dice.choice([1, 8]), "memory": str(self.dice.choice([512, 8192]))}
+        resource: dict[str, object] = {"cpus": self.dice.choice([1, 4]), "memory": str(self.dice.choice([512, 8192]))}
         if self.dice.random() < 0.7:
             resource["additional"] = {"yarn.io/gpu": {"value": 1, "unit": ""}}
         part = {"name": "w", "number_of_containers": self.dice.randint(1, 4), "restart_policy": "ON_FAILURE",
