@@ -15,11 +15,13 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     Field,
+    GetJsonSchemaHandler,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from horae import visible
 from horae.spec import JobSpec
@@ -55,6 +57,7 @@ Title = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_visi
 Why = Annotated[str, Field(max_length=1000), AfterValidator(_visible)]
 #: What a shell would not take as a name of its own cannot be exported to the job.
 Variable = Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Types = Annotated[list[Name], Field(max_length=256)]
 Iterations = Annotated[float, Field(ge=bounds.LEAST_WORK, le=bounds.MOST_WORK)]
 Cpus = Annotated[float, Field(gt=0, le=bounds.MOST_CPUS)]
 Positive = Annotated[float, Field(ge=1e-9, le=bounds.MOST_GPU_S)]
@@ -65,6 +68,33 @@ def _or_none(data: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo
     if isinstance(data, int) and data == 0 and not isinstance(data, bool) and info.data.get("workers"):
         return GpusForm.model_construct(requested=0, min=0, max=0, allowed=None)
     return read(data)
+
+
+class TypesWish(Form):
+    """GPU types: those that a job may run on, as a list of them; or in these words. A required one that no node has:
+    the job can never run."""
+
+    require: Types = Field(default_factory=list, description="one of these; none: any")
+    prefer: Types = Field(default_factory=list, description="where there is room on these, before others")
+    forbid: Types = Field(default_factory=list, description="never on these")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, data: Any) -> Any:
+        return {"require": data} if isinstance(data, list) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        listed = {"type": "array", "items": {"type": "string"}, "description": "as `require`"}
+        return {"anyOf": [listed, handler(core_schema)]}
+
+    @model_validator(mode="after")
+    def _agree(self) -> TypesWish:
+        if both := [t for t in (*self.require, *self.prefer) if t in self.forbid]:
+            raise wrong(f"{both[0]} is forbidden, and wanted", "leave one of the two out")
+        if self.require and (never := [t for t in self.prefer if t not in self.require]):
+            raise wrong(f"{never[0]} is preferred, but not among those required", "require it too, or leave it out")
+        return self
 
 
 class JobForm(Form):
@@ -82,9 +112,12 @@ class JobForm(Form):
     app: Name | None = Field(None, description="default: the job's name")
     cwd: Word | None = Field(None, description="default: where you submit it from")
     env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
+    typed: Word | None = Field(
+        None, description="a file of yours with environment, umask and limits, by `horae submit`; on one machine"
+    )
     elastic: bool = Field(True, description="false: started once at its requested size, never stopped by us")
     checkpoint: Word | None = Field(None, description="folder or URL; without one it cannot be resumed")
-    gpu_types: list[Name] = Field(default_factory=list, max_length=256, description="it may run on; none: any")
+    gpu_types: TypesWish = Field(default_factory=TypesWish, description="those it may run on, or require/prefer/forbid")
     cpus_per_gpu: Cpus | None = None
     memory_per_gpu: Size | None = Field(None, description="bytes, or 64G")
     model: Name | None = Field(None, description="key under which profiles are shared")
@@ -133,9 +166,12 @@ class JobForm(Form):
             app=self.app or name,
             cwd=self.cwd or cwd,
             env=dict(self.env),
+            typed=self.typed,
             elastic=self.elastic,
             checkpoint=self.checkpoint,
-            gpu_types=tuple(self.gpu_types),
+            gpu_types=tuple(self.gpu_types.require),
+            prefer_types=tuple(self.gpu_types.prefer),
+            forbid_types=tuple(self.gpu_types.forbid),
             cpus_per_gpu=self.cpus_per_gpu,
             memory_per_gpu=self.memory_per_gpu,
             model=self.model,

@@ -317,7 +317,12 @@ class Batching(Protocol):
 
 @runtime_checkable
 class Leaving(Protocol):
-    """A port that holds jobs which it does not show yet: they wait for another job, or for a time."""
+    """A port that hands many jobs back at once, and holds jobs which it does not show yet: they wait for another job,
+    or for a time."""
+
+    def release_many(self, jobs: Sequence[JobId]) -> Mapping[JobId, PortError]:
+        """`release` of each; an error of one hinders no other."""
+        ...
 
     def release_rest(self) -> None:
         """`release` of each of those."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSecond, Seconds, Shape
+from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSecond, Seconds, Shape, TypeChoice
 
 #: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
 OWN_PROFILE = "own_profile"
@@ -30,9 +30,12 @@ class JobSpec:
     app: str = ""  #: default: the name
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    typed: str | None = None  #: its owner's file with the environment, umask and limits of where it was handed in
     elastic: bool = True
     checkpoint: str | None = None  #: folder or URL of its checkpoints; None: cannot be resumed
     gpu_types: tuple[GpuType, ...] = ()  #: types it may run on; empty: any
+    prefer_types: tuple[GpuType, ...] = ()  #: where there is room on these, before others
+    forbid_types: tuple[GpuType, ...] = ()  #: types it never runs on
     cpus_per_gpu: float | None = None
     memory_per_gpu: Bytes | None = None
     model: str | None = None  #: key under which profiles are shared
@@ -52,3 +55,14 @@ class JobSpec:
     @property
     def gpus_a_worker(self) -> Gpus:
         return 1 if self.workers is None else self.gpus.requested // self.workers
+
+    @property
+    def type_choice(self) -> TypeChoice | None:
+        """Its user's word on GPU types; None: any will do."""
+        if not (self.gpu_types or self.prefer_types or self.forbid_types):
+            return None
+        return TypeChoice(self.gpu_types, self.prefer_types, self.forbid_types)
+
+    def runs_on(self, gpu_type: GpuType) -> bool:
+        choice = self.type_choice
+        return choice is None or choice.allows(gpu_type)

@@ -7,7 +7,7 @@
                   members/ acks/
                   horae/elastic/supervisor/gate.py
                   log/EPOCH     output of rank 0, a file an epoch
-                  horae/elastic/supervisor/mirror.py
+                  horae/elastic/stores/mirror.py
     ROOT/jobs/.claim            the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 

@@ -49,6 +49,8 @@ def check(job: JobId, spec: JobSpec) -> None:
         _part(spec, name)
     if spec.command == ():
         raise Never(f"{job} has no command")
+    if spec.typed is not None:
+        raise Never("a job's containers on YARN are other machines: they cannot read the environment it was typed in")
 
 
 def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], ...]:
