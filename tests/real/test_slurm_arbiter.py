@@ -172,3 +172,42 @@ def test_people_name_jobs_by_slurms_own_number(private_slurm: Private, tmp_path:
     finally:
         clear_partition(private_slurm, partition)
         print((tmp_path / "serve.log").read_text()[-2000:])
+
+
+@pytest.mark.soak  # Slurm's shortest limit is a minute
+def test_limits_end_as_timeouts_and_an_administrators_longer_one_counts(
+    private_slurm: Private,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": {**options, "env": dict(options["env"])}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+
+    def shown(job: str) -> tuple[str, str]:
+        text = private_slurm.run("scontrol", "show", "job", job)
+        found = re.search(r"JobState=(\w+).*TimeLimit=(\S+)", text, re.DOTALL)
+        return (found[1], found[2]) if found else ("", "")
+
+    try:
+        with arbiter(tmp_path):
+            beat = private_slurm.lab.spool / "heartbeat"
+            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text())
+            common = ["#!/bin/bash\nsleep 600\n", f"--partition={partition}", "--gres=gpu:1", "--time=1"]
+            elastic = "--comment=horae:min=1,max=1"
+            short, longer = (
+                [private_slurm.submit(*common, *words) for words in ([], [elastic])] for _ in ("short", "longer")
+            )
+            wait_for("all run", lambda: {shown(job)[0] for job in short + longer} == {"RUNNING"})
+            for job in longer:
+                private_slurm.run("scontrol", "update", f"jobid={job}", "TimeLimit=10")
+            wait_for("the others reach theirs", lambda: {shown(job)[0] for job in short} == {"TIMEOUT"}, 300)
+            assert {shown(job) for job in longer} == {("RUNNING", "00:10:00")}
+    finally:
+        clear_partition(private_slurm, partition)
+        print((tmp_path / "serve.log").read_text()[-2000:])
