@@ -179,7 +179,7 @@ local function counts(text)
   return #text <= 7 and string.match(text, "^[1-9]%d*$") ~= nil and tonumber(text) <= 1000000
 end
 
-local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", iters = "t", grace = "n", ckpt = "t"}
+local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", prefer = "t", forbid = "t", iters = "t", grace = "n", ckpt = "t"}
 local function wrong_word(comment)
   local word = string.match(" " .. (comment or ""), "%shorae:(%S*)")
   if not word then return nil end
@@ -188,7 +188,7 @@ local function wrong_word(comment)
     local key, value = string.match(item, "^([^=]+)=(.+)$")
     if not key then return "'" .. item .. "' in --comment is not name=value" end
     local kind = KEYS[key]
-    if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types iters grace ckpt)" end
+    if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types prefer forbid iters grace ckpt)" end
     if kind == "n" and not counts(value) then return key .. "=" .. value .. " is not a number from 1 to 1000000" end
     if kind == "l" then
       for _, part in ipairs(split(value, "/")) do
