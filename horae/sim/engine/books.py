@@ -1,4 +1,4 @@
-"""Books that policies keep of every job, and the orders that follow from them: Tiresias-L's and AFS-P's.
+"""JobBooks that policies keep of every job, and the orders that follow from them: Tiresias-L's and AFS-P's.
 
 The same numbers as the policies' own state, worked out the same way, for jobs of one pool: who runs is charged at
 every decision, who waits only comes due.
@@ -17,7 +17,7 @@ from horae.sim.engine.world import SimulatedJob
 from policy.model import Gpus, GpuSeconds, JobName, Seconds
 
 
-class Books(Protocol):
+class JobBooks(Protocol):
     """One book a job, from its arrival to its end."""
 
     def open(self, run: SimulatedJob) -> None: ...
@@ -166,4 +166,4 @@ class Units:
         return soonest
 
 
-BOOKS: Mapping[str, Callable[[Mapping[str, Any]], Books]] = {"afs-p": Units, "tiresias-l": TwoQueues}
+BOOKS: Mapping[str, Callable[[Mapping[str, Any]], JobBooks]] = {"afs-p": Units, "tiresias-l": TwoQueues}
