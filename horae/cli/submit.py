@@ -52,6 +52,10 @@ def submit(
         str | None, typer.Option("--checkpoint", "-c", help="Folder or URL; without one it is never stopped.")
     ] = None,
     gpu_type: Annotated[list[str] | None, typer.Option(help="A GPU type it may run on; repeat for more.")] = None,
+    prefer_gpu_type: Annotated[
+        list[str] | None, typer.Option(help="A type it runs on before others, where there is room.")
+    ] = None,
+    forbid_gpu_type: Annotated[list[str] | None, typer.Option(help="A type it never runs on.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory a GPU: 16G. Default: the cluster's.")] = None,
     cpus: Annotated[float | None, typer.Option(help="CPUs a GPU. Default: the cluster's.")] = None,
     grace: Annotated[str | None, typer.Option(help="Time it may take to checkpoint and leave.")] = None,
@@ -102,7 +106,7 @@ def submit(
         "model": key,
         "iterations": iterations,
         "checkpoint": None if checkpoint is None or "://" in checkpoint else str(Path(checkpoint).absolute()),
-        "gpu_types": gpu_type or None,
+        "gpu_types": _types(gpu_type, prefer_gpu_type, forbid_gpu_type),
         "memory_per_gpu": memory,
         "cpus_per_gpu": cpus,
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
@@ -172,9 +176,9 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> list[str]:
     """With the environment of this process, where they run on this machine. Raises BadInput."""
-    from horae import typed
     from horae.api.client import Unreachable
     from horae.api.errors import ApiError
+    from horae.cli import typed
 
     if not local:
         if export is not None:
@@ -199,7 +203,7 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
 
 def _kept(export: str) -> Path | None:
     """The file with what the job is to have of this process; None for one that has asked for nothing of it."""
-    from horae import typed
+    from horae.cli import typed
 
     chosen = typed.chosen(export, os.environ)
     try:
@@ -246,6 +250,13 @@ def _complete(given: dict[str, Any]) -> None:
         raise BadInput("names no program", field="command", remedy="horae submit --gpus 1:4 -- python train.py")
     if "gpus" not in given:
         raise BadInput("is missing", field="--gpus", remedy="one number (4), a range (1:8 or 2:), or a list (1,2,4,8)")
+
+
+def _types(require: list[str] | None, prefer: list[str] | None, forbid: list[str] | None) -> Any:
+    """As the job form takes them: a list, unless more is said."""
+    said = {"prefer": prefer, "forbid": forbid}
+    wish = {name: types for name, types in said.items() if types}
+    return {"require": require or [], **wish} if wish else require or None
 
 
 def _environment(words: list[str]) -> dict[str, str]:
