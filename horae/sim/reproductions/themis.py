@@ -92,8 +92,8 @@ def figure_12(seed: int) -> Found:
     less = [policy for policy in BASELINES if here[policy] < 0]
     why = (
         f"Gandiva takes {here['gandiva']:+.1f} % GPU time where the paper has +4.8; {', '.join(less) or 'none'} take "
-        "less than Themis: rigid jobs of one or two GPUs have little to lose by their places, and each lease that "
-        "goes to another app costs a restart"
+        "less than Themis: rigid jobs of one or two GPUs have little to lose by their places; time in "
+        "restarts counts as GPU time"
     )
     return Found(INPUTS, paper, here, "close" if here["gandiva"] > 0 and not less else "differs", why)
 
