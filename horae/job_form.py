@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from horae import visible
 from horae.spec import JobSpec
 from policy import bounds
-from policy.model import GpuRange
-from policy.text.forms import Curve, GpusForm, Size
+from policy.model import GpuRange, Shape
+from policy.text.forms import AtLeastOne, Curve, GpusForm, Size
 from policy.text.textform import Document, Form, fit, load, wrong
 
 #: Bytes; a specification is a page of text, and what is larger is a mistake or an attack.
@@ -55,6 +63,13 @@ Cpus = Annotated[float, Field(gt=0, le=bounds.MOST_CPUS)]
 Positive = Annotated[float, Field(ge=1e-9, le=bounds.MOST_GPU_S)]
 
 
+def _or_none(data: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """No GPU, where it is said how many workers there are."""
+    if isinstance(data, int) and data == 0 and not isinstance(data, bool) and info.data.get("workers"):
+        return GpusForm.model_construct(requested=0, min=0, max=0, allowed=None)
+    return read(data)
+
+
 class TypesWish(Form):
     """GPU types: those that a job may run on, as a list of them; or in these words. A required one that no node has:
     the job can never run."""
@@ -87,7 +102,12 @@ class JobForm(Form):
 
     name: Title | None = Field(None, description="default: the command's file name")
     command: list[Text] = Field(min_length=1, max_length=4096, description="run once a worker under horae-exec")
-    gpus: GpusForm = Field(description="a number (rigid), {min, max} or {allowed}")
+    workers: AtLeastOne | None = Field(
+        None, description="processes that share the GPUs evenly, each on a node of its own; default: one a GPU"
+    )
+    gpus: Annotated[GpusForm, WrapValidator(_or_none)] = Field(
+        description="a number (rigid), {min, max} or {allowed}; 0 where workers are said"
+    )
     tenant: Name | None = Field(None, description="default: your user name")
     app: Name | None = Field(None, description="default: the job's name")
     cwd: Word | None = Field(None, description="default: where you submit it from")
@@ -119,7 +139,20 @@ class JobForm(Form):
         words = sum(map(len, self.command)) + sum(len(k) + len(v) for k, v in self.env.items())
         if words > MOST_WORDS_BYTES:
             raise wrong(f"command and env hold {words} characters", f"at most {MOST_WORDS_BYTES}; put them into a file")
+        self._check_workers()
         return self
+
+    def _check_workers(self) -> None:
+        gpus = gpu_range(self.gpus)
+        if self.workers is None:
+            return
+        if not gpus.rigid or gpus.requested % self.workers:
+            raise wrong(
+                f"{self.workers} workers cannot share {range_text(gpus)} GPUs evenly",
+                "a number of GPUs (rigid) that workers divides; or leave workers out",
+            )
+        if self.elastic:
+            raise wrong("an elastic job has one worker a GPU", "say elastic: false, or leave workers out")
 
     def spec(self, *, owner: str, cwd: str = "") -> JobSpec:
         """The specification, on behalf of `owner`."""
@@ -147,8 +180,16 @@ class JobForm(Form):
             grace_s=self.grace_s,
             time_limit_s=self.time_limit_s,
             retries=self.retries,
+            workers=self.workers,
+            shape=self._shape(),
             extra=dict(self.extra),
         )
+
+    def _shape(self) -> Shape | None:
+        if self.workers is None:
+            return None
+        each = gpu_range(self.gpus).requested // self.workers
+        return Shape(nodes=self.workers, gpus_per_node=each) if each > 1 else None
 
 
 class JobsForm(Form):
@@ -163,6 +204,10 @@ def gpu_range(form: GpusForm) -> GpuRange:
         return GpuRange(form.requested or allowed[-1], allowed[0], allowed[-1], allowed)
     low = 1 if form.min is None else form.min
     return GpuRange(form.requested or form.max or low, low, form.max)
+
+
+def range_text(gpus: GpuRange) -> str:
+    return str(gpus.requested) if gpus.rigid else f"{gpus.min} to {gpus.max or 'any number of'}"
 
 
 def read_jobs(text: str | bytes, where: str) -> list[JobForm]:

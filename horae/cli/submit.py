@@ -176,9 +176,9 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> list[str]:
     """With the environment of this process, where they run on this machine. Raises BadInput."""
-    from horae import typed
     from horae.api.client import Unreachable
     from horae.api.errors import ApiError
+    from horae.cli import typed
 
     if not local:
         if export is not None:
@@ -203,7 +203,7 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
 
 def _kept(export: str) -> Path | None:
     """The file with what the job is to have of this process; None for one that has asked for nothing of it."""
-    from horae import typed
+    from horae.cli import typed
 
     chosen = typed.chosen(export, os.environ)
     try:

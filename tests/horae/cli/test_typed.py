@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from horae import typed
+from horae.cli import typed
 from horae.elastic.supervisor.typed import OURS, read
 from policy.model import BadInput
 
