@@ -98,6 +98,7 @@ class TenantForm(Form):
     users: Annotated[list[Name], Field(max_length=MOST_LISTED)] | None = (
         None  #: who may submit in its name; left out: everybody
     )
+    leads: Names = Field(default_factory=list)  #: who may say which of its jobs go first, whoever owns them
 
 
 class Rounds(Form):
@@ -219,6 +220,13 @@ class Config(Form):
         for listed in self.tenants:
             if listed.name == tenant:
                 return listed.users is None or user in listed.users or user == tenant
+        return user == tenant
+
+    def leads(self, user: str, tenant: str) -> bool:
+        """Whether the order of the tenant's jobs is this user's to say: a lead's, or of whoever is the whole tenant."""
+        for listed in self.tenants:
+            if listed.name == tenant:
+                return user in listed.leads or listed.users == [user] or (user == tenant and listed.users is None)
         return user == tenant
 
     def lists(self, tenant: str) -> bool:

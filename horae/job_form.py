@@ -18,7 +18,7 @@ from horae import visible
 from horae.spec import JobSpec
 from policy import bounds
 from policy.model import GpuRange
-from policy.text.forms import Curve, GpusForm, Size
+from policy.text.forms import Curve, GpusForm, Priority, Size
 from policy.text.textform import Document, Form, fit, load, wrong
 
 #: Bytes; a specification is a page of text, and what is larger is a mistake or an attack.
@@ -79,6 +79,7 @@ class JobForm(Form):
         3, ge=0, le=MOST_RETRIES, description="failures (not resizes) after which it is failed for good"
     )
     extra: dict[Name, Text] = Field(default_factory=dict, max_length=256, description="the adapter's own options")
+    priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
 
     @model_validator(mode="after")
     def _agree(self) -> JobForm:
@@ -113,6 +114,7 @@ class JobForm(Form):
             time_limit_s=self.time_limit_s,
             retries=self.retries,
             extra=dict(self.extra),
+            priority=self.priority,
         )
 
 

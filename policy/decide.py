@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate
+from policy import catalogue, certificate, line
 from policy.contract import Context, Entry
 from policy.model import (
     EMPTY,
@@ -60,10 +60,17 @@ def decide(
     option that does not exist, PolicyFailed for a policy that fails.
     """
     entry, resolved = choose(snapshot, policy, options)
+    return judged(snapshot, entry, resolved, Context(Throughput(snapshot.cluster), seed, time_limit_s, solver))
+
+
+def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
+    """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
+    PolicyFailed; BadInput passes through."""
+    snapshot = line.lined_up(snapshot)
     within, barred, narrowed = quotas.divided(snapshot)
-    context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
-    proposal = propose(within, entry, resolved, context)
-    return quotas.told(finish(within, entry.name, resolved, proposal, context), snapshot, barred, narrowed)
+    proposal = propose(within, entry, options, context)
+    decision = quotas.told(finish(within, entry.name, options, proposal, context), snapshot, barred, narrowed)
+    return line.told(decision, snapshot)
 
 
 def choose(
@@ -85,6 +92,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
+    snapshot = line.lined_up(snapshot)
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     rest = {} if entry.bids is not None else resting(_without(snapshot, lost))

@@ -232,6 +232,9 @@ class Job:
     restart_cost_s: Seconds | None = None  #: None: not measured yet
     shape: Shape | None = None
     gpu_types: TypeChoice | None = None  #: None: any type
+    priority: int = 0  #: among the jobs of its tenant: higher stands earlier in line (`policy/line.py`)
+    precedence: int = 0  #: among all jobs, set by operators
+    place: tuple[Seconds, JobName] | None = None  #: in line, where priorities moved it; worked out, never stated
 
     @property
     def held(self) -> Gpus:
@@ -244,8 +247,8 @@ class Job:
 
     @property
     def order(self) -> tuple[Seconds, JobName]:
-        """The tie rule everywhere: earliest submitted, then name."""
-        return (self.submitted_s, self.name)
+        """The tie rule everywhere: earliest submitted, then name; where priorities moved it, its place in line."""
+        return (self.submitted_s, self.name) if self.place is None else self.place
 
 
 @dataclass(frozen=True, slots=True)

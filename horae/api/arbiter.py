@@ -242,6 +242,10 @@ class ArbiterBackend:
         self._arbiter.unhold(self._named(job), Requester(by))
         return "is not held"
 
+    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+        self._arbiter.prioritise(self._named(job), to, Requester(by), across=across)
+        return f"precedence is {to}, among all jobs" if across else f"priority is {to}, among its tenant's jobs"
+
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
         try:
             wanted = Mode(mode)

@@ -155,6 +155,10 @@ class Client:
     def unhold(self, job: str) -> dict[str, Any]:
         return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json_body={})
 
+    def prioritise(self, job: str, priority: int, *, across: bool = False) -> dict[str, Any]:
+        body = {"priority": priority, "across": across}
+        return self._object("POST", f"/v1/jobs/{_word(job)}/priority", json_body=body)
+
     def mode(self, pool: str, mode: str) -> dict[str, Any]:
         return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json_body={"mode": mode})
 

@@ -78,6 +78,7 @@ class Stage(Enum):
 _DECISIVE = frozenset({
     Kind.ADOPTED, Kind.RESPECIFIED, Kind.SEEN, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED,
     Kind.HELD, Kind.UNHELD, Kind.CANCEL_ASKED, Kind.ENDED, Kind.MODE, Kind.MAINTENANCE,
+    Kind.PRIORITY,
 })  # fmt: skip
 #: The alert of a round that was given up, and of a disk that is nearly full.
 BUG, DISK = "bug", "disk"

@@ -65,6 +65,9 @@ def submit(
         list[str] | None,
         typer.Option("--sbatch", help="On Slurm: hand it in by sbatch, with this option of its; repeat for more."),
     ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Among your tenant's jobs: a higher one stands before others in line.")
+    ] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
@@ -97,6 +100,7 @@ def submit(
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
         "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
         "retries": retries,
+        "priority": priority,
         "extra": {"requeue_at_limit": "true"} if requeue else None,
         "env": _environment(env or []) or None,
         "elastic": False if rigid else None,

@@ -90,6 +90,7 @@ def _submitted(ledger: Ledger, event: Event) -> None:
         charged_s=event.at_s,
         adopted=event.kind is Kind.ADOPTED,
         guessed=bool(data.get("guessed", False)),
+        priority=_first_priority(event),
     )
     old = ledger.jobs.get(event.job)
     if old is not None and old.live:
@@ -99,6 +100,12 @@ def _submitted(ledger: Ledger, event: Event) -> None:
     if event.job.isdecimal():
         ledger.next_id = max(ledger.next_id, int(event.job) + 1)
     _count_app(ledger, record, +1, event.at_s)
+
+
+def _first_priority(event: Event) -> int:
+    """What was handed in was checked; of a job that the cluster showed only a step back is believed."""
+    stated = int(event.data["spec"].get("priority", 0))
+    return stated if event.kind is Kind.SUBMITTED else min(stated, 0)
 
 
 def _respecified(ledger: Ledger, event: Event) -> None:
@@ -130,6 +137,14 @@ def _unheld(ledger: Ledger, event: Event) -> None:
         if record.hold_by == TIME_LIMIT:
             record.limit_from_s = record.ran_s
         record.hold_why, record.hold_by = None, ""
+
+
+def _priority(ledger: Ledger, event: Event) -> None:
+    if (record := _job(ledger, event)) is not None:
+        if event.data["across"]:
+            record.precedence = event.data["to"]
+        else:
+            record.priority = event.data["to"]
 
 
 def _mode(ledger: Ledger, event: Event) -> None:
@@ -440,6 +455,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.CANCEL_ASKED: _cancel_asked,
     Kind.HELD: _held,
     Kind.UNHELD: _unheld,
+    Kind.PRIORITY: _priority,
     Kind.MODE: _mode,
     Kind.MAINTENANCE: _maintenance,
     Kind.SEEN: _seen,

@@ -73,6 +73,8 @@ class JobRecord:
     cancel_sent_s: Seconds | None = None
     hold_why: str | None = None
     hold_by: str = ""
+    priority: int = 0  #: among the jobs of its tenant
+    precedence: int = 0  #: among all jobs, by an operator
     limit_from_s: Seconds = 0.0  #: running time from which its time limit counts, where it waits again at its end
     released: bool = False
     losses: int = 0  #: starts in a row that the cluster ended

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from horae import job_number
 from horae.arbiter.decide.modes import mode_of, releasing
+from horae.arbiter.decide.queue import standing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe.measurements import Measurement
@@ -326,7 +327,7 @@ def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[Jo
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:
-    """Others of its pool that wait, and that the policy lets run first or that came first."""
+    """Others of its pool that wait, and that the policy lets run first or that stand before it in line."""
     if not record.live or occupies(record, now_s, config.rounds.settle_s):
         return ()
     waiting = [
@@ -334,6 +335,5 @@ def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) ->
         for r in ledger.live(record.pool)
         if r.id != record.id and not r.state.holds and r.hold_why is None and r.cancel_why is None
     ]
-    mine = (not record.target, record.submitted_s, record.id)
-    ahead = sorted((not r.target, r.submitted_s, r.id) for r in waiting if (not r.target, r.submitted_s, r.id) < mine)
-    return tuple(job for _, _, job in ahead)
+    key = standing([record, *waiting])
+    return tuple(r.id for r in sorted(waiting, key=key) if key(r) < key(record))

@@ -71,6 +71,8 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "checkpoint": spec.checkpoint,
         "checkpoint_trouble": record.checkpoint_trouble,
         "extra": dict(spec.extra),
+        "priority": record.priority,
+        "precedence": record.precedence,
     }
 
 

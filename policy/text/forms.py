@@ -92,6 +92,9 @@ Curve = Annotated[
 ]
 
 
+Priority = Annotated[int, Field(ge=-bounds.MOST_PRIORITY, le=bounds.MOST_PRIORITY)]
+
+
 class NodeForm(Form):
     """One node."""
 
@@ -312,6 +315,8 @@ class JobForm(Form):
     restart_cost: Duration | None = None
     shape: ShapeForm | None = None
     gpu_types: TypesForm | None = None
+    priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
+    precedence: Priority = Field(0, description="the same among all jobs; operators set it")
 
 
 class PhaseForm(Form):

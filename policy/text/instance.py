@@ -277,6 +277,8 @@ def _job(
         gpu_types=None
         if form.gpu_types is None
         else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+        priority=form.priority,
+        precedence=form.precedence,
     )
 
 

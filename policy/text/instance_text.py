@@ -147,7 +147,7 @@ def _job_plain(job: Job) -> dict[str, Any]:
             **_unless("prefer", list(job.gpu_types.prefer), []),
             **_unless("forbid", list(job.gpu_types.forbid), []),
         }
-    return out
+    return {**out, **_unless("priority", job.priority, 0), **_unless("precedence", job.precedence, 0)}
 
 
 def _shape_plain(shape: Shape) -> dict[str, Any]:

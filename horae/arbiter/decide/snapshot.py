@@ -279,7 +279,7 @@ class Album:
         parts = (
             record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
             record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
-            record.warmup_s,
+            record.warmup_s, record.priority, record.precedence,
         )  # fmt: skip
         known = self._jobs.get(record.id)
         if known is not None and known[0] == parts:
@@ -328,6 +328,8 @@ class Album:
             restart_cost_s=record.whole_restart_cost_s,
             shape=None if spec.shape is None else self._same.setdefault(spec.shape, spec.shape),
             gpu_types=None if choice is None else self._same.setdefault(choice, choice),
+            priority=record.priority,
+            precedence=record.precedence,
         )
 
     def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:

@@ -153,6 +153,12 @@ class Book:
         self.held[job] = why
         return "is held"
 
+    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+        self._maybe_fail()
+        self.job(job)
+        self.asked.append((job, f"{by} {to} {across}"))
+        return f"priority is {to}"
+
     def unhold(self, job: JobId, *, by: str) -> str:
         self.job(job)
         self.held.pop(job, None)
