@@ -25,7 +25,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 from pydantic import Field, field_validator, model_validator
 
 from horae.port import SiteTenant
-from policy.model import NodeName
+from policy.model import Beyond, NodeName
 from policy.text.textform import Form, fit, load_file, wrong
 from policy.text.textform import load as load_text
 
@@ -92,9 +92,27 @@ class Pool(Form):
         return None if self.nodes is None else frozenset(NodeSet(self.nodes))
 
 
+class Period(StrEnum):
+    """Of the calendar, in UTC; weeks begin on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class BudgetForm(Form):
+    """GPU time that a tenant may use in a period."""
+
+    gpu_hours: Positive
+    period: Annotated[Period, Field(strict=False)] = Period.MONTH
+    then: Annotated[Beyond, Field(strict=False)] = Beyond.IDLE  #: idle: only what others leave idle; wait: nothing new
+
+
 class TenantForm(Form):
     name: Name
     weight: Positive = 1.0
+    budget: BudgetForm | None = None  #: left out: none
     users: Annotated[list[Name], Field(max_length=MOST_LISTED)] | None = (
         None  #: who may submit in its name; left out: everybody
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate, line
+from policy import beyond, catalogue, certificate, line
 from policy.contract import Context, Entry
 from policy.model import (
     EMPTY,
@@ -67,10 +67,11 @@ def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context
     """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
     PolicyFailed; BadInput passes through."""
     snapshot = line.lined_up(snapshot)
-    within, barred, narrowed = quotas.divided(snapshot)
+    paid, unpaid = beyond.divided(snapshot)
+    within, barred, narrowed = quotas.divided(paid)
     proposal = propose(within, entry, options, context)
-    decision = quotas.told(finish(within, entry.name, options, proposal, context), snapshot, barred, narrowed)
-    return line.told(decision, snapshot)
+    decision = quotas.told(finish(within, entry.name, options, proposal, context), paid, barred, narrowed)
+    return line.told(beyond.told(decision, snapshot, unpaid), snapshot)
 
 
 def choose(
@@ -95,7 +96,8 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     snapshot = line.lined_up(snapshot)
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
-    rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    phases = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    rest = {**phases, **beyond.resting(_without(snapshot, lost))}
     proposal = _asked(snapshot, lost, rest, entry, options, context)
     wrong = _nonsense(actual, proposal)
     if wrong:
@@ -104,7 +106,8 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     proposal = carrying.told(actual, snapshot, proposal, context.speeds)
     rest = {name: reason for name, reason in rest.items() if not proposal.allocation.get(name)}
     if lost or rest:
-        notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+        ahead = sum(name in phases for name in rest)
+        notes = (f"{ahead} jobs rest until their app's phase is over",) if ahead else ()
         proposal = replace(
             proposal,
             cancel=(*proposal.cancel, *lost),

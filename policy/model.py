@@ -83,11 +83,19 @@ class Cluster:
     gpu_types: tuple[GpuType, ...] = ()  #: slowest first; every type of `nodes` is in it
 
 
+class Beyond(StrEnum):
+    """What a tenant may still have when its budget of GPU time is used up (`policy/beyond.py`)."""
+
+    IDLE = "idle"  #: what others leave idle
+    WAIT = "wait"  #: what it holds, and nothing new
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     name: str
     weight: float = 1.0
     cap: Gpus | None = None  #: most GPUs it may hold now: a site's limit, learnt from a blocked grant
+    beyond: Beyond | None = None  #: its budget is used up; None: it is not, or there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,9 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     def submit(caller: Me, raw: Bytes) -> dict[str, Any]:
         """One job, or `{"jobs": [...]}`. They run as you; `tenant` must be one that you may submit for."""
         specs = [form.spec(owner=caller.name) for form in job_form.read_jobs(raw, "body.json")]
-        return {"jobs": backend.submit(specs, by=caller.name)}
+        taken = backend.submit(specs, by=caller.name)
+        notes = backend.notes(taken)
+        return {"jobs": taken, **({"notes": notes} if notes else {})}
 
     @app.post(
         "/v1/dry-run", summary="What would become of jobs if they came now.", openapi_extra=_body(job_form.JobsForm)

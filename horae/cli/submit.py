@@ -135,9 +135,12 @@ def submit(
         screen.emit_json(found) if as_json else show_trial(found)
         return
     _try_folders(jobs, must=not sbatch and kind_of_cluster(socket, cluster) == "local")
-    numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
+    taken = {"jobs": _by_sbatch(jobs, sbatch)} if sbatch else connect(socket, cluster).hand_in(jobs)
+    numbers = list(taken["jobs"])
+    for note in taken.get("notes", ()):
+        screen.note(f"horae: {note}")
     if as_json:
-        screen.emit_json({"jobs": numbers})
+        screen.emit_json(taken)
     else:
         for number in numbers:
             print(f"Submitted job {number}", flush=True)

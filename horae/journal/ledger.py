@@ -234,6 +234,7 @@ class Ledger:
     opened_s: Seconds = 0.0  #: whoever asked for something before this is gone, and does not know what came of it
     claims: list[str] = field(default_factory=list)  #: our newest tokens, newest last
     stood_down: str | None = None
+    spent: dict[str, dict[str, GpuSeconds]] = field(default_factory=dict)  #: by tenant and day (`spending.py`)
 
     def live(self, pool: str | None = None) -> Iterator[JobRecord]:
         return (

@@ -13,6 +13,7 @@ from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.queue import standing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
+from horae.arbiter.observe.budgets import ALERT as BUDGET
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal.events import Verb
@@ -62,6 +63,7 @@ def explain(
     waits = record.hold_why is not None and not record.state.holds  # no decision about it counts until it is let go
     causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
     if record.live:
+        causes += _budget(ledger, record)
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
         causes += [] if waits else _decided(ledger, config, record, now_s)
         causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
@@ -144,6 +146,12 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         text += f"{until_s - now_s:.0f} s"
         causes.append(Cause("backoff", text, numbers, "time"))
     return causes
+
+
+def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:
+    """That its tenant's GPU-hours are used up."""
+    alert = ledger.alerts.get(f"{BUDGET}{record.tenant}")
+    return [] if alert is None else [Cause("budget", alert.text, {}, alert.remedy)]
 
 
 def _left(record: JobRecord) -> list[Cause]:

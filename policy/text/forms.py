@@ -141,6 +141,9 @@ class TenantForm(Form):
     name: Name
     weight: Weight = 1.0
     cap: Count | None = Field(None, description="most GPUs it may hold now")
+    beyond: Literal["idle", "wait"] | None = Field(
+        None, description="its budget is used up: it gets what others leave idle, or starts nothing"
+    )
 
 
 class MatchForm(Form):

@@ -65,10 +65,12 @@ CAUSES = {
     "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
+    "budget": "its tenant's budget of GPU time is used up",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",
     "cluster": "the cluster cannot be read", "policy": "the policy did not decide", "bug": "the arbiter failed",
+    "budget": "a tenant's budget of GPU time is used up",
 }  # fmt: skip
 ASK = "ask an operator"
 

@@ -24,6 +24,7 @@ from policy.model import (
     EMPTY,
     Allocation,
     App,
+    Beyond,
     Bytes,
     Cluster,
     GpuRange,
@@ -62,6 +63,7 @@ class SnapshotSources:
     strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say
     memory_per_gpu: Bytes | None = None
+    beyond: Mapping[str, Beyond] = field(default_factory=lambda: EMPTY)  #: by tenant whose budget is used up
 
 
 def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
@@ -189,7 +191,7 @@ def picture_of_the_fit(
     snapshot = Snapshot(
         cluster=Cluster(nodes, view.limits, types),
         jobs=fit,
-        tenants=tuple(Tenant(t, config.weight(t), caps.get(t)) for t in tenants),
+        tenants=tuple(Tenant(t, config.weight(t), caps.get(t), view.beyond.get(t)) for t in tenants),
         now_s=now_s,
         apps=tuple(apps),
         active_apps=tuple((s, n) for s, n in books.active_apps),

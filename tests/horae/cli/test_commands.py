@@ -466,6 +466,14 @@ def test_a_job_is_moved_in_line(horae: Horae, site: Client) -> None:
     assert horae("priority", "4711", "1").code == 4
 
 
+def test_what_a_tenant_used_of_its_budget_stands_beside_it(horae: Horae, site: Client) -> None:
+    site.submit([{"command": ["train"], "gpus": 1}])
+    header, *rows = horae("status", "--tenants").lines
+    assert "BUDGET" in header and rows
+    tenants = horae("status", "--tenants", "--json").json["tenants"]
+    assert all(tenant["budget"] is None for tenant in tenants)
+
+
 def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:
     job = site.submit([{"command": ["train"], "gpus": 1, "checkpoint": "ck"}])[0]
     assert horae("hold", job, "--why", "lunch").lines == [f"job {job}: is held"]
