@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("horae.cli.cancel", "End jobs for good."),
     "hold": ("horae.cli.hold", "Keep jobs from running; a running one checkpoints and leaves."),
     "unhold": ("horae.cli.hold", "Let held jobs run again."),
+    "priority": ("horae.cli.priority", "Move jobs in line: before or behind others of their tenant."),
     "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
@@ -46,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
-_JOBS = "submit submarine status apps top explain attach logs wait history hold unhold cancel"
+_JOBS = "submit submarine status apps top explain attach logs wait history hold unhold priority cancel"
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", tuple(_JOBS.split())),
