@@ -22,8 +22,8 @@ from policy.contract import Context
 from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts import reasons
 from policy.parts.ordered import active
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.gangs import NOTHING, PLAIN, Classes, State, Traits, brought, need_of
+from policy.throughput import Throughput
 
 
 @dataclass(slots=True)
