@@ -228,6 +228,11 @@ class Config(Form):
         """The tenants that list this user."""
         return tuple(t.name for t in self.tenants if t.users is not None and user in t.users)
 
+    def at_home(self, user: str, tenant: str) -> tuple[str, ...]:
+        """The tenants that a job of `user` may count against where it names `tenant`: whom a tenant lists has no share
+        of their own beside it."""
+        return (tenant,) if tenant != user or self.lists(tenant) else self.homes(user) or (tenant,)
+
 
 def load(path: str | Path) -> Config:
     """Read a configuration file. Raises BadInput."""
