@@ -27,7 +27,7 @@ from horae import visible
 from horae.spec import JobSpec
 from policy import bounds
 from policy.model import GpuRange, Shape
-from policy.text.forms import AtLeastOne, Curve, GpusForm, Size
+from policy.text.forms import AtLeastOne, Curve, GpusForm, Priority, Size
 from policy.text.textform import Document, Form, fit, load, wrong
 
 #: Bytes; a specification is a page of text, and what is larger is a mistake or an attack.
@@ -131,6 +131,7 @@ class JobForm(Form):
         3, ge=0, le=MOST_RETRIES, description="failures (not resizes) after which it is failed for good"
     )
     extra: dict[Name, Text] = Field(default_factory=dict, max_length=256, description="the adapter's own options")
+    priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
 
     @model_validator(mode="after")
     def _agree(self) -> JobForm:
@@ -183,6 +184,7 @@ class JobForm(Form):
             workers=self.workers,
             shape=self._shape(),
             extra=dict(self.extra),
+            priority=self.priority,
         )
 
     def _shape(self) -> Shape | None:

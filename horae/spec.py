@@ -47,6 +47,7 @@ class JobSpec:
     retries: int = 3  #: failures (not resizes) after which it is failed for good
     shape: Shape | None = None  #: what a rigid job keeps of its own request on the cluster; None: only its count
     extra: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: adapter's own options, e.g. sbatch's
+    priority: int = 0  #: among the jobs of its tenant, when it was handed in; higher stands earlier in line
 
     @property
     def without_gpus(self) -> bool:

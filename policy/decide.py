@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate
+from policy import beyond, catalogue, certificate, line
 from policy.contract import Context, Entry
 from policy.idle import SENTENCES, Idle, why
 from policy.model import (
@@ -59,10 +59,18 @@ def decide(
     option that does not exist, PolicyFailed for a policy that fails.
     """
     entry, resolved = choose(snapshot, policy, options)
-    within, barred, narrowed = quotas.divided(snapshot)
-    context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
-    proposal = propose(within, entry, resolved, context)
-    return quotas.told(finish(within, entry.name, resolved, proposal, context), snapshot, barred, narrowed)
+    return judged(snapshot, entry, resolved, Context(Throughput(snapshot.cluster), seed, time_limit_s, solver))
+
+
+def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
+    """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
+    PolicyFailed; BadInput passes through."""
+    snapshot = line.lined_up(snapshot)
+    paid, unpaid = beyond.divided(snapshot)
+    within, barred, narrowed = quotas.divided(paid)
+    proposal = propose(within, entry, options, context)
+    decision = quotas.told(finish(within, entry.name, options, proposal, context), paid, barred, narrowed)
+    return line.told(beyond.told(decision, snapshot, unpaid), snapshot)
 
 
 def choose(
@@ -84,9 +92,11 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
+    snapshot = line.lined_up(snapshot)
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
-    rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    phases = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    rest = {**phases, **beyond.resting(_without(snapshot, lost))}
     proposal = _asked(snapshot, lost, rest, entry, options, context)
     wrong = _nonsense(actual, proposal)
     if wrong:
@@ -95,7 +105,8 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     proposal = carrying.told(actual, snapshot, proposal, context.speeds)
     rest = {name: reason for name, reason in rest.items() if not proposal.allocation.get(name)}
     if lost or rest:
-        notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+        ahead = sum(name in phases for name in rest)
+        notes = (f"{ahead} jobs rest until their app's phase is over",) if ahead else ()
         proposal = replace(
             proposal,
             cancel=(*proposal.cancel, *lost),

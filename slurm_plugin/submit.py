@@ -32,7 +32,14 @@ def submit(jobs: Sequence[JobSpec], options: Sequence[str]) -> list[str]:
 
 
 def script(job: JobSpec) -> str:
-    """The batch script: `exec`, for Slurm signals the script's own process."""
+    """The batch script: `exec`, for Slurm signals the script's own process. Raises BadInput where it cannot say all."""
+    if job.priority:
+        raise BadInput(
+            "is not carried by sbatch",
+            field="priority",
+            value=job.priority,
+            remedy="`horae priority JOBID N` once it is in",
+        )
     lines = ["#!/bin/bash"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
     words = [os.environ.get("HORAE_EXEC") or shutil.which("horae-exec") or "horae-exec"]

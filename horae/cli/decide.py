@@ -62,7 +62,7 @@ def decide(
     from horae.tables import table
     from policy import catalogue
     from policy.contract import Context
-    from policy.decide import finish, propose
+    from policy.decide import judged
     from policy.text import answer
     from policy.text.instance import from_document
     from policy.text.textform import load_file
@@ -91,7 +91,7 @@ def decide(
         played = many.run(snapshot, rounds, entry.name, given, seed, time_limit, solver)
         decision, fractions = played.decision, played.fractions
     else:
-        decision = finish(snapshot, entry.name, given, propose(snapshot, entry, given, context), context)
+        decision = judged(snapshot, entry, given, context)
     if job is not None and job not in decision.reasons:
         raise exits.Failure(exits.NO_SUCH_JOB, f"no job {job!r} in {instance}", f"it has {_some(decision.reasons)}")
     plain = answer.to_plain(decision)

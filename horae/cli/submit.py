@@ -78,6 +78,9 @@ def submit(
         list[str] | None,
         typer.Option("--sbatch", help="On Slurm: hand it in by sbatch, with this option of its; repeat for more."),
     ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Among your tenant's jobs: a higher one stands before others in line.")
+    ] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
@@ -112,6 +115,7 @@ def submit(
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
         "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
         "retries": retries,
+        "priority": priority,
         "extra": {"requeue_at_limit": "true"} if requeue else None,
         "env": _environment(env or []) or None,
         "elastic": False if rigid else None,
@@ -148,11 +152,14 @@ def submit(
     local = not sbatch and kind_of_cluster(socket, cluster) == "local"
     _try_folders(jobs, must=local)
     if sbatch:
-        numbers = _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])
+        taken = {"jobs": _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])}
     else:
-        numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
+        taken = _handed_in(connect(socket, cluster), jobs, export, local=local)
+    numbers = list(taken["jobs"])
+    for note in taken.get("notes", ()):
+        screen.note(f"horae: {note}")
     if as_json:
-        screen.emit_json({"jobs": numbers})
+        screen.emit_json(taken)
     else:
         for number in numbers:
             print(f"Submitted job {number}", flush=True)
@@ -174,8 +181,9 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         time.sleep(1.0)
 
 
-def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> list[str]:
-    """With the environment of this process, where they run on this machine. Raises BadInput."""
+def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> dict[str, Any]:
+    """What the arbiter says of them; with the environment of this process, where they run on this machine. Raises
+    BadInput."""
     from horae.api.client import Unreachable
     from horae.api.errors import ApiError
     from horae.cli import typed
@@ -184,21 +192,21 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
         if export is not None:
             raise BadInput("is for one machine, and for Slurm with --sbatch", field=typed.FIELD, value=export,
                            remedy="--env NAME=VALUE: kept with the job, where operators can read it")  # fmt: skip
-        return client.submit(jobs)
+        return client.hand_in(jobs)
     kept = _kept(export or "ALL")
     try:
-        numbers = client.submit([{**({} if kept is None else {"typed": str(kept)}), **job} for job in jobs])
+        taken = client.hand_in([{**({} if kept is None else {"typed": str(kept)}), **job} for job in jobs])
     except ApiError:
         if kept is not None:
             kept.unlink()
         raise
     try:
         if kept is not None:
-            typed.note(kept, client.socket, numbers)
+            typed.note(kept, client.socket, taken["jobs"])
         typed.swept(client.socket, lambda: [job_number(job["id"]) for job in client.status()["jobs"]])
     except (OSError, ApiError, Unreachable) as error:  # they are handed in all the same
         screen.note(f"horae: environments of jobs that are over stay in {typed.folder()} for now: {error}")
-    return numbers
+    return taken
 
 
 def _kept(export: str) -> Path | None:

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from horae.arbiter.decide.queue import standing
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row
@@ -24,11 +25,6 @@ MOST = 500
 class StartEstimate:
     in_s: Seconds  #: from now
     after: tuple[JobId, ...]  #: the jobs whose ends it takes, the last one last; none: enough is free
-
-
-def order(record: JobRecord) -> tuple[bool, Seconds, JobId]:
-    """By which waiting jobs are served: those that the policy lets run, then who came first."""
-    return not record.target, record.submitted_s, record.id
 
 
 def starts(
@@ -56,7 +52,7 @@ def starts(
             free[gpu_type] = free.get(gpu_type, 0) - gpus
             if in_s is not None:
                 heapq.heappush(ends, (in_s, record.id, gpu_type, gpus))
-    return _served(sorted(waiting, key=order)[:MOST], free, ends)
+    return _served(sorted(waiting, key=standing(waiting))[:MOST], free, ends)
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:

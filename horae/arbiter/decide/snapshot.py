@@ -24,6 +24,7 @@ from policy.model import (
     EMPTY,
     Allocation,
     App,
+    Beyond,
     Bytes,
     Cluster,
     GpuRange,
@@ -61,6 +62,7 @@ class SnapshotSources:
     strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say
     memory_per_gpu: Bytes | None = None
+    beyond: Mapping[str, Beyond] = field(default_factory=lambda: EMPTY)  #: by tenant whose budget is used up
 
 
 def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
@@ -189,7 +191,7 @@ def picture_of_the_fit(
     snapshot = Snapshot(
         cluster=Cluster(nodes, view.limits, types),
         jobs=fit,
-        tenants=tuple(Tenant(t, config.weight(t), caps.get(t)) for t in tenants),
+        tenants=tuple(Tenant(t, config.weight(t), caps.get(t), view.beyond.get(t)) for t in tenants),
         now_s=now_s,
         apps=tuple(apps),
         active_apps=tuple((s, n) for s, n in books.active_apps),
@@ -279,7 +281,7 @@ class Album:
         parts = (
             record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
             record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
-            record.warmup_s,
+            record.warmup_s, record.priority, record.precedence,
         )  # fmt: skip
         known = self._jobs.get(record.id)
         if known is not None and known[0] == parts:
@@ -328,6 +330,8 @@ class Album:
             restart_cost_s=record.whole_restart_cost_s,
             shape=None if spec.shape is None else self._same.setdefault(spec.shape, spec.shape),
             gpu_types=None if choice is None else self._same.setdefault(choice, choice),
+            priority=record.priority,
+            precedence=record.precedence,
         )
 
     def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:

@@ -39,6 +39,21 @@ def may_act_on(caller: Requester, record: JobRecord, config: Config) -> None:
         raise NotAllowed(f"job {record.id} belongs to {whose}; only they and operators may do this")
 
 
+def may_order(caller: Requester, owner: str, tenant: str, to: int, config: Config) -> None:
+    """Raises NotAllowed where the caller may not give a job of that owner and tenant this priority. An owner may move
+    it behind the tenant's others and back to 0; leads of the tenant and operators as they like."""
+    if caller.is_operator(config) or config.leads(caller.user, tenant):
+        return
+    if caller.user != owner:
+        whose = owner or "nobody we know"
+        raise NotAllowed(f"the job belongs to {whose}; only they, leads of tenant {tenant} and operators may do this")
+    if to > 0:
+        raise NotAllowed(
+            f"{caller.user} may not put a job before those of others in tenant {tenant}; 0 or less is yours to say, "
+            f"more a lead's (`leads` of the tenant in the configuration) or an operator's"
+        )
+
+
 def may_operate(caller: Requester, config: Config) -> None:
     """Raises NotAllowed. Modes, maintenance, release-all: what concerns everybody."""
     if not caller.is_operator(config):

@@ -20,6 +20,7 @@ from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never, SiteTenant, TryLater
 from horae.spec import JobSpec
+from policy import bounds
 from policy.model import BadInput, Seconds
 
 
@@ -116,6 +117,23 @@ class Commands:
             self._core.write([events.unheld(job, caller.user)], durable=True)
             self._core.wake()
 
+    def prioritise(self, job: JobId, to: int, caller: Requester, *, across: bool = False) -> None:
+        """Its place in line from now on: among its tenant's jobs, or `across` all, which operators may. Raises
+        BadInput, NotAllowed."""
+        if abs(to) > bounds.MOST_PRIORITY:
+            most = bounds.MOST_PRIORITY
+            raise BadInput("is out of bounds", field="priority", value=to, remedy=f"from {-most} to {most}")
+        config, record = self._core.config, self._core.ledger.jobs.get(job)
+        if record is None:
+            raise NoSuchJob(job)
+        if across:
+            authority.may_operate(caller, config)
+        else:
+            authority.may_order(caller, record.owner, record.tenant, to, config)
+        if record.live and to != (record.precedence if across else record.priority):
+            self._core.write([events.priority(job, to, caller.user, across=across)], durable=True)
+            self._core.wake()
+
     def _theirs(self, job: JobId, caller: Requester) -> JobRecord:
         record = self._core.ledger.jobs.get(job)
         if record is None:
@@ -191,6 +209,7 @@ def checked(spec: JobSpec, caller: Requester, core: Core) -> JobSpec:
         raise BadInput(
             "this range of GPUs holds no size to run at", field="gpus", value=spec.gpus, remedy="min <= max, from 1"
         )
+    authority.may_order(caller, owner, tenant, spec.priority, config)
     pool = spec.extra.get("pool")
     if pool is not None and config.pool(pool) is None:
         names = ", ".join(p.name for p in config.pools)

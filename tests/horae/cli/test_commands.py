@@ -478,6 +478,29 @@ def test_without_apps_the_table_is_only_its_header(horae: Horae, site: Client) -
     assert horae("apps", "--json").json == {"apps": []}
 
 
+def test_a_job_is_moved_in_line(horae: Horae, site: Client) -> None:
+    first, second = (site.submit([{"command": ["train"], "gpus": 1, "priority": n}])[0] for n in (0, 3))
+    assert site.job(second)["priority"] == 3
+    moved = horae("priority", first, second, "-5")
+    assert moved.lines == [f"job {job}: priority is -5, among its tenant's jobs" for job in (first, second)]
+    assert horae("priority", first, "7", "--json").json["jobs"][first]["text"].startswith("priority is 7")
+    assert horae("status", "-o", "%i %Q").lines[1:] == [f"{first} 7", f"{second} -5"]
+    assert horae("priority", first, "1", "--across").lines == [f"job {first}: precedence is 1, among all jobs"]
+    assert horae("status", "-o", "%i %Q").lines[1] == f"{first} 7!"
+    assert horae("priority", first, "101").code == 3
+    assert horae("priority", first, "urgent").code == 2
+    assert horae("priority", "5").code == 2
+    assert horae("priority", "4711", "1").code == 4
+
+
+def test_what_a_tenant_used_of_its_budget_stands_beside_it(horae: Horae, site: Client) -> None:
+    site.submit([{"command": ["train"], "gpus": 1}])
+    header, *rows = horae("status", "--tenants").lines
+    assert "BUDGET" in header and rows
+    tenants = horae("status", "--tenants", "--json").json["tenants"]
+    assert all(tenant["budget"] is None for tenant in tenants)
+
+
 def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:
     job = site.submit([{"command": ["train"], "gpus": 1, "checkpoint": "ck"}])[0]
     assert horae("hold", job, "--why", "lunch").lines == [f"job {job}: is held"]

@@ -178,14 +178,14 @@ def job_words(sample: Sample, folder: Path) -> list[str]:
     return words[at + 2 :]
 
 
-def translation(sample: Sample, folder: Path) -> Translation:
+def translation(sample: Sample, folder: Path, user: str = "ann") -> Translation:
     """Raises BadInput, ValueError."""
     if sample.kind == "command":
         words = job_words(sample, folder)
     else:
         (folder / "job.yaml").write_text(sample.text)
         words = ["-f", str(folder / "job.yaml")]
-    found = translate(words, "ann")
+    found = translate(words, user)
     JobForm.model_validate(found.job)
     return found
 
