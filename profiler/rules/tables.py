@@ -164,7 +164,8 @@ def _head_behind(line: str) -> Table | None:
     canonical, numbers = tokenise(line)
     start = ranks.strip(canonical, numbers).start
     before = len(canonical[:start].split())
-    if not before or canonical[:start].split() != canonical.split(None, before)[:before]:
+    lone = canonical[:start].strip().isalpha()  # the first column may be called E
+    if lone or not before or canonical[:start].split() != canonical.split(None, before)[:before]:
         return None
     found = _head(_behind(line.strip(), before))
     return None if found is None else replace(found, head=line, before=before)
