@@ -59,8 +59,7 @@ class Table:
         cells = self.cells(canonical)
         if len(cells) != len(self.columns):
             return None
-        own = _behind(canonical, self.before)
-        fields = self._fields(cells, sum(canonical.count(c, 0, len(canonical) - len(own)) for c in PRIVATE))
+        fields = self._fields(cells, self._numbers_before(canonical))
         if fields is None:
             return None
         if bar:
@@ -81,6 +80,11 @@ class Table:
             plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else None
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
+
+    def _numbers_before(self, canonical: str) -> int:
+        """Numbers that stand before a row."""
+        end = len(canonical) - len(_behind(canonical, self.before))
+        return sum(canonical.count(c, 0, end) for c in PRIVATE)
 
     def _fields(self, cells: list[str], token: int) -> list[Field] | None:
         """What the cells of a row tell, whose first number is `token`; None where one cannot stand in its column."""
@@ -133,7 +137,8 @@ def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field
 
 def _behind(line: str, words: int) -> str:
     """The line without so many words at its beginning."""
-    return line.split(None, words)[-1] if words and len(line.split(None, words)) > words else line
+    pieces = line.split(None, words)
+    return pieces[-1] if len(pieces) > words else line
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -159,7 +164,8 @@ def _head_behind(line: str) -> Table | None:
     canonical, numbers = tokenise(line)
     start = ranks.strip(canonical, numbers).start
     before = len(canonical[:start].split())
-    if not before or canonical[:start].split() != canonical.split(None, before)[:before]:
+    lone = canonical[:start].strip().isalpha()  # the first column may be called E
+    if lone or not before or canonical[:start].split() != canonical.split(None, before)[:before]:
         return None
     found = _head(_behind(line.strip(), before))
     return None if found is None else replace(found, head=line, before=before)

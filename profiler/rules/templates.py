@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from profiler import roles
 from profiler.model import LossKind
-from profiler.rules import generic, roles
+from profiler.roles import Role
+from profiler.rules import generic
 from profiler.rules.pairs import key_of
 from profiler.rules.plan import Field, Plan
-from profiler.rules.roles import Role
 from profiler.rules.units import TIME_UNITS, words_for
 from profiler.rules.words import excluded, words_of
 from profiler.text import ranks
@@ -32,6 +33,8 @@ ORIGIN = "learnt "
 _UNIT = re.compile(r"\s?(%|°|[A-Za-zµ]+(?:/[A-Za-z]+)?)")
 _UNITS = frozenset(TIME_UNITS) | words_for("physical_units")
 _NO_CURVE = words_for("no_curve")
+#: Columns, by place among the numbers of a line: the role and the values of each.
+Found = dict[int, tuple[Role, list[float]]]
 _ONE = str.maketrans({DEC: INT})
 _SIGN = re.compile(rf"(?<![^\s:=,|(\[])[-+](?=[{INT}{DEC}])")
 
@@ -119,20 +122,25 @@ def columns(rows: Sequence[str]) -> Columns | None:
     prefix = ranks.strip(canonical, read[0][1])
     if generic.tells_a_story(canonical[prefix.start :]) or _contradicted(canonical):
         return None
-    taken = set(prefix.clock.tokens) if prefix.clock is not None else set()
-    first = sum(canonical.count(c, 0, prefix.start) for c in PRIVATE)
-    found = {at: made for at in range(first, len(read[0][1])) if at not in taken and (made := _column(read, at))}
+    found = _columns(read, prefix)
     counters = [at for at, (made, _) in found.items() if made is Role.COUNTER]
     falling = [at for at, (made, _) in found.items() if made is Role.DECAYING and _may_be_loss(canonical, at)]
     if not counters or not falling:
         return None
     counter = min(counters, key=lambda at: (roles.stride(found[at][1]), at))
-    total = counter + 1 if _is_total(canonical, counter, found) else None
-    steady = (at for at in sorted(found) if at < counter and found[at][0] in (Role.CONSTANT, Role.STAIRS))
-    epoch = next((at for at in steady if _is_total(canonical, at, found)), None)
-    loss = falling[0] if len(falling) == 1 else None
-    name = "" if loss is None else _key(canonical, loss)
-    return Columns(counter, total, epoch, None if epoch is None else epoch + 1, loss, name)
+    made = Columns(counter, _total(canonical, counter, found), *_epoch(canonical, counter, found))
+    if len(falling) > 1:
+        return made
+    return replace(made, loss=falling[0], name=_key(canonical, falling[0]))
+
+
+def _columns(read: Sequence[tuple[str, list[str]]], prefix: ranks.Prefix) -> Found:
+    """The columns behind what stands before the text, but for those of the stamp: each with its role and values."""
+    canonical, numbers = read[0]
+    stamp = prefix.clock.tokens if prefix.clock is not None else ()
+    first = sum(canonical.count(c, 0, prefix.start) for c in PRIVATE)
+    made = {at: _column(read, at) for at in range(first, len(numbers)) if at not in stamp}
+    return {at: column for at, column in made.items() if column is not None}
 
 
 def _column(read: Sequence[tuple[str, list[str]]], at: int) -> tuple[Role, list[float]] | None:
@@ -182,8 +190,19 @@ def _contradicted(canonical: str) -> bool:
     return bool(set(words_of(canonical)) & _NO_CURVE)
 
 
-def _is_total(canonical: str, counter: int, found: dict[int, tuple[Role, list[float]]]) -> bool:
-    behind = found.get(counter + 1)
-    if behind is None or behind[0] is not Role.CONSTANT or _kind(canonical, counter + 1) != INT:
-        return False
-    return _left(canonical, counter + 1).strip() in ("/", "of") and behind[1][0] >= found[counter][1][-1]
+def _epoch(canonical: str, counter: int, found: Found) -> tuple[int | None, int | None]:
+    """What stands before the counter and rises slower, with its total; nothing where it has none."""
+    before = [at for at in sorted(found) if at < counter]
+    steady = [at for at in before if found[at][0] in (Role.CONSTANT, Role.STAIRS)]
+    totals = ((at, _total(canonical, at, found)) for at in steady)
+    return next((pair for pair in totals if pair[1]), (None, None))
+
+
+def _total(canonical: str, counter: int, found: Found) -> int | None:
+    """The total of a counter: what stands behind it, never changes and is no less."""
+    at = counter + 1
+    behind, values = found.get(at, (Role.OTHER, []))
+    if behind is not Role.CONSTANT or _left(canonical, at).strip() not in ("/", "of"):
+        return None
+    whole = _kind(canonical, at) == INT
+    return at if whole and values[0] >= found[counter][1][-1] else None

@@ -128,13 +128,16 @@ class Learner:
     def _so_far(self) -> Learner:
         """A learner that judges each template by the rows that it has, this one left alone."""
         probe = Learner(self.runs.bounds.most)
-        for template in self.templates:
-            made = columns([text for _, text in template.rows]) if template.rows else None
-            if made is not None and (probe.found is None or template.seen > probe.found.seen):
-                probe.found = Template(template.words, template.rows, template.seen, made)
-        if probe.found is not None:
-            for line, text in probe.found.rows:
+        held = [t for t in self.templates if t.rows]
+        held.sort(key=lambda t: t.seen, reverse=True)
+        for template in held:
+            made = columns([text for _, text in template.rows])
+            if made is None:
+                continue
+            probe.found = Template(template.words, [], template.seen, made)
+            for line, text in template.rows:
                 probe._row(line, text)
+            break
         return probe
 
     def close(self) -> None:

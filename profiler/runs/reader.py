@@ -180,14 +180,13 @@ class LogReader:
             if m is not None:
                 if way.plan is not None:
                     self.runs_read.row(way.plan, m.groups(), number, redrawn)
-                elif self.learner.open and not redrawn:
-                    self.learner.take(number, raw)
+                else:
+                    self._unread(number, raw, redrawn)
                 return
         bare = without_bar(raw)
         shape = self._shapes.of(bare, bare is raw)
         if shape is None and self.table is None and not self.bare.alive:
-            if self.learner.open and not redrawn:
-                self.learner.take(number, raw)
+            self._unread(number, raw, redrawn)
             return
         text = bare.decode("utf-8", "replace")
         if self.bare.alive:
@@ -198,8 +197,7 @@ class LogReader:
                 way.take(*row, strip=bare is not raw)
                 return
         if shape is None:
-            if self.learner.open and not redrawn:
-                self.learner.take(number, raw)
+            self._unread(number, raw, redrawn)
             return
         hit = self._hit(shape, text, number, redrawn)
         if hit is None:
@@ -215,8 +213,8 @@ class LogReader:
             if m is not None:
                 if plan is not None:
                     self.runs_read.row(plan, m.groups(), number, redrawn)
-                elif self.learner.open and not redrawn:
-                    self.learner.take(number, text.encode())
+                else:
+                    self._unread(number, text.encode(), redrawn)
                 return regex, plan
         self._slow(shape, text, number, redrawn)
         return None
@@ -236,8 +234,13 @@ class LogReader:
         planned = self._shapes.plan(shape, text)
         if planned is not None:
             self.runs_read.row(*planned, number, redrawn)
-        elif self.learner.open and not redrawn:
-            self.learner.take(number, text.encode())
+        else:
+            self._unread(number, text.encode(), redrawn)
+
+    def _unread(self, number: int, raw: bytes, redrawn: bool) -> None:
+        """A line that nothing explains."""
+        if self.learner.open and not redrawn:
+            self.learner.take(number, raw)
 
     def _bare(self, number: int, text: str) -> None:
         for at, line in self.bare.take(number, text if len(text) < 80 else ""):

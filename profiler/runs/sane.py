@@ -6,9 +6,10 @@ is news.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from profiler.model import Point, Run
@@ -54,6 +55,10 @@ def _bad(of: Point | Run, names: tuple[str, ...], low: float, high: float) -> di
     return found
 
 
+def _share(found: Iterable[bool]) -> float:
+    return fmean(map(float, found))
+
+
 def counting(runs: list[Run]) -> list[Run]:
     """The runs, but for those of a counter that is none, or of two that take turns.
 
@@ -62,16 +67,20 @@ def counting(runs: list[Run]) -> list[Run]:
     no number is told: which of them a line is of is not known.
     """
     told = [run for run in runs if run.points and run.first_iteration is not None]
-    if len(told) < PHANTOMS or median(len(run.points) for run in told) > PHANTOM_POINTS:
+    if len(told) < PHANTOMS or not _begins_elsewhere(told):
         return runs
-    firsts = [run.first_iteration or 0.0 for run in told]
-    beside = sum(b.first_line - a.last_line <= 1 for a, b in pairwise(told)) / (len(told) - 1)
-    rises = sum(b > a for a, b in pairwise(firsts)) / (len(told) - 1)
+    rises = _share((b.first_iteration or 0.0) > (a.first_iteration or 0.0) for a, b in pairwise(told))
     wanders = 1 - UPWARDS <= rises <= UPWARDS
-    if len(set(firsts)) < UNLIKE * len(firsts) or not (wanders or beside >= UPWARDS):
+    if not wanders and _share(b.first_line - a.last_line <= 1 for a, b in pairwise(told)) < UPWARDS:
         return runs
     rest = [run for run in runs if run not in told]
     if wanders:
         return rest
     both = Run(told[0].format, told[0].first_line, told[-1].last_line, (), warnings=(TWO,))
     return sorted([*rest, both], key=lambda run: run.first_line)
+
+
+def _begins_elsewhere(told: list[Run]) -> bool:
+    """Whether most of the runs are a few points long, and hardly two begin alike."""
+    short = median(len(run.points) for run in told) <= PHANTOM_POINTS
+    return short and len({run.first_iteration for run in told}) >= UNLIKE * len(told)

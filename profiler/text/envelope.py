@@ -29,7 +29,7 @@ _OF_WORDS = re.compile(rb"[\s\[({<\"']*[A-Za-z]")  #: how a line begins that may
 _CLOCK = re.compile(rb"\d\d?:\d\d:\d\d")  #: and how one shows that it has its own
 _DIGIT = re.compile(rb"\d")
 _EMOJI = b"\xf0\x9f"
-_DECORATED = re.compile(rb"\s*(?:\xf0\x9f[\x80-\xbf]{2}(?:\xef\xb8\x8f|\xe2\x80\x8d)?[ \t]*)+(?=[A-Za-z0-9\[({<\"'])")
+_DECORATED = re.compile(rb"\A\s*(?:\xf0\x9f[\x80-\xbf]{2}(?:\xef\xb8\x8f|\xe2\x80\x8d)?[ \t]*)+(?=[A-Za-z0-9\[({<\"'])")
 #: Numbers with a comma inside, where numbers with a point may stand: behind a name, a sign or a blank.
 _COMMA = re.compile(rb"((?:(?<!\d)[:=]|[ \t])[ \t]?\d+),(\d+)(?!\d|[,.:]\d)")
 #: One that cannot be of thousands: by its digits, or as a loss.
@@ -38,7 +38,19 @@ _NO_THOUSANDS = re.compile(
     rb"|oss(?:[\"']?: ?|[\"']?=| = | )\d,\d{3}(?![\d,.:])"
 )
 #: What such a loss, and a number below one, look like where all digits are zeros, and where they are not.
-_LOSSES = tuple(b"oss" + sign + b"0,0" for sign in (b": ", b":", b"=", b" = ", b" ", b"': ", b'": ', b'":', b"'="))
+_LOSSES = (
+    b"oss: 0,0",
+    b"oss:0,0",
+    b"oss=0,0",
+    b"oss = 0,0",
+    b"oss 0,0",
+    b"oss': 0,0",
+    b'oss": 0,0',
+    b'oss":0,0',
+    b"oss'=0,0",
+    b"oss':0,0",
+    b'oss"=0,0',
+)
 _BELOW_ONE = (b" 0,", b"=0,", b":0,", b"\t0,")
 _POINT = re.compile(rb"\d\.\d")
 _ZERO = bytes.maketrans(b"123456789", b"000000000")
@@ -77,8 +89,7 @@ def plain(raw: bytes) -> bytes:
         for wide, sign in _NARROW:
             raw = raw.replace(wide, bytes((sign,)))
     if _EMOJI in raw:
-        decorated = _DECORATED.match(raw)
-        raw = raw[decorated.end() :] if decorated is not None else raw
+        raw = _DECORATED.sub(b"", raw)
     if b"," in raw and _NO_THOUSANDS.search(raw) and not _POINT.search(raw):
         raw = _COMMA.sub(rb"\1.\2", raw)
     return raw

@@ -10,8 +10,8 @@ import pytest
 
 from profiler import evidence
 from profiler.model import Run
+from profiler.roles import Role, role
 from profiler.rules.book import load
-from profiler.rules.roles import Role, role
 from profiler.rules.templates import columns
 from profiler.runs import learner, persistence
 from profiler.runs.reader import LogReader

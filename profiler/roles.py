@@ -40,16 +40,13 @@ def role(values: Sequence[float], whole: bool) -> Role:
     if len(set(values)) == 1:
         return Role.CONSTANT
     steps = [b - a for a, b in pairwise(values)]
-    if whole and values[0] >= 0:
-        if min(steps) > 0:
-            return Role.COUNTER if _regular(steps) else Role.CLOCK
-        if min(steps) == 0 and max(steps) == 1:
-            return Role.STAIRS
     if min(steps) > 0:
-        return Role.CLOCK
-    if not whole and _decays(values, steps):
+        return Role.COUNTER if whole and values[0] >= 0 and _regular(steps) else Role.CLOCK
+    if whole:
+        return Role.STAIRS if values[0] >= 0 and min(steps) == 0 and max(steps) == 1 else Role.OTHER
+    if _decays(values, steps):
         return Role.DECAYING
-    return Role.RATIO if min(values) >= 0 and max(values) <= 1 and not whole else Role.OTHER
+    return Role.RATIO if min(values) >= 0 and max(values) <= 1 else Role.OTHER
 
 
 def stride(values: Sequence[float]) -> float:
