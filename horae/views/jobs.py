@@ -191,7 +191,7 @@ def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> in
         return sum(record.allocation.values())
     if record.state is JobState.RUNNING and not record.spec.elastic:
         return sum(record.allocation.values())
-    if record.spec.gpu_types and not set(record.spec.gpu_types) & set(present):
+    if record.spec.type_choice is not None and not any(record.spec.runs_on(t) for t in present):
         return 0
     return record.spec.gpus.at_most(capacity)
 

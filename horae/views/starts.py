@@ -70,7 +70,7 @@ def _served(
     found: dict[JobId, StartEstimate] = {}
     at_s: Seconds = 0.0
     for record in waiting:
-        need, types = record.spec.gpus.min, record.spec.gpu_types or tuple(free)
+        need, types = record.spec.gpus.min, tuple(t for t in free if record.spec.runs_on(t))
         then, later, after, then_s = dict(free), list(ends), dict[JobId, None](), at_s
         while (gang := _gang(then, types, need)) is None and later:
             end_s, job, gpu_type, gpus = heapq.heappop(later)

@@ -18,7 +18,9 @@ without a throughput table is taken to scale linearly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.parts.throughput import Span, Throughput
@@ -39,6 +41,14 @@ class Step:
     gpu_type: GpuType
     gpus: Gpus
     add: Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What jobs are to have, without a place for it, and the policy's state."""
+
+    gpus: Mapping[JobName, Gpus]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Pools:

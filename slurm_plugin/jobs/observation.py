@@ -186,7 +186,8 @@ class Observer:
         return told
 
     def _find_moved(self, rows: Mapping[JobId, JobRow]) -> None:
-        """Of those that waited and are not seen any more, who waits elsewhere: where nobody would ever start it."""
+        """Of those that waited and are not seen any more, who is elsewhere: where nobody would ever start it, or where
+        it has begun, of a list of partitions that its user named."""
         missing = {
             job
             for job, row in self.rows.items()
@@ -197,8 +198,7 @@ class Observer:
             self.moved |= {
                 job: elsewhere[job]
                 for job in missing
-                if job in elsewhere
-                and state_machine.waits_for_us(elsewhere[job], self._memories.get(job), self._options)
+                if job in elsewhere and state_machine.is_ours(elsewhere[job], self._memories.get(job), self._options)
             }
 
     def _read(self) -> tuple[dict[JobId, JobRow], list[NodeRow]]:

@@ -329,7 +329,7 @@ def test_a_job_that_an_administrator_moves_runs_there(cluster: Driver, comment: 
     assert cluster.job(job).state is JobState.QUEUED
     slurm.run("scontrol", "update", f"jobid={number}", "Partition=raw")
     (due,) = cluster.port.observe().due
-    assert (due.job, "moved to partition raw" in due.what) == (job, True)
+    assert (due.job, "is in partition raw" in due.what) == (job, True)
     cluster.observe()
     try:
         wait_for("Slurm starts it", lambda: "JobState=RUNNING" in slurm.run("scontrol", "show", "job", number))

@@ -284,9 +284,9 @@ def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
     row = replace(ROW, **PARKED)
     (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), first=True)
     assert scontrol(only) == f"update jobid=7 StartTime=now SiteFactor={1 << 30}"
-    assert scontrol(original(row, NOW)) == "update jobid=7 StartTime=now"
+    assert [scontrol(each) for each in original(row, NOW)] == ["update jobid=7 StartTime=now"]
     later = replace(row, admin_comment=f"{OWN},begin={int(NOW) + 60}")
-    assert scontrol(original(later, NOW)) == f"update jobid=7 StartTime=uts{int(NOW) + 60}"
+    assert [scontrol(each) for each in original(later, NOW)] == [f"update jobid=7 StartTime=uts{int(NOW) + 60}"]
 
 
 def test_what_an_administrator_holds_is_told_apart() -> None:
@@ -294,7 +294,30 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
     assert held_by_others(held, Memo("7.abc"))
     assert not held_by_others(held, Memo("7.abc", held_s=NOW))
     assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
-    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job waits held"
+    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job that has run, or came before this module, waits held"
+    parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
+    assert held_by_others(parked, Memo("7.abc"))
+    assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:
+    """A release that slurmctld never got leaves our hold, not an administrator's."""
+    blocked = Memo("7.abc", (replace(GRANT, at_s=NOW - 9),), held_s=NOW - 20)
+    own: dict[str, Any] = {**PARKED, "eligible_s": None}
+    assert not held_by_others(replace(ROW, **{**own, "priority": 0}), look(blocked, **{**own, "priority": 0}).memo)
+    assert look(blocked, **own).memo.held_s == 0.0
+
+
+def test_a_parked_elastic_job_waits_and_its_lost_start_is_not_made_in_part() -> None:
+    waits: dict[str, Any] = {"priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0}
+    assert shown(look(**waits)) == (JobState.QUEUED, "")
+    assert shown(look(Memo("7.abc", (GRANT,)), **waits)) == (JobState.STARTING, "")
+    lost = look(Memo("7.abc", (replace(GRANT, at_s=NOW - 9),)), **waits)
+    assert shown(lost) == (JobState.QUEUED, ""), "the time alone would start it in the shape of one GPU"
+    assert lost.memo.outstanding is None
+    shape, when = start_writes(replace(ROW, **waits), Memo("7.abc"), GRANT)
+    assert "StartTime" not in scontrol(shape)
+    assert scontrol(when) == "update jobid=7 StartTime=now"
 
 
 def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:

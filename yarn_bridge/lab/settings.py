@@ -116,7 +116,7 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
         "core-site.xml": xml(_core(site)),
         "hdfs-site.xml": xml(_hdfs(site)),
         "yarn-site.xml": xml({**_yarn(site, daemon), **(extra or {})}),
-        "resource-types.xml": xml({"yarn.resource-types": "yarn.io/gpu"}),
+        "resource-types.xml": xml({"yarn.resource-types": (extra or {}).get("yarn.resource-types", "yarn.io/gpu")}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
         "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"

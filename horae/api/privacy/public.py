@@ -62,6 +62,7 @@ CAUSES = {
     "mode": "its pool is not acted in", "cluster": "the cluster shows something of it that is its owner's",
     "end": "it is over", "limit": "the site limits what its tenant holds", "aside": "it is left out of decisions",
     "probe": "its speed is being measured", "size": "others hold GPUs that it could use",
+    "type": "it runs on another GPU type than it prefers",
     "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",

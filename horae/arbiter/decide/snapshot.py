@@ -43,7 +43,6 @@ from policy.model import (
     Slowdown,
     Snapshot,
     Tenant,
-    TypeChoice,
     Work,
 )
 
@@ -126,6 +125,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
+        and not record.spec.without_gpus
         and record.cancel_why is None
         and record.hold_why is None
         and not record.state.ended
@@ -308,7 +308,7 @@ class Album:
             total = done + 1
         gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
-        choice = TypeChoice(require=spec.gpu_types) if spec.gpu_types else None
+        choice = spec.type_choice
         return Job(
             name=record.id,
             tenant=record.tenant,
@@ -337,7 +337,7 @@ class Album:
     def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:
         spec = record.spec
         provenance = tuple(measured.provenance.items()) if measured.provenance else ()
-        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.gpu_types)
+        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.type_choice)
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = _throughput(record, measured, config, self._types)
@@ -413,7 +413,7 @@ def _throughput(record: JobRecord, measured: Measurement, config: Config, types:
     base = next(iter(sorted(known)), None)
     out = {}
     for gpu_type in types:
-        if record.spec.gpu_types and gpu_type not in record.spec.gpu_types:
+        if not record.spec.runs_on(gpu_type):
             provenance.pop(gpu_type, None)
             continue
         if gpu_type in known:

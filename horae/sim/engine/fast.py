@@ -23,8 +23,10 @@ BLIND = frozenset(("fifo", "max-min", "drf"))
 class Fast:
     """See `moments.Engine`."""
 
-    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
-        self._asked, self._world = asked, world
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld, *, shortcuts: bool = True) -> None:
+        """`shortcuts` False: the policy itself is asked also where it tells sizes alone."""
+        self._world = world
+        self._about = (asked.in_one_pool() if shortcuts else None) or asked.about
         self._settings, self._speeds = asked.settings, asked.speeds
         self._blind = self._settings.entry.name in BLIND
         self._active: dict[JobName, SimulatedJob] = {}
@@ -47,7 +49,7 @@ class Fast:
         if not self._active:
             return inf
         snapshot = self._snapshot(now_s)
-        proposal = self._asked.about(snapshot)
+        proposal = self._about(snapshot)
         self._carry_out(proposal.allocation, now_s)
         self._state = plain(proposal.state) if proposal.state else EMPTY
         if proposal.leases or self._leases:

@@ -53,7 +53,7 @@ def simulate(
     if made is None and shortcuts:
         made = short_cut(asked, world, jobs)
     if made is None:
-        made = Fast(asked, world)
+        made = Fast(asked, world, shortcuts=shortcuts)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
     return Simulated(settings, jobs, rounds, asked.seconds, left_out(trace, large, skip_bad), changes)
 
