@@ -152,14 +152,11 @@ def submit(
     local = not sbatch and kind_of_cluster(socket, cluster) == "local"
     _try_folders(jobs, must=local)
     if sbatch:
-        taken = {"jobs": _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])}
+        numbers = _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])
     else:
-        taken = _handed_in(connect(socket, cluster), jobs, export, local=local)
-    numbers = list(taken["jobs"])
-    for note in taken.get("notes", ()):
-        screen.note(f"horae: {note}")
+        numbers = _handed_in(connect(socket, cluster), jobs, export, local=local)
     if as_json:
-        screen.emit_json(taken)
+        screen.emit_json({"jobs": numbers})
     else:
         for number in numbers:
             print(f"Submitted job {number}", flush=True)
@@ -181,9 +178,16 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
         time.sleep(1.0)
 
 
-def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> dict[str, Any]:
-    """What the arbiter says of them; with the environment of this process, where they run on this machine. Raises
-    BadInput."""
+def _sent(client: Client, jobs: list[dict[str, Any]]) -> list[str]:
+    """The numbers; what the arbiter has to say of them goes to standard error."""
+    taken = client.hand_in(jobs)
+    for note in taken.get("notes", ()):
+        screen.note(f"horae: {note}")
+    return list(taken["jobs"])
+
+
+def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> list[str]:
+    """With the environment of this process, where they run on this machine. Raises BadInput."""
     from horae.api.client import Unreachable
     from horae.api.errors import ApiError
     from horae.cli import typed
@@ -192,21 +196,21 @@ def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *
         if export is not None:
             raise BadInput("is for one machine, and for Slurm with --sbatch", field=typed.FIELD, value=export,
                            remedy="--env NAME=VALUE: kept with the job, where operators can read it")  # fmt: skip
-        return client.hand_in(jobs)
+        return _sent(client, jobs)
     kept = _kept(export or "ALL")
     try:
-        taken = client.hand_in([{**({} if kept is None else {"typed": str(kept)}), **job} for job in jobs])
+        numbers = _sent(client, [{**({} if kept is None else {"typed": str(kept)}), **job} for job in jobs])
     except ApiError:
         if kept is not None:
             kept.unlink()
         raise
     try:
         if kept is not None:
-            typed.note(kept, client.socket, taken["jobs"])
+            typed.note(kept, client.socket, numbers)
         typed.swept(client.socket, lambda: [job_number(job["id"]) for job in client.status()["jobs"]])
     except (OSError, ApiError, Unreachable) as error:  # they are handed in all the same
         screen.note(f"horae: environments of jobs that are over stay in {typed.folder()} for now: {error}")
-    return taken
+    return numbers
 
 
 def _kept(export: str) -> Path | None:
