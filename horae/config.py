@@ -25,7 +25,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 from pydantic import Field, field_validator, model_validator
 
 from horae.port import SiteTenant
-from policy.model import NodeName
+from policy.model import Beyond, NodeName
 from policy.text.textform import Form, fit, load_file, wrong
 from policy.text.textform import load as load_text
 
@@ -92,12 +92,31 @@ class Pool(Form):
         return None if self.nodes is None else frozenset(NodeSet(self.nodes))
 
 
+class Period(StrEnum):
+    """Of the calendar, in UTC; weeks begin on Monday."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class BudgetForm(Form):
+    """GPU time that a tenant may use in a period."""
+
+    gpu_hours: Positive
+    period: Annotated[Period, Field(strict=False)] = Period.MONTH
+    then: Annotated[Beyond, Field(strict=False)] = Beyond.IDLE  #: idle: only what others leave idle; wait: nothing new
+
+
 class TenantForm(Form):
     name: Name
     weight: Positive = 1.0
+    budget: BudgetForm | None = None  #: left out: none
     users: Annotated[list[Name], Field(max_length=MOST_LISTED)] | None = (
         None  #: who may submit in its name; left out: everybody
     )
+    leads: Names = Field(default_factory=list)  #: who may say which of its jobs go first, whoever owns them
 
 
 class Rounds(Form):
@@ -221,12 +240,24 @@ class Config(Form):
                 return listed.users is None or user in listed.users or user == tenant
         return user == tenant
 
+    def leads(self, user: str, tenant: str) -> bool:
+        """Whether the order of the tenant's jobs is this user's to say: a lead's, or of whoever is the whole tenant."""
+        for listed in self.tenants:
+            if listed.name == tenant:
+                return user in listed.leads or listed.users == [user] or (user == tenant and listed.users is None)
+        return user == tenant
+
     def lists(self, tenant: str) -> bool:
         return any(t.name == tenant for t in self.tenants)
 
     def homes(self, user: str) -> tuple[str, ...]:
         """The tenants that list this user."""
         return tuple(t.name for t in self.tenants if t.users is not None and user in t.users)
+
+    def at_home(self, user: str, tenant: str) -> tuple[str, ...]:
+        """The tenants that a job of `user` may count against where it names `tenant`: whom a tenant lists has no share
+        of their own beside it."""
+        return (tenant,) if tenant != user or self.lists(tenant) else self.homes(user) or (tenant,)
 
 
 def load(path: str | Path) -> Config:

@@ -167,6 +167,7 @@ class Capabilities:
     reshape_in_place: bool = False
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say; None: no constraint
     memory_per_gpu: int | None = None  #: bytes, likewise
+    own_workers: bool = False  #: `JobSpec.workers` is obeyed
     tenant_key: str = ""  #: of a job's `extra`: another way to name its tenant, where tenants are the cluster's own
     order_lever: str | None = None  #: what `set_order` moves, for people; None: cannot order
     restart_gap_s: Seconds = 0.0  #: mandatory pause before a restart that shares a node with the old shape
@@ -227,7 +228,9 @@ class ClusterPort(Protocol):
         ...
 
     def submit(self, job: JobId, spec: JobSpec) -> None:
-        """Make the job known, holding nothing. Creates nothing that costs the cluster before the first start."""
+        """Make the job known, holding nothing. Creates nothing that costs the cluster before the first start.
+
+        A job without GPUs is never started by us: the cluster runs it, now and after each loss, and shows it."""
         ...
 
     def start(self, job: JobId, allocation: Allocation, epoch: int) -> None:
@@ -314,7 +317,12 @@ class Batching(Protocol):
 
 @runtime_checkable
 class Leaving(Protocol):
-    """A port that holds jobs which it does not show yet: they wait for another job, or for a time."""
+    """A port that hands many jobs back at once, and holds jobs which it does not show yet: they wait for another job,
+    or for a time."""
+
+    def release_many(self, jobs: Sequence[JobId]) -> Mapping[JobId, PortError]:
+        """`release` of each; an error of one hinders no other."""
+        ...
 
     def release_rest(self) -> None:
         """`release` of each of those."""

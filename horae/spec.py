@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from policy.model import EMPTY, Bytes, GpuRange, GpuType, IterationsPerSecond, Seconds, Shape
+from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSecond, Seconds, Shape, TypeChoice
 
 #: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
 OWN_PROFILE = "own_profile"
@@ -14,6 +14,9 @@ OWN_PROFILE = "own_profile"
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """One gang of workers. `command` is run once a worker (one worker a GPU) under `horae-exec`.
+
+    `workers` says otherwise, of a rigid job: so many, who share `gpus` evenly, each on a node of its own. With no GPU
+    at all nothing is decided about it: the cluster itself runs it as soon as it is handed in.
 
     A job is elastic when it can be stopped and resumed (`checkpoint` is not None) and its range allows more
     than one size. `elastic` False: started once at its requested size, never stopped by us.
@@ -27,9 +30,12 @@ class JobSpec:
     app: str = ""  #: default: the name
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    typed: str | None = None  #: its owner's file with the environment, umask and limits of where it was handed in
     elastic: bool = True
     checkpoint: str | None = None  #: folder or URL of its checkpoints; None: cannot be resumed
     gpu_types: tuple[GpuType, ...] = ()  #: types it may run on; empty: any
+    prefer_types: tuple[GpuType, ...] = ()  #: where there is room on these, before others
+    forbid_types: tuple[GpuType, ...] = ()  #: types it never runs on
     cpus_per_gpu: float | None = None
     memory_per_gpu: Bytes | None = None
     model: str | None = None  #: key under which profiles are shared
@@ -37,6 +43,27 @@ class JobSpec:
     throughput: Mapping[GpuType, Mapping[int, IterationsPerSecond]] = field(default_factory=lambda: EMPTY)
     grace_s: Seconds = 60.0  #: how long it may take to checkpoint and leave
     time_limit_s: Seconds | None = None  #: running time over all its starts
+    workers: int | None = None  #: None: as many as GPUs
     retries: int = 3  #: failures (not resizes) after which it is failed for good
     shape: Shape | None = None  #: what a rigid job keeps of its own request on the cluster; None: only its count
     extra: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: adapter's own options, e.g. sbatch's
+    priority: int = 0  #: among the jobs of its tenant, when it was handed in; higher stands earlier in line
+
+    @property
+    def without_gpus(self) -> bool:
+        return self.gpus.max == 0
+
+    @property
+    def gpus_a_worker(self) -> Gpus:
+        return 1 if self.workers is None else self.gpus.requested // self.workers
+
+    @property
+    def type_choice(self) -> TypeChoice | None:
+        """Its user's word on GPU types; None: any will do."""
+        if not (self.gpu_types or self.prefer_types or self.forbid_types):
+            return None
+        return TypeChoice(self.gpu_types, self.prefer_types, self.forbid_types)
+
+    def runs_on(self, gpu_type: GpuType) -> bool:
+        choice = self.type_choice
+        return choice is None or choice.allows(gpu_type)

@@ -28,6 +28,8 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e9
 MOST_LOSS = 1e30
 #: Finish-time fairness in a bid.
 LEAST_RHO, MOST_RHO = 1e-9, 1e15
+#: Of a job's priority and precedence, either way.
+MOST_PRIORITY = 100
 
 
 def rate_stands(rate: float) -> bool:

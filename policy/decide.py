@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import catalogue, certificate
+from policy import beyond, catalogue, certificate, line
 from policy.contract import Context, Entry
+from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
     Allocation,
@@ -24,15 +25,13 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.parts import quotas, reasons
+from policy.parts import carrying, quotas, reasons
 from policy.parts.sweeps import losers, resting
-from policy.parts.throughput import Throughput
-from policy.places import carrying
 from policy.places.filling import fill
-from policy.places.idle import SENTENCES, Idle, why
 from policy.places.shapes import settle
 from policy.text.plain import not_plain, plain, surely_plain
 from policy.text.textform import name_of
+from policy.throughput import Throughput
 
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"
@@ -60,10 +59,18 @@ def decide(
     option that does not exist, PolicyFailed for a policy that fails.
     """
     entry, resolved = choose(snapshot, policy, options)
-    within, barred, narrowed = quotas.divided(snapshot)
-    context = Context(Throughput(snapshot.cluster), seed, time_limit_s, solver)
-    proposal = propose(within, entry, resolved, context)
-    return quotas.told(finish(within, entry.name, resolved, proposal, context), snapshot, barred, narrowed)
+    return judged(snapshot, entry, resolved, Context(Throughput(snapshot.cluster), seed, time_limit_s, solver))
+
+
+def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
+    """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
+    PolicyFailed; BadInput passes through."""
+    snapshot = line.lined_up(snapshot)
+    paid, unpaid = beyond.divided(snapshot)
+    within, barred, narrowed = quotas.divided(paid)
+    proposal = propose(within, entry, options, context)
+    decision = quotas.told(finish(within, entry.name, options, proposal, context), paid, barred, narrowed)
+    return line.told(beyond.told(decision, snapshot, unpaid), snapshot)
 
 
 def choose(
@@ -85,9 +92,11 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
+    snapshot = line.lined_up(snapshot)
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
-    rest = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    phases = {} if entry.bids is not None else resting(_without(snapshot, lost))
+    rest = {**phases, **beyond.resting(_without(snapshot, lost))}
     proposal = _asked(snapshot, lost, rest, entry, options, context)
     wrong = _nonsense(actual, proposal)
     if wrong:
@@ -96,7 +105,8 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     proposal = carrying.told(actual, snapshot, proposal, context.speeds)
     rest = {name: reason for name, reason in rest.items() if not proposal.allocation.get(name)}
     if lost or rest:
-        notes = (f"{len(rest)} jobs rest until their app's phase is over",) if rest else ()
+        ahead = sum(name in phases for name in rest)
+        notes = (f"{ahead} jobs rest until their app's phase is over",) if ahead else ()
         proposal = replace(
             proposal,
             cancel=(*proposal.cancel, *lost),

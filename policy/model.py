@@ -83,11 +83,19 @@ class Cluster:
     gpu_types: tuple[GpuType, ...] = ()  #: slowest first; every type of `nodes` is in it
 
 
+class Beyond(StrEnum):
+    """What a tenant may still have when its budget of GPU time is used up (`policy/beyond.py`)."""
+
+    IDLE = "idle"  #: what others leave idle
+    WAIT = "wait"  #: what it holds, and nothing new
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     name: str
     weight: float = 1.0
     cap: Gpus | None = None  #: most GPUs it may hold now: a site's limit, learnt from a blocked grant
+    beyond: Beyond | None = None  #: its budget is used up; None: it is not, or there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,9 @@ class Job:
     restart_cost_s: Seconds | None = None  #: None: not measured yet
     shape: Shape | None = None
     gpu_types: TypeChoice | None = None  #: None: any type
+    priority: int = 0  #: among the jobs of its tenant: higher stands earlier in line (`policy/line.py`)
+    precedence: int = 0  #: among all jobs, set by operators
+    place: tuple[Seconds, JobName] | None = None  #: in line, where priorities moved it; worked out, never stated
 
     @property
     def held(self) -> Gpus:
@@ -244,8 +255,8 @@ class Job:
 
     @property
     def order(self) -> tuple[Seconds, JobName]:
-        """The tie rule everywhere: earliest submitted, then name."""
-        return (self.submitted_s, self.name)
+        """The tie rule everywhere: earliest submitted, then name; where priorities moved it, its place in line."""
+        return (self.submitted_s, self.name) if self.place is None else self.place
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,13 @@ from slurm_plugin.files.spool import Spool
 from slurm_plugin.files.transport import LocalTransport, Transport
 from slurm_plugin.jobs import shapes, state_machine
 from slurm_plugin.jobs.observation import Known, Observer
-from slurm_plugin.jobs.order import Order, site_factor
-from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.order import Order
+from slurm_plugin.jobs.record import Memories
 from slurm_plugin.jobs.starts import RESTART_GAP_S, Starts
 from slurm_plugin.jobs.stops import Stops
 from slurm_plugin.options import Options, parse_options
 from slurm_plugin.records import Facts, JobRow
 from slurm_plugin.rights import HIDING, command_of, hidden_from
-from slurm_plugin.writes import release
 
 CLEAN_EVERY_S = 3600.0
 
@@ -123,7 +122,7 @@ class SlurmCluster:
         for row, step in self._due:
             why.setdefault(state_machine.port_id(row), []).append(step.why)
         for job, row in self._moved.items():
-            why.setdefault(job, []).append(f"was moved to partition {row.partition}, and is Slurm's there")
+            why.setdefault(job, []).append(f"is in partition {row.partition}, and Slurm's there")
         return tuple(Due(job, "; ".join(reasons)) for job, reasons in why.items())
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
@@ -263,47 +262,51 @@ class SlurmCluster:
             self._client.cancel([known.row.id], f"cancelling {job}")
 
     def release(self, job: JobId) -> None:
+        _raise(self.release_many([job]))
+
+    def release_many(self, jobs: Sequence[JobId]) -> dict[JobId, PortError]:
         with self._lock:
-            try:
-                known = self._known(job)
-            except Gone:
-                return
-            self._starts.forget(job)
-            if not known.seen.state.ended:
-                self._hand_back(job, known.row, known.memo)
-            self._memories.put(replace(known.memo, released=True))
-            self._spool.forget(job)
+            found, errors = self._known_of(jobs)
+            for job in jobs:
+                self._starts.forget(job)
+            living = {job: known.row for job, known in found.items() if not known.seen.state.ended}
+            over = found.keys() - living.keys()
+            return {job: error for job, error in errors.items() if not isinstance(error, Gone)} | self._hand_back(
+                living, over
+            )
 
     def release_rest(self) -> None:
         """Jobs with an open dependency or a begin time ahead: Slurm waits for those by itself."""
         with self._lock:
-            for job, row in list(self._sight.unoffered.items()):
-                memo = self._memories.get(job)
-                self._hand_back(job, row, memo)
-                self._memories.put(replace(memo, released=True))
-                del self._sight.unoffered[job]
+            errors = self._hand_back(self._sight.unoffered)
+            self._sight.unoffered = {job: row for job, row in self._sight.unoffered.items() if job in errors}
+            _raise(errors)
 
     def _let_moved_go(self, wanted: Collection[JobId]) -> dict[JobId, PortError]:
         """Whom an administrator took to a partition that is not ours waits there for Slurm alone."""
-        errors: dict[JobId, PortError] = {}
-        for job in [job for job in self._moved if job in wanted]:
-            memo = self._memories.get(job)
-            try:
-                self._hand_back(job, self._moved.pop(job), memo)
-            except PortError as error:
-                errors[job] = error
-                continue
-            self._memories.put(replace(memo, released=True))
+        errors = self._hand_back({job: row for job, row in self._moved.items() if job in wanted})
+        for job in self._moved.keys() & set(wanted) - errors.keys():
             self._sight.moved.pop(job, None)
+        self._moved = {job: row for job, row in self._moved.items() if job not in wanted}
         return errors
 
-    def _hand_back(self, job: JobId, row: JobRow, memo: Memo) -> None:
-        writes = [release(row.id)] if row.held else []
-        if row.state in {"PENDING", "SPECIAL_EXIT"}:
-            writes.insert(0, shapes.original(row, self._sight.now_s()))
-        if memo.ordered:
-            writes.insert(0, site_factor(row, 0))
-        self._client.write(writes, f"handing {job} back to Slurm")
+    def _hand_back(self, jobs: Mapping[JobId, JobRow], over: Collection[JobId] = ()) -> dict[JobId, PortError]:
+        """As fast as slurmctld answers, and lets itself be asked: whoever leaves has said so. `over`: jobs that need no
+        write any more."""
+        known = {job: (row, self._memories.get(job)) for job, row in jobs.items()}
+        groups = shapes.handing_back_all(known, self._sight.now_s())
+        with self._client.pace.hurried():
+            failed = self._client.write_each([batch for _, batch in groups])
+        errors = {
+            job: error for (group, _), error in zip(groups, failed, strict=True) if error is not None for job in group
+        }
+        with self._memories.together():
+            for job in (*jobs, *over):
+                if job not in errors:
+                    self._memories.put(replace(self._memories.get(job), released=True))
+        for job in {*jobs, *over} - errors.keys():
+            self._spool.forget(job)
+        return errors
 
     def set_order(self, jobs: Sequence[JobId]) -> None:
         if not self.facts().multifactor:

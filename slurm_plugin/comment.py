@@ -22,7 +22,7 @@ from policy.model import BadInput, Bytes, GpuRange, Gpus
 MOST_GPUS, MOST_ITERATIONS, MOST_GRACE_S = 1_000_000, 1e12, 1e6
 _LEAST = 1e-3
 _MOST_TYPES = 64
-KEYS = ("min", "max", "allowed", "app", "key", "types", "iters", "grace", "ckpt")
+KEYS = ("min", "max", "allowed", "app", "key", "types", "prefer", "forbid", "iters", "grace", "ckpt")
 _SHOWN = 60  #: of what cannot be read, in the error
 _WORD = re.compile(r"(?:^|\s)horae:(\S*)")
 #: the nonce names files: letters and digits alone
@@ -42,7 +42,9 @@ class UserWord:
     allowed: tuple[Gpus, ...] | None = None
     app: str | None = None
     key: str | None = None
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  #: it may run on
+    prefer: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
     iterations: float | None = None
     grace_s: float | None = None
     checkpoint: str | None = None
@@ -105,7 +107,9 @@ def parse_word(comment: str, where: str = "--comment") -> UserWord | None:
         allowed=allowed,
         app=_name(pairs, "app", where),
         key=_name(pairs, "key", where),
-        types=_types(pairs, where),
+        types=_types(pairs, "types", where),
+        prefer=_types(pairs, "prefer", where),
+        forbid=_types(pairs, "forbid", where),
         iterations=_positive(pairs, "iters", MOST_ITERATIONS, where),
         grace_s=_positive(pairs, "grace", MOST_GRACE_S, where),
         checkpoint=_path(pairs, where),
@@ -169,12 +173,12 @@ def _name(pairs: Mapping[str, str], key: str, where: str) -> str | None:
     return value
 
 
-def _types(pairs: Mapping[str, str], where: str) -> tuple[str, ...]:
-    types = tuple(part for part in pairs.get("types", "").split("/") if part)
+def _types(pairs: Mapping[str, str], key: str, where: str) -> tuple[str, ...]:
+    types = tuple(part for part in pairs.get(key, "").split("/") if part)
     for each in types:
-        _name({"types": each}, "types", where)
+        _name({key: each}, key, where)
     if len(types) > _MOST_TYPES:
-        raise BadInput(f"names {len(types)} types", where=where, field="types", remedy=f"at most {_MOST_TYPES}")
+        raise BadInput(f"names {len(types)} types", where=where, field=key, remedy=f"at most {_MOST_TYPES}")
     return types
 
 

@@ -32,7 +32,14 @@ def submit(jobs: Sequence[JobSpec], options: Sequence[str]) -> list[str]:
 
 
 def script(job: JobSpec) -> str:
-    """The batch script: `exec`, for Slurm signals the script's own process."""
+    """The batch script: `exec`, for Slurm signals the script's own process. Raises BadInput where it cannot say all."""
+    if job.priority:
+        raise BadInput(
+            "is not carried by sbatch",
+            field="priority",
+            value=job.priority,
+            remedy="`horae priority JOBID N` once it is in",
+        )
     lines = ["#!/bin/bash"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
     words = [os.environ.get("HORAE_EXEC") or shutil.which("horae-exec") or "horae-exec"]
@@ -51,8 +58,10 @@ def sbatch_options(job: JobSpec, options: Sequence[str]) -> list[str]:
     """Ours from the form, then the user's. Raises BadInput for a form that Slurm's options cannot say."""
     most = job.gpus.requested
     words = ["--parsable", "--requeue", "--open-mode=append", f"--job-name={job.name}", f"--chdir={job.cwd}"]
+    elastic = job.elastic and (job.checkpoint is not None or job.extra.get("self_checkpointing") == "true")
+    comment = [horae_word(job)] if elastic and not job.gpus.rigid else []
     if not any(_GPUS.match(option) for option in options):
-        words.append(f"--gpus={most}")
+        words.append(f"--gpus={most}" if comment else f"--gpus={_one_type(job)}{most}")
     if job.tenant and job.tenant != job.owner:
         words.append(f"--account={job.tenant}")
     if job.time_limit_s:
@@ -61,13 +70,23 @@ def sbatch_options(job: JobSpec, options: Sequence[str]) -> list[str]:
         words.append(f"--cpus-per-gpu={math.ceil(job.cpus_per_gpu)}")
     if job.memory_per_gpu:
         words.append(f"--mem-per-gpu={math.ceil(job.memory_per_gpu / (1 << 20))}M")
-    elastic = job.elastic and (job.checkpoint is not None or job.extra.get("self_checkpointing") == "true")
-    comment = [horae_word(job)] if elastic and not job.gpus.rigid else []
     own = [option for option in options if option.startswith("--comment=")]
     if comment and own:  # the site's own comment text stands before our word
         comment.insert(0, own[-1].removeprefix("--comment="))
     rest = [option for option in options if not (comment and option in own)]
     return [*words, *rest, *([f"--comment={' '.join(comment)}"] if comment else [])]
+
+
+def _one_type(job: JobSpec) -> str:
+    """The type of a job that keeps its shape, as Slurm's own options say it. Raises BadInput for what they cannot."""
+    if job.type_choice is None:
+        return ""
+    if len(job.gpu_types) != 1 or job.prefer_types or job.forbid_types:
+        raise BadInput(
+            "Slurm takes one type of a job that keeps its shape", field="gpu_types",
+            remedy="one --gpu-type, or an elastic job: --gpus MIN:MAX and --checkpoint",
+        )  # fmt: skip
+    return f"{job.gpu_types[0]}:"
 
 
 def horae_word(job: JobSpec) -> str:
@@ -85,6 +104,10 @@ def horae_word(job: JobSpec) -> str:
         pairs["key"] = job.model
     if job.gpu_types:
         pairs["types"] = "/".join(job.gpu_types)
+    if job.prefer_types:
+        pairs["prefer"] = "/".join(job.prefer_types)
+    if job.forbid_types:
+        pairs["forbid"] = "/".join(job.forbid_types)
     if job.iterations:
         pairs["iters"] = f"{job.iterations:.0f}"
     pairs["grace"] = str(max(math.ceil(job.grace_s), 1))

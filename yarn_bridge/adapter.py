@@ -37,7 +37,7 @@ from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import given
 from yarn_bridge.jobs.state_machine import Action, Verb
 from yarn_bridge.jobs.store import JobFiles, Seen
-from yarn_bridge.options import BY_QUEUE, Options
+from yarn_bridge.options import BY_QUEUE, SERVICES, Options
 from yarn_bridge.verbs.executor import JobExecutor
 from yarn_bridge.verbs.observer import Observer
 from yarn_bridge.verbs.steps import Steps
@@ -85,6 +85,7 @@ class YarnCluster:
             cluster=f"yarn {info.version}",
             limits=Limits(pinning=Pinning.EXACT if pinned else Pinning.NONE),
             reshape_in_place=True,
+            own_workers=True,
             cpus_per_gpu=float(self._options.cpus),
             memory_per_gpu=given(self._options.memory_mib, least_mib) << 20,
             tenant_key=shapes.EXTRA_QUEUE if self._options.tenants == BY_QUEUE else "",
@@ -139,7 +140,13 @@ class YarnCluster:
             owner = spec.owner or self._options.user
             self._check_queue(owner, shapes.queue_of(spec, self._options))
             self.files.prepare()
-            record = Record(job, owner, shapes.service_name(job), self._clock(), since_s=self._clock())
+            now_s, each = self._clock(), spec.gpus_a_worker
+            record = Record(job, owner, shapes.service_name(job), now_s, since_s=now_s, each=each)
+            if each == 0:
+                anywhere = shapes.components_for((), exact=False)
+                record = replace(record, count=spec.workers or 1, components=anywhere)
+            if each != 1 and self._observer.choice().runtime != SERVICES:
+                raise Never(f"{job}: workers with no GPU, or with several, need YARN's Services API, which is off here")
             script = shapes.launch_script(job, spec, self._options, self.files.folder(job))
             try:
                 self.files.add(record, spec, script)
@@ -170,6 +177,10 @@ class YarnCluster:
             if record.outcome.ended:
                 raise Never(f"{job} has ended: {record.outcome}")
             self._observer.check(allocation, {})
+            if any(gpus % record.each for gpus in allocation.values()):
+                raise Never(
+                    f"{job}: each of its workers has {record.each} GPUs; {dict(allocation)} is no multiple of it"
+                )
             self._steps.grant(seen, allocation, epoch)
 
     def reshape(self, job: JobId, allocation: Allocation, epoch: int) -> None:

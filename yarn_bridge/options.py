@@ -17,6 +17,8 @@ AUTHS = (SIMPLE, KERBEROS)
 #: Who the tenants are.
 BY_QUEUE, BY_USER = "queue", "user"
 AUTO = "auto"
+#: `kind_attribute` where a node's label is its type
+LABEL = "label"
 RUNTIMES, TENANTS = (SERVICES, SLICES, AUTO), (BY_USER, BY_QUEUE)
 _USER = re.compile(r"[a-z_][a-z0-9_.-]*\$?")
 
@@ -41,8 +43,8 @@ class Options:
     python: str = "python3"  #: on the nodes, 3.7 or newer
     memory_mib: int = 2048  #: of a worker whose job does not say
     cpus: int = 1
-    kind_attribute: str = "nm.yarn.io/gpukind"  #: node attribute that names the GPU type
-    kind: str = "gpu"  #: GPU type of nodes without that attribute
+    kind_attribute: str = "nm.yarn.io/gpukind"  #: node attribute that names the GPU type; or `label`
+    kind: str = "gpu"  #: GPU type of nodes without that attribute whose resource names none
     runtime: str = AUTO  #: services, slices, or what the cluster offers
     framework: str = ""  #: in HDFS, Hadoop's jars for slices; default: yarn.service.framework.path, else the nodes' own
     slice_memory_mib: int = 512  #: of a slice's application master

@@ -9,6 +9,7 @@ from typing import Any
 
 from horae import __version__
 from horae.arbiter.core import Core
+from horae.arbiter.observe.budgets import over_text
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.requests.trial import DryRun, Trials, prepare
@@ -71,7 +72,7 @@ class ArbiterBackend:
             return {
                 "jobs": rows,
                 "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
-                "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps),
+                "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps, core.budgets()),
             }
 
         pools = [
@@ -228,6 +229,16 @@ class ArbiterBackend:
             other["name"] = names[other["id"]]
         return found
 
+    def notes(self, jobs: Sequence[JobId]) -> list[str]:
+        """What is to be said right away of jobs that were just taken: budgets of their tenants."""
+
+        def look(core: Core) -> list[str]:
+            tenants = dict.fromkeys(core.ledger.jobs[job].tenant for job in jobs)
+            over = {name: standing for name, standing in core.budgets().items() if standing.over}
+            return [over_text(name, over[name]) for name in tenants if name in over]
+
+        return self._arbiter.view(look)
+
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)
         self._arbiter.cancel(job, Requester(by), why)
@@ -241,6 +252,10 @@ class ArbiterBackend:
     def unhold(self, job: JobId, *, by: str) -> str:
         self._arbiter.unhold(self._named(job), Requester(by))
         return "is not held"
+
+    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+        self._arbiter.prioritise(self._named(job), to, Requester(by), across=across)
+        return f"precedence is {to}, among all jobs" if across else f"priority is {to}, among its tenant's jobs"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
         try:

@@ -54,6 +54,9 @@ class Backend(Protocol):
 
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]: ...
 
+    def notes(self, jobs: Sequence[JobId]) -> list[str]:
+        """What is to be said at once of jobs that were just taken."""
+
     def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
         """What would become of them now: `jobs`, and `others`, whose GPUs would differ."""
 
@@ -62,6 +65,8 @@ class Backend(Protocol):
     def hold(self, job: JobId, *, by: str, why: str) -> str: ...
 
     def unhold(self, job: JobId, *, by: str) -> str: ...
+
+    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str: ...
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str: ...
 

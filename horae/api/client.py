@@ -140,7 +140,11 @@ class Client:
 
     def submit(self, jobs: Sequence[Mapping[str, Any]]) -> list[str]:
         """The numbers of the new jobs, in order. All are taken, or none."""
-        return list(self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})["jobs"])
+        return list(self.hand_in(jobs)["jobs"])
+
+    def hand_in(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The same: `jobs`, and `notes` where something is to be said of them at once."""
+        return self._object("POST", "/v1/jobs", json_body={"jobs": list(jobs)})
 
     def dry_run(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What would become of them if they were handed in now, and what the others would lose by it."""
@@ -154,6 +158,10 @@ class Client:
 
     def unhold(self, job: str) -> dict[str, Any]:
         return self._object("POST", f"/v1/jobs/{_word(job)}/unhold", json_body={})
+
+    def prioritise(self, job: str, priority: int, *, across: bool = False) -> dict[str, Any]:
+        body = {"priority": priority, "across": across}
+        return self._object("POST", f"/v1/jobs/{_word(job)}/priority", json_body=body)
 
     def mode(self, pool: str, mode: str) -> dict[str, Any]:
         return self._object("POST", f"/v1/pools/{_word(pool)}/mode", json_body={"mode": mode})

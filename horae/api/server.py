@@ -27,6 +27,7 @@ from horae.api.peers import Caller, PeerProtocol
 from horae.api.privacy import access
 from horae.arbiter.requests.commands import NoSuchJob
 from policy.model import BadInput, Seconds
+from policy.text.forms import Priority
 from policy.text.textform import Form, fit, load
 
 DESCRIPTION = """\
@@ -47,6 +48,11 @@ class WhyForm(Form):
 
 class ModeForm(Form):
     mode: job_form.Title
+
+
+class PriorityForm(Form):
+    priority: Priority
+    across: bool = False
 
 
 def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
@@ -128,7 +134,9 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     def submit(caller: Me, raw: Bytes) -> dict[str, Any]:
         """One job, or `{"jobs": [...]}`. They run as you; `tenant` must be one that you may submit for."""
         specs = [form.spec(owner=caller.name) for form in job_form.read_jobs(raw, "body.json")]
-        return {"jobs": backend.submit(specs, by=caller.name)}
+        taken = backend.submit(specs, by=caller.name)
+        notes = backend.notes(taken)
+        return {"jobs": taken, **({"notes": notes} if notes else {})}
 
     @app.post(
         "/v1/dry-run", summary="What would become of jobs if they came now.", openapi_extra=_body(job_form.JobsForm)
@@ -157,6 +165,18 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     def unhold(job: str, caller: Me) -> dict[str, Any]:
         known(job, caller)
         return {"job": job, "text": backend.unhold(job, by=caller.name)}
+
+    @app.post(
+        "/v1/jobs/{job}/priority",
+        summary="Move a job in line: among its tenant's jobs, or (operators) among all.",
+        openapi_extra=_body(PriorityForm),
+    )
+    def prioritise(job: str, caller: Me, raw: Bytes) -> dict[str, Any]:
+        """Owners may move their jobs behind others of the tenant; the tenant's leads and operators before them too."""
+        known(job, caller)
+        wanted = _read(PriorityForm, raw)
+        text = backend.prioritise(job, wanted.priority, across=wanted.across, by=caller.name)
+        return {"job": job, "text": text}
 
     @app.post(
         "/v1/pools/{pool}/mode", summary="Set how far the arbiter goes. Operators only.", openapi_extra=_body(ModeForm)

@@ -30,7 +30,7 @@ from horae.arbiter.execute.actions import Actions
 from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
 from horae.arbiter.execute.outcomes import Retries
 from horae.arbiter.execute.plan import PlanStep
-from horae.arbiter.observe import feedback, recovery
+from horae.arbiter.observe import budgets, feedback, recovery
 from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.arbiter.round import Models
@@ -38,7 +38,7 @@ from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
 from horae.journal.events import Kind
 from horae.port import Capabilities, JobId, JobState, SiteTenant, TryLater, backoff_s
-from policy.model import Decision, Seconds
+from policy.model import Beyond, Decision, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Stage(Enum):
 _DECISIVE = frozenset({
     Kind.ADOPTED, Kind.RESPECIFIED, Kind.SEEN, Kind.MISSING, Kind.CAPPED, Kind.AVOIDED,
     Kind.HELD, Kind.UNHELD, Kind.CANCEL_ASKED, Kind.ENDED, Kind.MODE, Kind.MAINTENANCE,
+    Kind.PRIORITY,
 })  # fmt: skip
 #: The alert of a round that was given up, and of a disk that is nearly full.
 BUG, DISK = "bug", "disk"
@@ -251,7 +252,7 @@ class Core:
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
         self._diagnosed = True
-        self.view = view = replace(view, strays=strays(self.ledger, observation))
+        self.view = view = replace(view, strays=strays(self.ledger, observation), beyond=self._budgets())
         if (claim := self._claim(observation.claim)) is not None:
             return claim
         self.fresh.update(look.measured)
@@ -266,6 +267,17 @@ class Core:
             return self._act()
         self.stage = Stage.JUDGING
         return [Ask(question) for question in self._questions.values()]
+
+    def _budgets(self) -> dict[str, Beyond]:
+        """Whose budget is used up, and what they may have; said once each."""
+        found = self.budgets()
+        if drafts := budgets.told(self.ledger, found):
+            self.write(drafts, durable=True)
+            self._dirty = {pool.name for pool in self.config.pools}
+        return {name: standing.then for name, standing in found.items() if standing.over}
+
+    def budgets(self) -> dict[str, budgets.BudgetStanding]:
+        return budgets.standings(self.ledger, self.config, self.now_s(), self.journal.clock.wall_s())
 
     def _blind(self, look: Look) -> list[Instruction]:
         """The cluster cannot be read: nothing is done, and looked again, later each time."""

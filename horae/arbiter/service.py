@@ -348,6 +348,9 @@ class Arbiter:
     def unhold(self, job: JobId, caller: Requester) -> None:
         self._ask(lambda: self._commands.unhold(job, caller))
 
+    def prioritise(self, job: JobId, to: int, caller: Requester, *, across: bool = False) -> None:
+        self._ask(lambda: self._commands.prioritise(job, to, caller, across=across))
+
     def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
         self._ask(lambda: self._commands.set_mode(pool, mode, caller))
 

@@ -20,12 +20,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("horae.cli.top", "Watch jobs, nodes, shares and decisions live."),
     "apps": ("horae.cli.apps", "List apps of several jobs: sweeps with phase, trials, bids."),
     "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
+    "attach": ("horae.cli.attach", "Watch one job live: its loss, its progress, what happens to it."),
     "logs": ("horae.cli.output", "Print what a job printed; --follow goes on."),
     "wait": ("horae.cli.wait", "Wait until jobs have ended, and end as they did."),
     "history": ("horae.cli.history", "List what happened to a job, a tenant or the cluster."),
     "cancel": ("horae.cli.cancel", "End jobs for good."),
     "hold": ("horae.cli.hold", "Keep jobs from running; a running one checkpoints and leaves."),
     "unhold": ("horae.cli.hold", "Let held jobs run again."),
+    "priority": ("horae.cli.priority", "Move jobs in line: before or behind others of their tenant."),
     "snapshot": ("horae.cli.snapshot", "Save what the policy sees now, as an instance file."),
     "decide": ("horae.cli.decide", "Run one policy once on an instance file and print the decision."),
     "schema": ("horae.cli.schema", "Print the JSON Schema of a file form: instance, config."),
@@ -45,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
-_JOBS = "submit submarine status apps top explain logs wait history hold unhold cancel"
+_JOBS = "submit submarine status apps top explain attach logs wait history hold unhold priority cancel"
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", tuple(_JOBS.split())),

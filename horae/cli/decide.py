@@ -62,11 +62,11 @@ def decide(
     from horae.tables import table
     from policy import catalogue
     from policy.contract import Context
-    from policy.decide import finish, propose
-    from policy.parts.throughput import Throughput
+    from policy.decide import judged
     from policy.text import answer
     from policy.text.instance import from_document
     from policy.text.textform import load_file
+    from policy.throughput import Throughput
     from policy.trials import rounds as many
     from policy.trials.perturb import perturb as judge
 
@@ -91,7 +91,7 @@ def decide(
         played = many.run(snapshot, rounds, entry.name, given, seed, time_limit, solver)
         decision, fractions = played.decision, played.fractions
     else:
-        decision = finish(snapshot, entry.name, given, propose(snapshot, entry, given, context), context)
+        decision = judged(snapshot, entry, given, context)
     if job is not None and job not in decision.reasons:
         raise exits.Failure(exits.NO_SUCH_JOB, f"no job {job!r} in {instance}", f"it has {_some(decision.reasons)}")
     plain = answer.to_plain(decision)

@@ -212,11 +212,19 @@ TENANT_COLUMNS = (
     Column("GPUS", right=True),
     Column("FAIR", right=True),
     Column("CAP", right=True),
+    Column("BUDGET", right=True),
     Column("RUN", right=True),
     Column("WAIT", right=True),
     Column("GPU_TIME", right=True),
     Column("RHO", right=True),
 )
+
+
+def _of_budget(budget: dict[str, Any] | None) -> str:
+    """GPU-hours used of those of the period; a `!` where they are used up."""
+    if budget is None:
+        return "-"
+    return f"{budget['used']:.4g}/{budget['gpu_hours']:g}h a {budget['period']}{'!' * budget['over']}"
 
 
 def _tenant_rows(tenants: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]]:
@@ -227,6 +235,7 @@ def _tenant_rows(tenants: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]
             str(tenant["held"]),
             forms.number(tenant["fair"], 3),
             "-" if tenant["cap"] is None else str(tenant["cap"]),
+            _of_budget(tenant.get("budget")),
             str(tenant["running"]),
             str(tenant["waiting"]),
             forms.duration(tenant["gpu_s"]),

@@ -1,4 +1,4 @@
-"""`horae submarine job run`: hand in what was written for Submarine.
+"""`horae submarine job run`: hand in what was written for Submarine; `job show`, `list` and `kill` for it.
 
 The options are Submarine's, so their words go to the front end as they are: it is found by its entry point (group
 `horae.frontends`), a callable `translate(words, user)` whose result names the job and what becomes of each option.
@@ -6,13 +6,16 @@ The options are Submarine's, so their words go to the front end as they are: it 
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, NoReturn
 
 import typer
 
@@ -36,14 +39,23 @@ def submarine(
 ) -> None:
     """Hand in a job that was written for Submarine, as it is.
 
-    Each option is taken, changed or refused with what to do; `job run --help` lists them all, and `--dry-run` shows
-    what would be handed in. `--min_workers` and `--max_workers` make the job elastic; `--json` answers for programs.
+    Each option is taken, changed, or has no effect and says so; `job run --help` lists them all, `--dry-run` shows
+    what would be handed in, and `--strict` refuses what has no effect. `job show --name NAME`, `job kill --name NAME`
+    and `job list` are there as well. `--min_workers` and `--max_workers` make the job elastic; `--json` answers for
+    programs.
     """
     given = words or []
-    if given[:2] != ["job", "run"]:
-        said = " ".join(given[:2])
-        remedy = "`horae status` shows jobs" if said == "job show" else "write `horae submarine job run ...`"
-        raise BadInput("only `job run` is known", field="horae submarine", value=said, remedy=remedy)
+    verb = given[1] if given[:1] == ["job"] and len(given) > 1 else ""
+    if verb in _JOB_VERBS:
+        _JOB_VERBS[verb](given[2:])
+        return
+    if verb != "run":
+        raise BadInput(
+            "is no command of Submarine's",
+            field="horae submarine",
+            value=" ".join(given[:2]),
+            remedy="write `horae submarine job run ...`; also job show, job list, job kill",
+        )
     frontend = _frontend()
     found = frontend.translate(given[2:], _user())
     if found.help:
@@ -56,6 +68,8 @@ def submarine(
 
     client: Client = connect(Path(found.socket) if found.socket else None)
     _check_cluster(client, found.job)
+    for place in frontend.upload(found.uploads, _user()):
+        screen.note(f"put {place}")
     (number,) = client.submit([found.job])
     if found.json:
         screen.emit_json({"jobs": [number], **_described(found)})
@@ -69,6 +83,96 @@ def submarine(
                     screen.note(f"{line.option}: {line.text}")
     if found.wait:
         raise typer.Exit(_wait(client, number))
+
+
+# --- job show, list, kill ---------------------------------------------------------------------------------
+
+
+def _list(words: Sequence[str]) -> None:
+    said = _verb_options("list", words, named=False)
+    rows = [_row(job) for job in _jobs(connect(said.socket))]
+    if said.json:
+        screen.emit_json({"jobs": rows})
+        return
+    for row in rows:
+        print(_line(row))
+
+
+def _show_job(words: Sequence[str]) -> None:
+    said = _verb_options("show", words, named=True)
+    row = _row(_newest(connect(said.socket), said.name))
+    if said.json:
+        screen.emit_json(row)
+        return
+    for key, value in row.items():
+        print(f"{key:<8} {value}")
+
+
+def _kill(words: Sequence[str]) -> None:
+    said = _verb_options("kill", words, named=True)
+    client = connect(said.socket)
+    row = _row(_newest(client, said.name))
+    if row["state"] in _ENDED:
+        raise BadInput(f"has ended: {row['state']}", field="--name", value=said.name, remedy="there is nothing to kill")
+    client.cancel(str(row["job"]), "submarine job kill")
+    print(f"Job {row['job']} ({said.name}) is ended")
+
+
+_JOB_VERBS: Mapping[str, Callable[[Sequence[str]], None]] = {"list": _list, "show": _show_job, "kill": _kill}
+_ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    name: str = ""
+    json: bool = False
+    socket: Path | None = None
+
+
+def _verb_options(verb: str, words: Sequence[str], *, named: bool) -> _Said:
+    """`--name NAME`, as Submarine wrote it, `-name NAME`, `--name=NAME`; and Horae's own --json, --socket."""
+    parser = _Parser(prog=f"horae submarine job {verb}", add_help=True, allow_abbrev=False)
+    if named:
+        parser.add_argument("--name", "-name", required=True, help="the job's name")
+    parser.add_argument("--verbose", "-verbose", action="store_true", help="Submarine's own; no effect")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--socket", type=Path, help="the arbiter's socket; default: found by itself")
+    found = parser.parse_args(list(words))
+    return _Said(getattr(found, "name", ""), found.json, found.socket)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message, field=self.prog, remedy=f"`{self.prog} --help` says how")
+
+
+def _jobs(client: Any) -> list[dict[str, Any]]:
+    """Of this user, ended ones too, newest last."""
+    from horae.api.peers import user_name
+
+    mine = user_name(os.getuid())
+    found = [job for job in client.status(ended=True)["jobs"] if job.get("owner") in (None, "", mine)]
+    return sorted(found, key=lambda job: (job.get("submitted_s") or 0.0, str(job["id"])))
+
+
+def _newest(client: Any, name: str) -> dict[str, Any]:
+    """Submarine's names are unique; of ours the living one counts, else the newest."""
+    named = [job for job in _jobs(client) if job["name"] == name]
+    if not named:
+        raise BadInput("you have no job of this name", field="--name", value=name, remedy="`horae submarine job list`")
+    living = [job for job in named if job["state"] not in _ENDED]
+    return (living or named)[-1]
+
+
+def _row(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": job["name"], "job": job["id"], "state": job["state"], "gpus": sum(job["allocation"].values())}
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return f"{row['job']:<8} {row['state']:<10} {row['gpus']:>4} GPUs  {row['name']}"
+
+
+# --- job run ----------------------------------------------------------------------------------------------
 
 
 def _frontend() -> Any:

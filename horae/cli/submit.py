@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horae import job_number
 from horae.cli.options import Json, Socket, connect, example, kind_of_cluster
 from horae.cli.wait import waited
 from horae.elastic.files import unwritable
@@ -50,6 +52,10 @@ def submit(
         str | None, typer.Option("--checkpoint", "-c", help="Folder or URL; without one it is never stopped.")
     ] = None,
     gpu_type: Annotated[list[str] | None, typer.Option(help="A GPU type it may run on; repeat for more.")] = None,
+    prefer_gpu_type: Annotated[
+        list[str] | None, typer.Option(help="A type it runs on before others, where there is room.")
+    ] = None,
+    forbid_gpu_type: Annotated[list[str] | None, typer.Option(help="A type it never runs on.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory a GPU: 16G. Default: the cluster's.")] = None,
     cpus: Annotated[float | None, typer.Option(help="CPUs a GPU. Default: the cluster's.")] = None,
     grace: Annotated[str | None, typer.Option(help="Time it may take to checkpoint and leave.")] = None,
@@ -60,10 +66,20 @@ def submit(
     ] = False,
     retries: Annotated[int | None, typer.Option(help="Failures after which it is failed for good.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE for the job; repeat.")] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            help="Of this environment: ALL, NONE, or NAME,NAME=VALUE,...; ALL,NAME=VALUE adds. As sbatch's.",
+            show_default="ALL on one machine",
+        ),
+    ] = None,
     cwd: Annotated[Path | None, typer.Option(help="Working folder; default: the present one.")] = None,
     sbatch: Annotated[
         list[str] | None,
         typer.Option("--sbatch", help="On Slurm: hand it in by sbatch, with this option of its; repeat for more."),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Among your tenant's jobs: a higher one stands before others in line.")
     ] = None,
     rigid: Annotated[bool, typer.Option("--rigid", help="Start once at its requested size, never resize.")] = False,
     cluster: Annotated[
@@ -78,7 +94,9 @@ def submit(
 ) -> None:
     """Hand in a training job, or a file of them.
 
-    Prints each job's number. The job runs as you; options given here win over those of the file.
+    Prints each job's number. The job runs as you; options given here win over those of the file. On one machine it
+    runs as you typed it: in this folder, with this environment (--export), umask and limits, which are kept in a file
+    that only you can read. On Slurm sbatch sees to that.
 
     --dry-run asks the policy with the job and without it: the GPUs that it would get now, whose GPUs would become
     fewer for it, and where it would wait, when enough come free. Nothing is kept. Guards (the time between two resizes
@@ -91,12 +109,13 @@ def submit(
         "model": key,
         "iterations": iterations,
         "checkpoint": None if checkpoint is None or "://" in checkpoint else str(Path(checkpoint).absolute()),
-        "gpu_types": gpu_type or None,
+        "gpu_types": _types(gpu_type, prefer_gpu_type, forbid_gpu_type),
         "memory_per_gpu": memory,
         "cpus_per_gpu": cpus,
         "grace_s": None if grace is None else forms.parse_duration(grace, "--grace"),
         "time_limit_s": None if time_limit is None else forms.parse_duration(time_limit, "--time-limit"),
         "retries": retries,
+        "priority": priority,
         "extra": {"requeue_at_limit": "true"} if requeue else None,
         "env": _environment(env or []) or None,
         "elastic": False if rigid else None,
@@ -130,10 +149,17 @@ def submit(
         found = _tried(connect(socket, cluster), jobs)
         screen.emit_json(found) if as_json else show_trial(found)
         return
-    _try_folders(jobs, must=not sbatch and kind_of_cluster(socket, cluster) == "local")
-    numbers = _by_sbatch(jobs, sbatch) if sbatch else connect(socket, cluster).submit(jobs)
+    local = not sbatch and kind_of_cluster(socket, cluster) == "local"
+    _try_folders(jobs, must=local)
+    if sbatch:
+        taken = {"jobs": _by_sbatch(jobs, [*([] if export is None else [f"--export={export}"]), *sbatch])}
+    else:
+        taken = _handed_in(connect(socket, cluster), jobs, export, local=local)
+    numbers = list(taken["jobs"])
+    for note in taken.get("notes", ()):
+        screen.note(f"horae: {note}")
     if as_json:
-        screen.emit_json({"jobs": numbers})
+        screen.emit_json(taken)
     else:
         for number in numbers:
             print(f"Submitted job {number}", flush=True)
@@ -153,6 +179,48 @@ def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             if error.code is not Code.TRY_LATER or time.monotonic() > until:
                 raise
         time.sleep(1.0)
+
+
+def _handed_in(client: Client, jobs: list[dict[str, Any]], export: str | None, *, local: bool) -> dict[str, Any]:
+    """What the arbiter says of them; with the environment of this process, where they run on this machine. Raises
+    BadInput."""
+    from horae.api.client import Unreachable
+    from horae.api.errors import ApiError
+    from horae.cli import typed
+
+    if not local:
+        if export is not None:
+            raise BadInput("is for one machine, and for Slurm with --sbatch", field=typed.FIELD, value=export,
+                           remedy="--env NAME=VALUE: kept with the job, where operators can read it")  # fmt: skip
+        return client.hand_in(jobs)
+    kept = _kept(export or "ALL")
+    try:
+        taken = client.hand_in([{**({} if kept is None else {"typed": str(kept)}), **job} for job in jobs])
+    except ApiError:
+        if kept is not None:
+            kept.unlink()
+        raise
+    try:
+        if kept is not None:
+            typed.note(kept, client.socket, taken["jobs"])
+        typed.swept(client.socket, lambda: [job_number(job["id"]) for job in client.status()["jobs"]])
+    except (OSError, ApiError, Unreachable) as error:  # they are handed in all the same
+        screen.note(f"horae: environments of jobs that are over stay in {typed.folder()} for now: {error}")
+    return taken
+
+
+def _kept(export: str) -> Path | None:
+    """The file with what the job is to have of this process; None for one that has asked for nothing of it."""
+    from horae.cli import typed
+
+    chosen = typed.chosen(export, os.environ)
+    try:
+        return typed.keep(chosen)
+    except BadInput as error:
+        if chosen != typed.Chosen():
+            raise
+        screen.note(f"horae: umask and limits are not carried: {error}")
+        return None
 
 
 def _try_folders(jobs: list[dict[str, Any]], *, must: bool) -> None:
@@ -190,6 +258,13 @@ def _complete(given: dict[str, Any]) -> None:
         raise BadInput("names no program", field="command", remedy="horae submit --gpus 1:4 -- python train.py")
     if "gpus" not in given:
         raise BadInput("is missing", field="--gpus", remedy="one number (4), a range (1:8 or 2:), or a list (1,2,4,8)")
+
+
+def _types(require: list[str] | None, prefer: list[str] | None, forbid: list[str] | None) -> Any:
+    """As the job form takes them: a list, unless more is said."""
+    said = {"prefer": prefer, "forbid": forbid}
+    wish = {name: types for name, types in said.items() if types}
+    return {"require": require or [], **wish} if wish else require or None
 
 
 def _environment(words: list[str]) -> dict[str, str]:

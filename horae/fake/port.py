@@ -73,6 +73,8 @@ class FakePort:
                 return
             if not self.world.owns_submission:
                 raise Never("this cluster's own users submit")
+            if spec.workers is not None:
+                raise Never(f"{job}: there is one worker a GPU here; workers cannot be said")
             try:
                 self.world.submit(job, spec)
             except ValueError as error:

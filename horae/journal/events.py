@@ -32,6 +32,7 @@ class Kind(StrEnum):
     CANCEL_ASKED = "cancel-asked"
     HELD = "held"
     UNHELD = "unheld"
+    PRIORITY = "priority"
     MODE = "mode"
     MAINTENANCE = "maintenance"
     AGENT = "agent"  #: an app's own agent came, or left
@@ -158,6 +159,11 @@ def held(job: JobId, by: str, why: str) -> Draft:
 
 def unheld(job: JobId, by: str) -> Draft:
     return Draft(Kind.UNHELD, {"by": by}, job=job)
+
+
+def priority(job: JobId, to: int, by: str, *, across: bool) -> Draft:
+    """`across`: a precedence among all jobs; else among those of its tenant."""
+    return Draft(Kind.PRIORITY, {"to": to, "by": by, "across": across}, job=job)
 
 
 def mode(pool: str, to: str, by: str, *, releasing: bool = False) -> Draft:

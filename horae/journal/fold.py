@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horae.journal import bidding
+from horae.journal import bidding, spending
 from horae.journal.codec import restore
 from horae.journal.events import TIME_LIMIT, Event, Kind, Verb
 from horae.journal.ledger import Alert, Avoid, Cap, Grant, JobRecord, Ledger, PoolRecord
@@ -90,6 +90,7 @@ def _submitted(ledger: Ledger, event: Event) -> None:
         charged_s=event.at_s,
         adopted=event.kind is Kind.ADOPTED,
         guessed=bool(data.get("guessed", False)),
+        priority=_first_priority(event),
     )
     old = ledger.jobs.get(event.job)
     if old is not None and old.live:
@@ -101,11 +102,18 @@ def _submitted(ledger: Ledger, event: Event) -> None:
     _count_app(ledger, record, +1, event.at_s)
 
 
+def _first_priority(event: Event) -> int:
+    """What was handed in was checked; of a job that the cluster showed only a step back is believed."""
+    stated = int(event.data["spec"].get("priority", 0))
+    return stated if event.kind is Kind.SUBMITTED else min(stated, 0)
+
+
 def _respecified(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is None:
         return
     if record.live:
+        _charge(ledger, record, event.at_s, event)  # to whom it belonged
         _count_app(ledger, record, -1, event.at_s)
     record.spec = restore(JobSpec, event.data["spec"])
     record.tenant, record.app, record.owner = event.data["tenant"], event.data["app"], event.data["owner"]
@@ -132,6 +140,14 @@ def _unheld(ledger: Ledger, event: Event) -> None:
         record.hold_why, record.hold_by = None, ""
 
 
+def _priority(ledger: Ledger, event: Event) -> None:
+    if (record := _job(ledger, event)) is not None:
+        if event.data["across"]:
+            record.precedence = event.data["to"]
+        else:
+            record.priority = event.data["to"]
+
+
 def _mode(ledger: Ledger, event: Event) -> None:
     pool = _pool(ledger, event)
     pool.mode, pool.releasing = event.data["mode"], bool(event.data.get("releasing", False))
@@ -152,7 +168,7 @@ def _seen(ledger: Ledger, event: Event) -> None:
     data = event.data
     state, epoch, since_s = JobState(data["state"]), data["epoch"], data["since_s"]
     moved = state is not record.state or epoch != record.epoch_seen
-    _charge(record, since_s if moved else event.at_s)
+    _charge(ledger, record, since_s if moved else event.at_s, event)
     if moved:
         _came_into(record, state, epoch, since_s)
     if record.allocation and not data["allocation"]:
@@ -210,7 +226,7 @@ def _missing(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is None:
         return
-    _charge(record, event.at_s)
+    _charge(ledger, record, event.at_s, event)
     record.missing_since_s = event.at_s
     record.allocation, record.holding = {}, {}
 
@@ -340,7 +356,7 @@ def _outcome(ledger: Ledger, event: Event) -> None:
         return
     verb, error = Verb(event.data["verb"]), event.data["error"]
     if verb is Verb.RELEASE and error is None and record.live:
-        _charge(record, event.at_s)
+        _charge(ledger, record, event.at_s, event)
         _count_app(ledger, record, -1, event.at_s)
         record.released, record.holding, record.grant = True, {}, None
         record.ended_s, record.ended_wall_s = event.at_s, event.wall_s
@@ -353,7 +369,7 @@ def _ended(ledger: Ledger, event: Event) -> None:
     if record is None or not record.live:
         return
     ended_s = event.data["ended_s"]
-    _charge(record, ended_s)
+    _charge(ledger, record, ended_s, event)
     _count_app(ledger, record, -1, event.at_s)
     record.ended, record.end_text = JobState(event.data["state"]), event.data["text"]
     record.ended_s, record.ended_wall_s = ended_s, event.wall_s
@@ -382,11 +398,13 @@ def _pool(ledger: Ledger, event: Event) -> PoolRecord:
     return ledger.pools.setdefault(event.pool, PoolRecord())
 
 
-def _charge(record: JobRecord, until_s: Seconds) -> None:
+def _charge(ledger: Ledger, record: JobRecord, until_s: Seconds, event: Event) -> None:
     """Charge what it held since the last charge, never twice and never backwards."""
     elapsed_s = until_s - record.charged_s
     if elapsed_s <= 0:
         return
+    until_wall_s = event.wall_s - (event.at_s - until_s)
+    spending.charge(ledger.spent, record.tenant, record.holding, until_wall_s - elapsed_s, until_wall_s)
     for gpu_type, gpus in record.holding.items():
         record.attained[gpu_type] = record.attained.get(gpu_type, 0.0) + gpus * elapsed_s
     if record.state is JobState.RUNNING:
@@ -440,6 +458,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.CANCEL_ASKED: _cancel_asked,
     Kind.HELD: _held,
     Kind.UNHELD: _unheld,
+    Kind.PRIORITY: _priority,
     Kind.MODE: _mode,
     Kind.MAINTENANCE: _maintenance,
     Kind.SEEN: _seen,

@@ -73,6 +73,8 @@ class JobRecord:
     cancel_sent_s: Seconds | None = None
     hold_why: str | None = None
     hold_by: str = ""
+    priority: int = 0  #: among the jobs of its tenant
+    precedence: int = 0  #: among all jobs, by an operator
     limit_from_s: Seconds = 0.0  #: running time from which its time limit counts, where it waits again at its end
     released: bool = False
     losses: int = 0  #: starts in a row that the cluster ended
@@ -232,6 +234,7 @@ class Ledger:
     opened_s: Seconds = 0.0  #: whoever asked for something before this is gone, and does not know what came of it
     claims: list[str] = field(default_factory=list)  #: our newest tokens, newest last
     stood_down: str | None = None
+    spent: dict[str, dict[str, GpuSeconds]] = field(default_factory=dict)  #: by tenant and day (`spending.py`)
 
     def live(self, pool: str | None = None) -> Iterator[JobRecord]:
         return (

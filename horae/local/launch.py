@@ -37,6 +37,8 @@ class Launcher:
         self.owner(spec)
         if not spec.command:
             raise Never("a job needs a command")
+        if spec.workers is not None:
+            raise Never("on one machine there is one worker a GPU: leave workers out, and ask for at least one GPU")
 
     def start(self, job: JobId, spec: JobSpec, state: Mapping[str, Any], lock: int) -> None:
         """Returns at once; the supervisor holds `lock` from the first moment. Raises OSError, Never."""

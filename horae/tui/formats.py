@@ -60,6 +60,7 @@ LETTERS: dict[str, tuple[str, Callable[[Job], str]]] = {
     "V": ("SUBMIT_TIME", lambda j: stamp(j["submitted_s"])),
     "S": ("START_TIME", lambda j: stamp(j.get("start_s"))),
     "p": ("DONE", _done),
+    "Q": ("PRIORITY", lambda j: f"{j['priority']}{'!' * (j['precedence'] > 0)}"),
     "e": ("EXIT", lambda j: "-" if j["exit_code"] is None else str(j["exit_code"])),
 }
 _FIELD = re.compile(r"%(\.?)(\d{0,4})(.?)")

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from horae import job_number
 from horae.arbiter.decide.modes import mode_of, releasing
+from horae.arbiter.decide.queue import standing
 from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
+from horae.arbiter.observe.budgets import ALERT as BUDGET
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal.events import Verb
@@ -61,6 +63,7 @@ def explain(
     waits = record.hold_why is not None and not record.state.holds  # no decision about it counts until it is let go
     causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
     if record.live:
+        causes += _budget(ledger, record)
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
         causes += [] if waits else _decided(ledger, config, record, now_s)
         causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
@@ -143,6 +146,12 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         text += f"{until_s - now_s:.0f} s"
         causes.append(Cause("backoff", text, numbers, "time"))
     return causes
+
+
+def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:
+    """That its tenant's GPU-hours are used up."""
+    alert = ledger.alerts.get(f"{BUDGET}{record.tenant}")
+    return [] if alert is None else [Cause("budget", alert.text, {}, alert.remedy)]
 
 
 def _left(record: JobRecord) -> list[Cause]:
@@ -326,7 +335,7 @@ def _app(ledger: Ledger, config: Config, record: JobRecord, measured: Mapping[Jo
 
 
 def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) -> tuple[JobId, ...]:
-    """Others of its pool that wait, and that the policy lets run first or that came first."""
+    """Others of its pool that wait, and that the policy lets run first or that stand before it in line."""
     if not record.live or occupies(record, now_s, config.rounds.settle_s):
         return ()
     waiting = [
@@ -334,6 +343,5 @@ def _ahead(ledger: Ledger, record: JobRecord, config: Config, now_s: Seconds) ->
         for r in ledger.live(record.pool)
         if r.id != record.id and not r.state.holds and r.hold_why is None and r.cancel_why is None
     ]
-    mine = (not record.target, record.submitted_s, record.id)
-    ahead = sorted((not r.target, r.submitted_s, r.id) for r in waiting if (not r.target, r.submitted_s, r.id) < mine)
-    return tuple(job for _, _, job in ahead)
+    key = standing([record, *waiting])
+    return tuple(r.id for r in sorted(waiting, key=key) if key(r) < key(record))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from horae.arbiter.observe.budgets import BudgetStanding
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
@@ -71,6 +72,8 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "checkpoint": spec.checkpoint,
         "checkpoint_trouble": record.checkpoint_trouble,
         "extra": dict(spec.extra),
+        "priority": record.priority,
+        "precedence": record.precedence,
     }
 
 
@@ -124,7 +127,12 @@ def nodes(found: Iterable[Node], pool_of: Mapping[str, str], ledger: Ledger) -> 
 
 
 def tenants(
-    ledger: Ledger, config: Config, found: Iterable[Node], now_s: Seconds, site_caps: Mapping[str, Gpus] = EMPTY
+    ledger: Ledger,
+    config: Config,
+    found: Iterable[Node],
+    now_s: Seconds,
+    site_caps: Mapping[str, Gpus] = EMPTY,
+    budgets: Mapping[str, BudgetStanding] = EMPTY,
 ) -> list[dict[str, Any]]:
     """Every tenant that is configured or has jobs on record; `fair`: the GPUs it is owed now; `site_caps`: the most
     that the cluster says it may hold."""
@@ -137,10 +145,23 @@ def tenants(
     fair = fair_shares(float(capacity), weights, demand)
     caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
     return [
-        {"name": name, "weight": weights[name], "fair": fair[name], "cap": caps.get(name)}
+        {
+            "name": name,
+            "weight": weights[name],
+            "fair": fair[name],
+            "cap": caps.get(name),
+            "budget": _of_budget(budgets.get(name)),
+        }
         | _used(records, ledger, now_s)
         for name, records in mine.items()
     ]
+
+
+def _of_budget(standing: BudgetStanding | None) -> dict[str, Any] | None:
+    if standing is None:
+        return None
+    stated = {"gpu_hours": standing.gpu_hours, "period": standing.period.value, "then": standing.then.value}
+    return {**stated, "used": standing.used, "until_s": standing.until_s, "over": standing.over}
 
 
 def _by_tenant(ledger: Ledger, config: Config) -> dict[str, list[JobRecord]]:
@@ -170,7 +191,7 @@ def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> in
         return sum(record.allocation.values())
     if record.state is JobState.RUNNING and not record.spec.elastic:
         return sum(record.allocation.values())
-    if record.spec.gpu_types and not set(record.spec.gpu_types) & set(present):
+    if record.spec.type_choice is not None and not any(record.spec.runs_on(t) for t in present):
         return 0
     return record.spec.gpus.at_most(capacity)
 

@@ -26,7 +26,12 @@ def causes(
     seen: Seen,
     starts: Mapping[JobId, StartEstimate],
 ) -> list[Cause]:
-    found = [*_size(ledger, record, seen), *_shrank(ledger, record, now_s), *_share(ledger, config, record, seen)]
+    found = [
+        *_size(ledger, record, seen),
+        *_type(ledger, record, seen),
+        *_shrank(ledger, record, now_s),
+        *_share(ledger, config, record, seen),
+    ]
     if not record.allocation and record.hold_why is None:
         found += _start(ledger, record, starts.get(record.id))
     return found
@@ -34,19 +39,35 @@ def causes(
 
 def _size(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
     """Who holds what it could use."""
-    held, most, types = sum(record.allocation.values()), size.most(record, seen), record.spec.gpu_types
-    absent = [t for t in types if t not in seen.present()]
-    if types and len(absent) == len(types):
+    held, most, spec = sum(record.allocation.values()), size.most(record, seen), record.spec
+    types = [t for t in spec.gpu_types or sorted(seen.present()) if spec.runs_on(t)]
+    if spec.type_choice is not None and seen.present().isdisjoint(types):
         here = ", ".join(sorted(seen.present())) or "none"
-        text = f"no node of pool {record.pool} has GPUs of the type {' or '.join(types)}; there are: {here}"
+        of = f"of the type {' or '.join(spec.gpu_types)}" if spec.gpu_types else "that it may run on"
+        but = f" (never on {', '.join(spec.forbid_types)})" if spec.forbid_types else ""
+        text = f"no node of pool {record.pool} has GPUs {of}{but}; there are: {here}"
         return [Cause("size", text, {"gpus": 0}, "handing it in anew with a type that is there, or with none")]
     if held >= most or (held and size.is_stuck(record)):
         return _stuck(record, held, most)
     found = size.rest(ledger, record, seen)
     numbers = {"gpus": held, "most": most, "smallest": record.spec.gpus.min, "free": found.free}
-    of = f" of {', '.join(types)}" if types else ""
+    of = f" of {', '.join(types)}" if spec.gpu_types or spec.forbid_types else ""
     begin = f"it could use {most} GPUs{of} and holds {held}" if held else f"it needs {record.spec.gpus.min} GPUs{of}"
     return [Cause("size", f"{begin}: {found.words}", numbers, _frees(ledger, found.holders))]
+
+
+def _type(ledger: Ledger, record: JobRecord, seen: Seen) -> list[Cause]:
+    """Where it runs on another type than it prefers."""
+    wanted = record.spec.prefer_types
+    holds = sorted({node.gpu_type for node in seen.nodes if record.allocation.get(node.name)} - set(wanted))
+    if not wanted or not holds:
+        return []
+    free = size.free(ledger, record.pool, seen, wanted)
+    named, there = " or ".join(wanted), not seen.present().isdisjoint(wanted)
+    now = f"{free} of those {'is' if free == 1 else 'are'} free now" if there else "no node of its pool has those"
+    text = f"it prefers GPUs of {named} and runs on {' and '.join(holds)}: {now}"
+    change = f"handing it in with --gpu-type {wanted[0]}, which makes it wait for those alone"
+    return [Cause("type", text, {"free": free}, change if there else "")]
 
 
 def _stuck(record: JobRecord, held: int, most: int) -> list[Cause]:

@@ -136,6 +136,7 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.CANCEL_ASKED: lambda d: f"to be ended, says {d['by']}{_because(d)}",
     Kind.HELD: lambda d: f"held by {d['by']}{_because(d)}",
     Kind.UNHELD: lambda d: f"no longer held, says {d['by']}",
+    Kind.PRIORITY: lambda d: f"{'precedence' if d['across'] else 'priority'} {d['to']}, says {d['by']}",
     Kind.MODE: lambda d: f"mode {d['mode']}, says {d['by']}",
     Kind.MAINTENANCE: lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}{_because(d)}",
     Kind.AGENT: lambda d: (

@@ -5,12 +5,13 @@ Pure, of what is on record and of the nodes as they were last seen; nothing is d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from horae.config import Config
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId, JobState
+from horae.spec import JobSpec
 from horae.views import jobs
 from policy.model import Gpus, GpuType, Health, Node, NodeName, Seconds
 
@@ -28,19 +29,19 @@ class Seen:
     def of(nodes: Iterable[Node], pool_of: Mapping[NodeName, str], pool: str) -> Seen:
         return Seen(tuple(node for node in nodes if pool_of.get(node.name) == pool))
 
-    def usable(self, types: Iterable[GpuType]) -> Gpus:
-        """GPUs of healthy nodes that are nobody else's, of these types (none named: of all)."""
-        return sum(max(n.gpus - n.foreign, 0) for n in self.nodes if self._counts(n, set(types)))
+    def usable(self, by: JobSpec | None = None) -> Gpus:
+        """GPUs of healthy nodes that are nobody else's, of types that such a job runs on (None: of all)."""
+        return sum(max(n.gpus - n.foreign, 0) for n in self.nodes if self._counts(n, by))
 
-    def on(self, types: Iterable[GpuType]) -> set[NodeName]:
-        return {n.name for n in self.nodes if self._counts(n, set(types))}
+    def on(self, by: JobSpec) -> set[NodeName]:
+        return {n.name for n in self.nodes if self._counts(n, by)}
 
     def present(self) -> set[GpuType]:
         return {node.gpu_type for node in self.nodes}
 
     @staticmethod
-    def _counts(node: Node, types: set[GpuType]) -> bool:
-        return node.health is Health.UP and (not types or node.gpu_type in types)
+    def _counts(node: Node, by: JobSpec | None) -> bool:
+        return node.health is Health.UP and (by is None or by.runs_on(node.gpu_type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,22 @@ class Rest:
         return f"{held} {'is' if held == 1 else 'are'} held: {named}{others}; {free}"
 
 
+def free(ledger: Ledger, pool: str, seen: Seen, types: Collection[GpuType]) -> Gpus:
+    """Of these types."""
+    nodes = {n.name: n.gpus - n.foreign for n in seen.nodes if n.health is Health.UP and n.gpu_type in types}
+    held = sum(gpus for r in ledger.live(pool) for node, gpus in r.allocation.items() if node in nodes)
+    return max(sum(nodes.values()) - held, 0)
+
+
 def rest(ledger: Ledger, record: JobRecord, seen: Seen) -> Rest:
-    where = seen.on(record.spec.gpu_types)
+    where = seen.on(record.spec)
     holders = []
     for other in ledger.live(record.pool):
         gpus = sum(n for node, n in other.allocation.items() if node in where)
         if gpus and other.id != record.id:
             holders.append(Holder(other.id, other.spec.name, other.tenant, gpus))
     mine = sum(n for node, n in record.allocation.items() if node in where)
-    return Rest(seen.usable(record.spec.gpu_types), mine, tuple(sorted(holders, key=lambda h: (-h.gpus, h.job))))
+    return Rest(seen.usable(record.spec), mine, tuple(sorted(holders, key=lambda h: (-h.gpus, h.job))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Share:
 
 
 def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Share:
-    capacity = seen.usable(())
+    capacity = seen.usable()
     demand: dict[str, float] = {}
     held = 0
     for other in ledger.live(record.pool):
@@ -121,7 +129,7 @@ def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Shar
 
 def most(record: JobRecord, seen: Seen) -> Gpus:
     """The largest size that it could have here, alone."""
-    return record.spec.gpus.at_most(seen.usable(record.spec.gpu_types))
+    return record.spec.gpus.at_most(seen.usable(record.spec))
 
 
 def is_stuck(record: JobRecord) -> bool:

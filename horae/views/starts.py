@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from horae.arbiter.decide.queue import standing
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row
@@ -24,11 +25,6 @@ MOST = 500
 class StartEstimate:
     in_s: Seconds  #: from now
     after: tuple[JobId, ...]  #: the jobs whose ends it takes, the last one last; none: enough is free
-
-
-def order(record: JobRecord) -> tuple[bool, Seconds, JobId]:
-    """By which waiting jobs are served: those that the policy lets run, then who came first."""
-    return not record.target, record.submitted_s, record.id
 
 
 def starts(
@@ -56,7 +52,7 @@ def starts(
             free[gpu_type] = free.get(gpu_type, 0) - gpus
             if in_s is not None:
                 heapq.heappush(ends, (in_s, record.id, gpu_type, gpus))
-    return _served(sorted(waiting, key=order)[:MOST], free, ends)
+    return _served(sorted(waiting, key=standing(waiting))[:MOST], free, ends)
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
@@ -74,7 +70,7 @@ def _served(
     found: dict[JobId, StartEstimate] = {}
     at_s: Seconds = 0.0
     for record in waiting:
-        need, types = record.spec.gpus.min, record.spec.gpu_types or tuple(free)
+        need, types = record.spec.gpus.min, tuple(t for t in free if record.spec.runs_on(t))
         then, later, after, then_s = dict(free), list(ends), dict[JobId, None](), at_s
         while (gang := _gang(then, types, need)) is None and later:
             end_s, job, gpu_type, gpus = heapq.heappop(later)

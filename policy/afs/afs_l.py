@@ -34,12 +34,30 @@ from policy.afs.priority import Leaders
 from policy.contract import Context
 from policy.model import BadInput, Job, Proposal, Snapshot
 from policy.parts.assign import assign, wants
-from policy.parts.pools import Pools, Step
+from policy.parts.pools import Counted, Pools, Step
 from policy.parts.sizing import explain
 
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     """One AFS-L round."""
+    jobs, pools, sated = _shared(snapshot, options, context)
+    packed = options["network_packing"]
+    if packed:
+        pack(snapshot, jobs, pools)
+    placed = assign(snapshot, wants(pools), jobs, context, fewest_nodes=packed, fill=not packed)
+    unknown = sum(j.work_left is None for j in jobs)
+    notes = (f"{unknown} jobs of unknown length count as the longest",) if unknown else ()
+    reasons = explain(snapshot, jobs, sated, placed, context)
+    return Proposal(allocation=placed.placer.taken, reasons=reasons, notes=notes)
+
+
+def counted(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Counted:
+    """The sizes alone, for a cluster of one pool, where a place for them is no question (not with
+    `network_packing`)."""
+    return Counted(_shared(snapshot, options, context)[1].count)
+
+
+def _shared(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> tuple[list[Job], Pools, set[str]]:
     jobs = sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order)
     unknown = [j for j in jobs if j.work_left is None]
     if unknown and options["unknown"] == "refuse":
@@ -49,14 +67,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             remedy="state work.total, use afs-p, or set unknown=longest",
         )
     pools = Pools(snapshot, context.speeds, widest=options["span"] == "best", mixed=not options["network_packing"])
-    sated = share(jobs, pools, shorter=options["tie"] == "shorter")
-    packed = options["network_packing"]
-    if packed:
-        pack(snapshot, jobs, pools)
-    placed = assign(snapshot, wants(pools), jobs, context, fewest_nodes=packed, fill=not packed)
-    notes = (f"{len(unknown)} jobs of unknown length count as the longest",) if unknown else ()
-    reasons = explain(snapshot, jobs, sated, placed, context)
-    return Proposal(allocation=placed.placer.taken, reasons=reasons, notes=notes)
+    return jobs, pools, share(jobs, pools, shorter=options["tie"] == "shorter")
 
 
 def share(jobs: list[Job], pools: Pools, *, shorter: bool = False) -> set[str]:

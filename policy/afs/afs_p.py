@@ -19,6 +19,7 @@ to that size.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from policy.afs.afs_l import even, stage_two
@@ -27,7 +28,7 @@ from policy.model import Code, Job, JobName, Proposal, Reason, Snapshot
 from policy.parts import reasons
 from policy.parts.assign import assign, wants
 from policy.parts.ordered import active
-from policy.parts.pools import Pools
+from policy.parts.pools import Counted, Pools
 from policy.parts.sizing import explain
 from policy.places.placement import Placer
 
@@ -40,9 +41,43 @@ def decide_s(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -
     return _decide(snapshot, options, context, simple=True)
 
 
+def counted_p(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Counted:
+    """The sizes alone, for a cluster of one pool, where a place for them is no question."""
+    turn = _shared(snapshot, options, context, simple=False)
+    return Counted(turn.pools.count, turn.state())
+
+
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *, simple: bool) -> Proposal:
     """State, by job: `units` completed, the GPU-seconds attained when the running unit began (`base`), and the place in
     the queue (`rank`)."""
+    turn = _shared(snapshot, options, context, simple=simple)
+    placed = assign(snapshot, wants(turn.pools), turn.queue, context)
+    taken = placed.placer.taken
+    told = [j for j in turn.jobs if j.name not in turn.stuck]
+    said = _reasons(told, taken, turn.units, turn.crowded, context)
+    said |= explain(snapshot, turn.jobs, turn.sated, placed, context)
+    return Proposal(taken, reasons=said, state=turn.state())
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Who gets how much. `queue`: the jobs in the order of their turns; `stuck`: those that can never run; `crowded`:
+    somebody else has none; `sated`: those that more would not make faster."""
+
+    jobs: list[Job]
+    queue: list[Job]
+    units: dict[JobName, tuple[int, float]]
+    pools: Pools
+    stuck: set[JobName]
+    crowded: bool
+    sated: set[JobName] = field(default_factory=set)
+
+    def state(self) -> dict[str, Any]:
+        rank = {job.name: n for n, job in enumerate(self.queue)}
+        return {"jobs": {n: {"units": u, "base": base, "rank": rank[n]} for n, (u, base) in self.units.items()}}
+
+
+def _shared(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *, simple: bool) -> _Turn:
     jobs = active(snapshot)
     units = _units(snapshot, jobs, options["unit"])
 
@@ -61,20 +96,14 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, *,
         calmly, waits = _stage_one(calm, sorted(jobs, key=lambda j: j.order), placer)
         if not waits:
             pools, stuck = calm, calmly
+    turn = _Turn(jobs, queue, units, pools, stuck, crowded)
     running = [j for j in jobs if pools.count.get(j.name)]
     if simple:
-        sated = even(running, pools)
+        turn.sated = even(running, pools)
     else:  # a job of unknown speed grows to its fair share, and beyond with what nobody else wants (§4.5)
-        sated = stage_two(running, pools, fair, blind=True)
-        unmeasured = [j for j in running if not j.throughput]
-        sated |= even(unmeasured, pools)
-    placed = assign(snapshot, wants(pools), queue, context)
-    taken = placed.placer.taken
-    said = _reasons([j for j in jobs if j.name not in stuck], taken, units, crowded, context)
-    said |= explain(snapshot, jobs, sated, placed, context)
-    rank = {job.name: n for n, job in enumerate(queue)}
-    state = {name: {"units": n, "base": base, "rank": rank[name]} for name, (n, base) in units.items()}
-    return Proposal(taken, reasons=said, state={"jobs": state})
+        turn.sated = stage_two(running, pools, fair, blind=True)
+        turn.sated |= even([j for j in running if not j.throughput], pools)
+    return turn
 
 
 def _same(snapshot: Snapshot, jobs: list[Job], units: Mapping[JobName, tuple[int, float]]) -> list[Job]:

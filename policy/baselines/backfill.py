@@ -22,8 +22,8 @@ from policy.contract import Context
 from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts import reasons
 from policy.parts.ordered import active
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,6 @@ class _Booking:
 
 def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:
     placer = Placer(snapshot, context.speeds)
-    for job in snapshot.jobs:
-        if job.work.left == 0:
-            placer.drop(job)
     bookings: list[_Booking] = []
     waiting: list[Job] = []
     for job in active(snapshot):
@@ -53,6 +50,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             continue
         placer.take(job, stay)
         bookings.append(_Booking(job.name, stay, 0.0, duration(job, stay, context.speeds)))
+    for job in snapshot.jobs:
+        placer.drop(job)  # who is not running now cannot keep what it holds: nobody makes way for that
     variant, depth = options["variant"], int(options["depth"])
     most = {"easy": 1, "conservative": depth, "aggressive": 0}[variant]
     reserved: list[_Booking] = []
@@ -60,14 +59,16 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     for position, job in enumerate(waiting):
         size, code = placer.usual(job), Code.WAITS_TURN
         if variant == "conservative" and position >= depth:
-            placer.drop(job)
             text = f"the plan looks at the first {depth} waiting jobs only"
             out[job.name] = Reason(Code.WAITS_TURN, text, {"gpus": 0, "position": position}, "jobs ahead starting")
             continue
         place = placer.best(job, size)
         if place is not None:
             ends = duration(job, place, context.speeds)
-            hit = _in_the_way(snapshot, placer, place, ends, bookings, reserved)
+            hit = _in_the_way(snapshot, place, ends, bookings, reserved)
+            if hit is not None and (other := _elsewhere(snapshot, job, size, hit, placer, bookings, reserved)):
+                place, hit = other, None
+                ends = duration(job, place, context.speeds)
             if hit is None:
                 placer.take(job, place)
                 bookings.append(_Booking(job.name, place, 0.0, ends))
@@ -77,12 +78,10 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
                         text = f"{seen.text}; overtakes {reserved[0].job}, whose start it does not delay"
                         out[job.name] = Reason(seen.code, text, {**seen.numbers, "ends_in_s": _known(ends)}, "")
                 continue
-            placer.drop(job)
             text = f"fits now, but would delay {hit.job}, which is to start in {hit.start:.6g} s"
             numbers = {"gpus": 0, "position": position, "ahead": hit.job, "ends_in_s": _known(ends)}
             out[job.name] = Reason(Code.WAITS_TURN, text, numbers, f"a shorter job, or {hit.job} starting")
         else:
-            placer.drop(job)
             code = placer.why_not(job, size)
             out[job.name] = reasons.waits(job, code, size, placer)
         # Nobody waits for those that can never run, or that only their own tenant's limit holds back (as in `fifo`).
@@ -112,7 +111,6 @@ def _known(seconds: float) -> float | None:
 
 def _in_the_way(
     snapshot: Snapshot,
-    placer: Placer,
     place: Allocation,
     ends: float,
     bookings: Sequence[_Booking],
@@ -127,6 +125,33 @@ def _in_the_way(
             if node in r.place and n + _used(node, r.start, r.end, [*bookings, *reserved]) > gpus[node]:
                 return r
     return None
+
+
+def _elsewhere(
+    snapshot: Snapshot,
+    job: Job,
+    size: Gpus,
+    hit: _Booking,
+    placer: Placer,
+    bookings: Sequence[_Booking],
+    reserved: Sequence[_Booking],
+) -> Allocation | None:
+    """The best place that takes nothing from any reservation, where the best of all would from `hit`."""
+    gpus = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes}
+    bare, spared = replace(job, allocation=EMPTY), [hit]  # beside nobody, as once it holds nothing
+    while True:
+        kept: dict[NodeName, int] = {}
+        for r in spared:
+            for node in r.place:
+                spare = max(gpus[node] - _used(node, r.start, r.end, [*bookings, *reserved]), 0)
+                kept[node] = max(kept.get(node, 0), placer.free_on(node) - spare)
+        place = placer.best_without(bare, size, kept)
+        if place is None:
+            return None
+        next_hit = _in_the_way(snapshot, place, duration(job, place, placer.speeds), bookings, reserved)
+        if next_hit is None or next_hit in spared:
+            return place if next_hit is None else None
+        spared.append(next_hit)
 
 
 def _used(node: NodeName, start: float, end: float, bookings: Sequence[_Booking]) -> int:
@@ -166,7 +191,6 @@ def _reserve(
 
 def _stop(behind: Sequence[Job], head: Job, placer: Placer, out: dict[JobName, Reason]) -> None:
     for job in behind:
-        placer.drop(job)
         text = f"{head.name} is ahead of it, and when it can start is not known: running jobs have no known length"
         numbers = {"gpus": 0, "ahead": head.name, "free": placer.free()}
         out[job.name] = Reason(Code.WAITS_TURN, text, numbers, "lengths of the running jobs, or variant=aggressive")

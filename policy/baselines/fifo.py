@@ -13,7 +13,7 @@ from typing import Any
 
 from policy.contract import Context
 from policy.model import Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
-from policy.parts.reasons import gpus, waits
+from policy.parts.reasons import gpus, unknown_speed, waits
 from policy.places.placement import Placer
 
 
@@ -43,7 +43,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             continue
         placer.drop(job)
         if not placer.possible(job, size):
-            code = Code.INFEASIBLE if placer.speeds.types(job) or not job.throughput else Code.UNKNOWN_SPEED
+            code = Code.UNKNOWN_SPEED if unknown_speed(job, placer.speeds) else Code.INFEASIBLE
         elif head is not None:
             code = Code.WAITS_TURN
         else:

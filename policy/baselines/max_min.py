@@ -18,7 +18,7 @@ from typing import Any
 from policy.contract import Context
 from policy.model import Job, Proposal, Snapshot
 from policy.parts.assign import assign, wants
-from policy.parts.pools import Pools
+from policy.parts.pools import Counted, Pools
 from policy.parts.sizing import explain
 
 
@@ -29,6 +29,15 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     helped = fill(snapshot, jobs, pools, over=options["over"])
     placed = assign(snapshot, wants(pools), jobs, context)
     return Proposal(allocation=placed.placer.taken, reasons=explain(snapshot, jobs, helped, placed, context))
+
+
+def counted(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Counted:
+    """The sizes alone, for a cluster of one pool, where a place for them is no question."""
+    pools = Pools(snapshot, context.speeds)
+    fill(
+        snapshot, sorted((j for j in snapshot.jobs if j.work.left != 0), key=lambda j: j.order), pools, options["over"]
+    )
+    return Counted(pools.count)
 
 
 def fill(snapshot: Snapshot, jobs: list[Job], pools: Pools, over: str) -> set[str]:

@@ -1,6 +1,7 @@
 """Gavel's policies: programs over time fractions (§4), realised by its round-based mechanism (§5).
 
-A job is a gang of the size it requests (or the largest below it that the cluster could hold); one without an upper
+A job is a gang of the size it requests (or the largest below it that the cluster and its tenant's limit could hold,
+whatever it holds now); one without an upper
 limit is its tenant's divisible demand (a tenant-level instance), and its X are GPUs. Each round gives whole GPUs:
 (job, type) pairs in the order of priority X / received, where received is the fraction of the time since the job was
 first seen that it has run on that type, as the snapshot's attained GPU time shows it; a job runs on one type a round,
@@ -48,8 +49,8 @@ def decide_fifo(snapshot: Snapshot, options: Mapping[str, Any], context: Context
 def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, goal: str) -> Proposal:
     placer = Placer(snapshot, context.speeds)
     types = context.speeds.present
-    jobs = [j for j in active(snapshot) if placer.possible(j, placer.usual(j))]
-    sizes = {j.name: placer.usual(j) for j in jobs}
+    sizes = {j.name: placer.usual(j, anew=True) for j in active(snapshot)}
+    jobs = [j for j in active(snapshot) if placer.possible(j, sizes[j.name]) or _stay(j, sizes[j.name] - 1, placer)]
     able = {j.name for j in jobs}
     for job in snapshot.jobs:
         if job.name not in able:
@@ -90,7 +91,7 @@ def _decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context, go
             size = sizes[job.name]
             if _divisible(job):
                 size = max(size, job.gpus.at_most(min(round(float(answer.x[m, t])), placer.free(types[t]))))
-            if place := placer.best(job, size, types[t]):
+            if place := _stay(job, size, placer) or placer.best(job, size, types[t]):
                 placer.take(job, place)
     _rest(jobs, sizes, placer)
     shares: dict[JobName, dict[GpuType, float]] = {j.name: {} for j in snapshot.jobs}
@@ -120,13 +121,19 @@ def _divisible(job: Job) -> bool:
     return job.gpus.max is None
 
 
+def _stay(job: Job, size: Gpus, placer: Placer) -> Allocation | None:
+    """What it holds, where that is the gang it requested and more than `size`, which it could have anew: a limit that
+    came later and nodes that drain take nothing from it, unless others of its tenant came first."""
+    return placer.keep(job) if job.held == job.gpus.requested > size else None
+
+
 def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) -> None:
     """What is left goes to jobs that got nothing, earliest submitted first, then to divisible demands."""
     divisible, moved = [j for j in jobs if _divisible(j)], True
     while moved:  # who moves to grow leaves a place to others
         for job in jobs:
             if job.name not in placer.taken and placer.free():
-                place = placer.best(job, sizes[job.name])
+                place = _stay(job, sizes[job.name], placer) or placer.best(job, sizes[job.name])
                 if place and (not job.throughput or placer.speeds.rate(job, place)):
                     placer.take(job, place)
         for job in jobs:

@@ -18,15 +18,13 @@ without a throughput table is taken to scale linearly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
-from policy.parts.throughput import Span, Throughput
 from policy.places.placement import Placer
-
-#: A gain smaller than this part of the throughput is float noise.
-NOISE = 1e-12
-
+from policy.throughput import NOISE, Span, Throughput
 
 #: The type of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""
@@ -39,6 +37,14 @@ class Step:
     gpu_type: GpuType
     gpus: Gpus
     add: Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What jobs are to have, without a place for it, and the policy's state."""
+
+    gpus: Mapping[JobName, Gpus]
+    state: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Pools:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot
-from policy.parts.throughput import Throughput
+from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot, TypeChoice
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def gpus(n: float) -> str:
@@ -58,8 +58,9 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     free = sum(placer.free(t) for t in types) if of else placer.free()
     numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
     if code is Code.INFEASIBLE:
-        wanted = job.gpu_types.require if job.gpu_types is not None else ()
-        where = of or (f" of {' or '.join(wanted)}" if wanted else "")
+        choice = job.gpu_types or TypeChoice()
+        where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
+        where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
         text = f"no set of healthy nodes could hold {gpus(size)}{where}"
         return Reason(code, text, numbers, "nodes that come back, or a smaller minimum")
     if code is Code.WAITS_CAP:
@@ -129,9 +130,15 @@ def left_over(snapshot: Snapshot, allocation: Mapping[JobName, Allocation], spee
     return Placer(replace(snapshot, tenants=tenants), speeds, taken=allocation)
 
 
+def unknown_speed(job: Job, speeds: Throughput) -> bool:
+    """Whether nobody knows how fast it would run, on any type of the cluster that its user lets it run on."""
+    admitted = any(job.gpu_types is None or job.gpu_types.allows(t) for t in speeds.present)
+    return admitted and bool(job.throughput) and not speeds.types(job)
+
+
 def waiting_code(job: Job, placer: Placer) -> Code:
     """Why the smallest gang of a job that holds nothing is not running."""
-    if job.throughput and not placer.speeds.types(job):
+    if unknown_speed(job, placer.speeds):
         return Code.UNKNOWN_SPEED
     if placer.best(job, job.gpus.min) is not None:
         return Code.WAITS_TURN

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.gangs import NOTHING, PLAIN, Classes, State, Traits, brought, need_of
+from policy.throughput import Throughput
 
 
 @dataclass(slots=True)
@@ -158,6 +159,22 @@ class Ledger:
         if claims:
             self._change({}, claims, job)
 
+    @contextmanager
+    def withheld(self, kept: Mapping[NodeName, Gpus]) -> Iterator[None]:
+        """Meanwhile so many GPUs of these nodes are not free; their CPUs and memory stand."""
+        held = {self._index[node]: gpus for node, gpus in kept.items() if gpus > 0}
+        self._withhold(held, -1)
+        try:
+            yield
+        finally:
+            self._withhold(held, 1)
+
+    def _withhold(self, held: Mapping[int, Gpus], sign: int) -> None:
+        for i, gpus in held.items():
+            self._leave(i)
+            self._nodes[i].free += sign * gpus
+            self._enter(i)
+
     # --- the books -----------------------------------------------------------------------------------------
 
     def _equal(self, job: Job) -> bool:
@@ -166,10 +183,7 @@ class Ledger:
 
     def _close(self, job: Job, sign: int) -> None:
         """What is beside a job that shares no node goes (-1) and comes (1) with it; its CPUs and memory stand."""
-        for i, gpus in self._closed.get(job.name, {}).items():
-            self._leave(i)
-            self._nodes[i].free += sign * gpus
-            self._enter(i)
+        self._withhold(self._closed.get(job.name, EMPTY), sign)
 
     def _has_room(self, job: Job, allocation: Allocation) -> bool:
         """False if the tenant's cap forbids it. A limit that was learnt later takes nothing away: what stays as it is

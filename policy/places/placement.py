@@ -28,10 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, Pinning, Snapshot
-from policy.parts.throughput import Span, Throughput
+from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, NodeName, Pinning, Snapshot
 from policy.places.gangs import Must, Need, Own, divisors, fit, need_of
 from policy.places.ledger import Ledger
+from policy.throughput import Span, Throughput
 
 
 class Placer(Ledger):
@@ -87,6 +87,11 @@ class Placer(Ledger):
         if place is None and not job.allocation and not at_least:
             self._nowhere.add(alike)
         return place
+
+    def best_without(self, job: Job, gpus: Gpus, kept: Mapping[NodeName, Gpus]) -> Allocation | None:
+        """As `best`, were so many of the free GPUs of these nodes taken."""
+        with self.withheld(kept):
+            return self.best(job, gpus)
 
     def _search(
         self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None, at_least: Allocation

@@ -92,6 +92,9 @@ Curve = Annotated[
 ]
 
 
+Priority = Annotated[int, Field(ge=-bounds.MOST_PRIORITY, le=bounds.MOST_PRIORITY)]
+
+
 class NodeForm(Form):
     """One node."""
 
@@ -138,6 +141,9 @@ class TenantForm(Form):
     name: Name
     weight: Weight = 1.0
     cap: Count | None = Field(None, description="most GPUs it may hold now")
+    beyond: Literal["idle", "wait"] | None = Field(
+        None, description="its budget is used up: it gets what others leave idle, or starts nothing"
+    )
 
 
 class MatchForm(Form):
@@ -312,6 +318,8 @@ class JobForm(Form):
     restart_cost: Duration | None = None
     shape: ShapeForm | None = None
     gpu_types: TypesForm | None = None
+    priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
+    precedence: Priority = Field(0, description="the same among all jobs; operators set it")
 
 
 class PhaseForm(Form):

@@ -12,6 +12,7 @@ from typing import Any
 from policy.model import (
     SCHEMA,
     App,
+    Beyond,
     Cluster,
     GpuRange,
     Health,
@@ -167,7 +168,7 @@ def _tenants(form: InstanceForm, document: Document) -> tuple[Tenant, ...]:
                 value=name,
                 remedy=f"add it to tenants, leave tenants out, or use one of {one_of(known)}",
             )
-    return tuple(Tenant(t.name, t.weight, t.cap) for t in form.tenants)
+    return tuple(Tenant(t.name, t.weight, t.cap, t.beyond and Beyond(t.beyond)) for t in form.tenants)
 
 
 def _quotas(form: InstanceForm, jobs: Sequence[Job], document: Document) -> tuple[Quota, ...]:
@@ -277,6 +278,8 @@ def _job(
         gpu_types=None
         if form.gpu_types is None
         else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+        priority=form.priority,
+        precedence=form.precedence,
     )
 
 

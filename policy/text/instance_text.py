@@ -13,6 +13,7 @@ from policy.model import (
     Shape,
     Slowdown,
     Snapshot,
+    Tenant,
     Work,
 )
 from policy.text.plain import plain
@@ -36,7 +37,7 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
             **_unless("limits", _limits_plain(cluster.limits), {}),
             "gpu_types": list(cluster.gpu_types),
         },
-        "tenants": [{"name": t.name, "weight": t.weight, **_unless("cap", t.cap, None)} for t in snapshot.tenants],
+        "tenants": [_tenant_plain(t) for t in snapshot.tenants],
         "jobs": [_job_plain(j) for j in snapshot.jobs],
     }
     if snapshot.quotas:
@@ -71,6 +72,12 @@ def to_plain(snapshot: Snapshot) -> dict[str, Any]:
 
 def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
     return {} if value == default else {key: value}
+
+
+def _tenant_plain(tenant: Tenant) -> dict[str, Any]:
+    beyond = None if tenant.beyond is None else str(tenant.beyond)
+    stated = {**_unless("cap", tenant.cap, None), **_unless("beyond", beyond, None)}
+    return {"name": tenant.name, "weight": tenant.weight, **stated}
 
 
 def _limits_plain(limits: Limits) -> dict[str, Any]:
@@ -147,7 +154,7 @@ def _job_plain(job: Job) -> dict[str, Any]:
             **_unless("prefer", list(job.gpu_types.prefer), []),
             **_unless("forbid", list(job.gpu_types.forbid), []),
         }
-    return out
+    return {**out, **_unless("priority", job.priority, 0), **_unless("precedence", job.precedence, 0)}
 
 
 def _shape_plain(shape: Shape) -> dict[str, Any]:

@@ -12,7 +12,7 @@ def by_app(jobs: Sequence[Job]) -> dict[str, list[Job]]:
     out: dict[str, list[Job]] = {}
     for job in sorted(jobs, key=lambda j: j.order):
         out.setdefault(job.app, []).append(job)
-    return dict(sorted(out.items(), key=lambda item: (item[1][0].submitted_s, item[0])))
+    return dict(sorted(out.items(), key=lambda item: item[1][0].place or (item[1][0].submitted_s, item[0])))
 
 
 def average(history: Sequence[tuple[Seconds, int]], now_s: Seconds, start_s: Seconds, present: int) -> float:

@@ -255,6 +255,8 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     after = next((i for i in range(len(plain) - 1, -1, -1) if plain[i] in _LOSS or plain[i].endswith("loss")), 0)
     if set(plain[after + 1 :]) & _NOT_LOSS or present & _NOT_ANY_LOSS:
         return None
+    if key.lower().startswith("objective/"):
+        return None  # objective/kl, objective/entropy: what the objective is made of
     kind = LossKind.RUNNING if averaged else None
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}

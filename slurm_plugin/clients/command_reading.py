@@ -111,7 +111,7 @@ def job_row(fields: Mapping[str, str]) -> JobRow:
     nodes = expand(get("NodeList"))
     alloc = tres(fields["tres-alloc"])
     return JobRow(
-        id=identity(fields["JobArrayID"]),
+        id=identity(fields["JobID" if "+" in fields["JobArrayID"] else "JobArrayID"]),  # `6+1`: of several components
         slurm_id=count_of(fields, "JobID", 1),
         state=fields["State"].strip(),
         reason=None if fields["Reason"] in {"None", ""} else fields["Reason"],

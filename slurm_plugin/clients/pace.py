@@ -12,7 +12,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 DEFAULT_PER_S, DEFAULT_BURST = 50.0, 200.0
 _WINDOW_S = 60.0
@@ -33,20 +34,38 @@ class Pace:
         self.waited_s = 0.0
         self._clock, self._sleep = clock, sleep
         self._left, self._at_s = burst, clock()
+        self._limited = False  #: the bounds are slurmctld's own
+        self._hurries = 0
         self._sent: deque[tuple[float, int]] = deque()
         self._lock = threading.Lock()
 
     def bound(self, per_s: float, burst: float) -> None:
         """New bounds. They begin with nothing saved up: what was asked before them counts for slurmctld as well."""
         with self._lock:
+            self._limited = True
             if (per_s, burst) != (self.per_s, self.burst):
                 self.per_s, self.burst, self._left = per_s, burst, 0.0
                 self._at_s = self._clock()
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Meanwhile our own bounds do not count; slurmctld's do. Each answer is still waited for."""
+        with self._lock:
+            self._hurries += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._hurries -= 1
 
     def spend(self, requests: int = 1) -> None:
         """Wait until so many requests may be made, and count them."""
         with self._lock:
             now = self._clock()
+            if self._hurries and not self._limited:
+                self.requests += requests
+                self._sent.append((now, requests))
+                return
             self._left = min(self._left + (now - self._at_s) * self.per_s, self.burst) - requests
             self._at_s = now
             wait_s = max(-self._left / self.per_s, 0.0)

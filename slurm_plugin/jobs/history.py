@@ -62,7 +62,7 @@ class Absent:
             said = told.get(_number(memo))
             if said == "" or (said and not _is_it(said, memo)):
                 reissued.append(memo)
-            elif said and (not partitions or _partition(said) in partitions):
+            elif said and (not partitions or set(_partition(said).split(",")) & set(partitions)):
                 left_out.add(memo.job)
                 self.notes.append(f"{memo.job}: the read of all jobs left it out, and Slurm has it: taken as last seen")
             elif said and not memo.released:

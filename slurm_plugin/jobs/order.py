@@ -17,15 +17,15 @@ _TRIES = 3
 
 def site_factor(row: JobRow, factor: int) -> Write:
     """Of an array all tasks together: named one by one, each would become a record of its own in slurmctld."""
-    return update(str(row.slurm_id) if _whole(row) else row.id, Change(site_factor=factor))
+    return update(str(row.slurm_id) if is_whole(row) else row.id, Change(site_factor=factor))
 
 
-def _whole(row: JobRow) -> bool:
+def is_whole(row: JobRow) -> bool:
     """Whether it is one of the tasks that an array's own record stands for."""
-    return "_" in row.id and row.slurm_id == _array(row)
+    return "_" in row.id and row.slurm_id == array_of(row)
 
 
-def _array(row: JobRow) -> int:
+def array_of(row: JobRow) -> int:
     return int(row.id.partition("_")[0])
 
 
@@ -59,10 +59,10 @@ class Order:
         # Each place outweighs all that priorities differ by; a power of two, so that it seldom changes.
         step = 1 << (max(own.values(), default=0) - min(own.values(), default=0) + 10).bit_length()
         wanted = [(place, rank * step) for rank, place in enumerate(reversed(places), start=1)]
-        asked = [each for each in wanted if _whole(each[0].row) and self._differs(*each, rows)]
+        asked = [each for each in wanted if is_whole(each[0].row) and self._differs(*each, rows)]
         arrays = {place.row.slurm_id for place, _ in asked}  # theirs reaches tasks that have places of their own
         for place, factor in wanted:
-            if not _whole(place.row) and (_array(place.row) in arrays or self._differs(place, factor, rows)):
+            if not is_whole(place.row) and (array_of(place.row) in arrays or self._differs(place, factor, rows)):
                 asked.append((place, factor))
         batches = [Batch((site_factor(place.row, factor),), "ordering the pending jobs") for place, factor in asked]
         errors = self._client.write_each(batches)
@@ -82,12 +82,12 @@ class Order:
         places = []
         for job in jobs:
             row = rows[job]
-            known = arrays.get(row.slurm_id) if _whole(row) else None
+            known = arrays.get(row.slurm_id) if is_whole(row) else None
             if known is not None:
                 known.jobs.append(job)
                 continue
             places.append(_Place(row, [job]))
-            if _whole(row):
+            if is_whole(row):
                 arrays[row.slurm_id] = places[-1]
         return places
 

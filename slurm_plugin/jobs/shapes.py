@@ -1,15 +1,20 @@
-"""What is written to Slurm about a job's shape, and Slurm's limits on shapes. Pure."""
+"""What is written to Slurm about a job's shape, at a start and when it is handed back (an array as it is in slurmctld,
+one record for all tasks that wait), and Slurm's limits on shapes. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from horae.port import JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
+from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import parse_tag
-from slurm_plugin.jobs import mails
+from slurm_plugin.jobs import mails, state_machine
+from slurm_plugin.jobs.holdings import HOLDING
+from slurm_plugin.jobs.order import array_of, is_whole
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
 from slurm_plugin.records import JobRow, fold
@@ -68,7 +73,10 @@ def start_writes(
         node_list=grant.nodes, gpus_per_node=grant.per_node, memory_mb=memory_mb, limit_min=limit_min,
         site_factor=FIRST if first else None, mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
-    return update(row.id, change), release(row.id)
+    if row.held:
+        return update(row.id, change), release(row.id)
+    # It waits for a begin time: that comes last, for an update which Slurm refuses may be done in part.
+    return update(row.id, replace(change, start_now=False)), update(row.id, Change(start_now=True))
 
 
 def left_min(memo: Memo) -> int | None:
@@ -78,21 +86,67 @@ def left_min(memo: Memo) -> int | None:
     return max(math.ceil((memo.limit_s - memo.used_s) / 60), 1)
 
 
-def original(row: JobRow, now_s: float) -> Write:
-    """The request as its user made it, as far as Slurm takes it back, without our nodes."""
+def original(row: JobRow, now_s: float) -> tuple[Write, ...]:
+    """The request as its user made it, as far as Slurm takes it back, without our nodes; its time comes last."""
     tag = parse_tag(row.admin_comment)
     begin_s = tag.begin_s if tag and tag.begin_s and tag.begin_s > now_s else None
+    when = update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
     if tag and tag.own_shape:
-        return update(row.id, Change(start_now=begin_s is None, start_s=begin_s))
+        return (when,)
     if not tag or not tag.gpus:
-        return update(row.id, Change(start_now=True, node_list=()))
+        return update(row.id, Change(node_list=())), when
     nodes = max(tag.nodes or 1, 1)
     each = max((tag.cpus or nodes) // nodes, 1)
     change = Change(
-        start_now=begin_s is None, start_s=begin_s, nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each,
-        node_list=(), gpus_per_node=math.ceil(tag.gpus / nodes), mail=mails.of_start(tag, row.restarts == 0),
+        nodes=nodes, tasks=nodes, cpus_per_task=each, cpus=nodes * each, node_list=(),
+        gpus_per_node=math.ceil(tag.gpus / nodes), mail=mails.of_start(tag, row.restarts == 0),
     )  # fmt: skip
-    return update(row.id, change)
+    return update(row.id, change), when
+
+
+def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
+    """The request as it was made, its own time, and the release; a hold of others' stays."""
+    writes: list[Write] = []
+    if row.state in {"PENDING", "SPECIAL_EXIT"}:
+        writes += original(row, now_s)
+    if memo.ordered and row.state not in HOLDING:
+        first = writes.pop(0) if writes else update(row.id, Change())
+        writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
+    if row.held and not state_machine.held_by_others(row, memo):
+        writes.append(release(row.id))
+    return tuple(writes)
+
+
+def handing_back_all(jobs: Mapping[JobId, tuple[JobRow, Memo]], now_s: float) -> list[tuple[tuple[JobId, ...], Batch]]:
+    """What is written, with the jobs that each batch is for. Tasks that an array's own record stands for, and of which
+    the same is written, are named together: one by one, each would become a record of its own."""
+    alike: dict[tuple[object, ...], list[JobId]] = {}
+    writes: dict[JobId, tuple[Write, ...]] = {}
+    for job, (row, memo) in jobs.items():
+        writes[job] = handing_back(row, memo, now_s)
+        words = tuple((write.verb, write.change) for write in writes[job])
+        alike.setdefault((row.slurm_id, words) if is_whole(row) else (job,), []).append(job)
+    found = []
+    for group in alike.values():
+        name = _named([jobs[job][0] for job in group])
+        what = f"handing {group[0] if len(group) == 1 else name} back to Slurm"
+        found.append((tuple(group), Batch(tuple(replace(each, job=name) for each in writes[group[0]]), what)))
+    return found
+
+
+def _named(rows: Sequence[JobRow]) -> str:
+    """`7`, `7_3`, or `7_[1-3,8]`."""
+    if len(rows) == 1:
+        return rows[0].id
+    tasks = sorted(int(row.id.partition("_")[2]) for row in rows)
+    spans: list[list[int]] = []
+    for task in tasks:
+        if spans and task == spans[-1][1] + 1:
+            spans[-1][1] = task
+        else:
+            spans.append([task, task])
+    words = (str(low) if low == high else f"{low}-{high}" for low, high in spans)
+    return f"{array_of(rows[0])}_[{','.join(words)}]"
 
 
 def stdout_path(row: JobRow) -> str | None:

@@ -95,6 +95,8 @@ def _specification(
         elastic=user is not None,
         checkpoint=(user.checkpoint or shown(row.cwd)) if user else None,
         gpu_types=(user.types if user and user.types else None) or (tag.types if tag else ()),
+        prefer_types=user.prefer if user else (),
+        forbid_types=user.forbid if user else (),
         cpus_per_gpu=per_gpu,
         memory_per_gpu=memory if shape is None else None,
         model=user.key if user else None,

@@ -86,9 +86,7 @@ class Starts:
                     left_min = shapes.left_min(memo)
                     if left_min is not None and not state_machine.keeps_shape(row):
                         memo = replace(memo, limits=(row.limit_s, left_min * 60.0))
-                    granted = replace(
-                        memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False, held_s=0.0
-                    )
+                    granted = replace(memo.with_grant(start.grant), stop=stop, blocked=None, cancelled=False)
                     self._memories.put(granted)
         except PortError as error:
             return errors | {start.known.seen.id: error for start in starts}

@@ -23,7 +23,7 @@ A job that keeps its own shape is held, ordered and released; its end is what it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
@@ -33,7 +33,7 @@ from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import requested, rigid, specification
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
 
 CHECKPOINTED = 86
@@ -89,8 +89,11 @@ def keeps_shape(row: JobRow) -> bool:
 
 
 def held_by_others(row: JobRow, memo: Memo) -> bool:
-    """Whether an administrator holds it: it came to us unheld, and we have not held it since."""
-    return keeps_shape(row) and row.held and row.state in _WAITING and not memo.held_s and not _arrived_held(row)
+    """Whether its owner or an administrator holds it: it came to us unheld, and we have not held it since. An elastic
+    one that has run is held by Slurm too, for its exit code; before that its begin time shows that it was parked."""
+    if not row.held or row.state not in _WAITING or memo.held_s or _arrived_held(row):
+        return False
+    return keeps_shape(row) or (row.eligible_s or 0.0) > (row.submit_s or 0.0) + _PARKED_S
 
 
 def _arrived_held(row: JobRow) -> bool:
@@ -167,6 +170,8 @@ def _state(
     now_s: float,
     lived: Callable[[], bool],
 ) -> tuple[JobState, Memo, tuple[Step, ...], Blocked | None]:
+    if memo.held_s and not row.held:  # our hold is over; until it is seen to be, what holds it may be ours still
+        memo = replace(memo, held_s=0.0)
     if row.state in HOLDING:
         return *_running(row, memo, options, ours, now_s), None
     memo = _ended_incarnation(row, memo, now_s)
@@ -226,7 +231,8 @@ def _waiting(
     out = memo.outstanding
     if out is not None and row.restarts > out.restarts:  # ran and left between two observations
         memo, out = memo.with_last(started=True), None
-    if out is not None and not (row.held and now_s > out.at_s + 3.0):
+    waits = row.held or (parked(row, now_s) and not keeps_shape(row))
+    if out is not None and not (waits and now_s > out.at_s + 3.0):
         return _granted(row, memo, options, now_s)
     if out is not None:  # held though we released it: the write was lost, somebody held it, or Slurm itself did
         memo = memo.with_last(withdrawn=True)
@@ -254,8 +260,8 @@ def _granted(
     """Released by us and not running yet."""
     grant = memo.grant
     assert grant is not None
-    if row.held:
-        return JobState.STARTING, memo, (), None
+    if row.held or (parked(row, now_s) and not keeps_shape(row)):
+        return JobState.STARTING, memo, (), None  # its shape and its release are one: neither is sent alone
     if row.reason == "BeginTime":
         step = Step("a requeue set BeginTime two minutes ahead", (update(row.id, Change(start_now=True)),))
         return JobState.STARTING, memo, (step,), None
@@ -325,10 +331,15 @@ def parked(row: JobRow, now_s: float) -> bool:
     return row.state == "PENDING" and row.eligible_s is not None and row.eligible_s > now_s + _PARKED_S
 
 
+def is_ours(row: JobRow, memo: Memo, options: Options) -> bool:
+    """Whether it is not over, and neither handed back."""
+    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
+    return ours and (row.state in _WAITING or row.state in HOLDING)
+
+
 def waits_for_us(row: JobRow, memo: Memo, options: Options) -> bool:
     """Whether Slurm would never start it without us."""
-    ours = options.hold and parse_tag(row.admin_comment) is not None and not memo.released
-    return ours and row.state in _WAITING
+    return is_ours(row, memo, options) and row.state in _WAITING
 
 
 def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
@@ -344,6 +355,16 @@ def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
 def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
     array = re.match(r"\d+", row.id)
     return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def told_lost(row: JobRow, memo: Memo, down: Collection[str]) -> Memo:
+    """Why a job that waits again left its nodes though nobody asked for it. Slurm does not name who requeued it; what
+    its nodes are when that is first seen tells whether anybody did."""
+    if memo.lost is not None and memo.lost[0] == row.restarts:
+        return memo
+    gone = sorted(set(memo.left[0] if memo.left else ()) & set(down))
+    requeued = "it was requeued, by its owner or an administrator, or for a job that preempts it"
+    return replace(memo, lost=(row.restarts, f"{fold(gone)} went down" if gone else requeued))
 
 
 def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:

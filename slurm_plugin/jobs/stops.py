@@ -54,7 +54,7 @@ class Stops:
             stop = Stop(self._sight.now_s(), grace_s, row.restarts)
             if memo.outstanding and row.state == "PENDING":
                 # If it began to run before the hold came, the next observation asks it to leave.
-                taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop)
+                taken = replace(memo.with_last(withdrawn=True, recalled=True), stop=stop, held_s=self._sight.now_s())
                 back.append((job, taken, Batch((hold(row.id),), f"taking back the grant of {job}")))
             elif row.state == "RUNNING" and row.reason != "Prolog":
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))

@@ -13,8 +13,8 @@ local M = {version = 1, counter = 0}
 -- Slurm's "not given" of 16, 32 and 64 bits; a Lua number cannot tell 2^64-1 from 2^64-2, and need not.
 local NO_VAL16, NO_VAL, NO_VAL64 = 65534, 4294967294, 1.8446744073709e19
 local ADMIN_TAG = "horae="
--- A job that keeps its own shape waits for a begin time that is so far away: unlike a job that is held, Slurm checks it
--- at submission (and refuses what it never could run) and judges its dependency at once.
+-- A job waits for a begin time that is so far away: unlike a job that is held, Slurm checks it at submission (and refuses
+-- what it never could run), judges its dependency at once, and shows who else holds it.
 local PARKED_S = 366 * 24 * 3600
 
 M.config = {
@@ -22,7 +22,8 @@ M.config = {
   spool = "/var/spool/horae",
   stale_s = 120,
   admins = {[0] = true},  -- uids whose changes are never refused: root, SlurmUser, Horae's account
-  interactive = "refuse", -- or "pass": srun and salloc are not held
+  interactive = "hold",   -- srun and salloc wait their turn as rigid jobs; "pass": they are Slurm's own; or "refuse"
+  heterogeneous = "pass", -- jobs of several components are Slurm's own; or "refuse"
   default_partition = nil,
 }
 
@@ -178,7 +179,7 @@ local function counts(text)
   return #text <= 7 and string.match(text, "^[1-9]%d*$") ~= nil and tonumber(text) <= 1000000
 end
 
-local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", iters = "t", grace = "n", ckpt = "t"}
+local KEYS = {min = "n", max = "n", allowed = "l", app = "t", key = "t", types = "t", prefer = "t", forbid = "t", iters = "t", grace = "n", ckpt = "t"}
 local function wrong_word(comment)
   local word = string.match(" " .. (comment or ""), "%shorae:(%S*)")
   if not word then return nil end
@@ -187,7 +188,7 @@ local function wrong_word(comment)
     local key, value = string.match(item, "^([^=]+)=(.+)$")
     if not key then return "'" .. item .. "' in --comment is not name=value" end
     local kind = KEYS[key]
-    if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types iters grace ckpt)" end
+    if not kind then return "--comment knows no '" .. key .. "' (min max allowed app key types prefer forbid iters grace ckpt)" end
     if kind == "n" and not counts(value) then return key .. "=" .. value .. " is not a number from 1 to 1000000" end
     if kind == "l" then
       for _, part in ipairs(split(value, "/")) do
@@ -203,28 +204,42 @@ local function wrong_word(comment)
   return nil
 end
 
-local function managed_partition(config, hold, jd)
-  local names = split(jd.partition or config.default_partition or "", ",")
-  local managed, other = nil, false
+-- The managed one of a job's partitions, and whether it names others too
+local function managed_partition(config, hold, partitions)
+  local names = split(partitions or config.default_partition or "", ",")
   for _, name in ipairs(names) do
-    if config.partitions[name] and hold[name] then managed = name else other = true end
+    if config.partitions[name] and hold[name] then return name, #names > 1 end
   end
-  return managed, managed and (other or #names > 1)
+  return nil, false
 end
 
--- Whether it can be stopped and started in other shapes: its user says so.
+local function is_batch(jd)
+  return jd.script ~= nil and jd.script ~= ""
+end
+
+-- Whether it can be stopped and started in other shapes: its user says so, and a script can be started again.
 local function elastic(jd)
-  return string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
+  return is_batch(jd) and string.find(" " .. (jd.comment or ""), "%shorae:%S") ~= nil
 end
 
-local function refusal(config, jd, mixed)
-  if jd.het_job_offset ~= nil and given(jd.het_job_offset) then
-    return "heterogeneous jobs cannot run in a managed partition; submit one job, or name another partition"
+-- Why a job is not taken; nil: it is, or is left to Slurm
+local function refusal(config, jd, het, mixed, managed)
+  if het then
+    if config.heterogeneous ~= "refuse" then return nil end
+    return "heterogeneous jobs are not taken in partition " .. managed .. "; submit one job, or name another partition"
   end
-  if mixed then return "name one partition: a managed one cannot stand in a list" end
-  if jd.priority == 0 then return "leave out --hold: jobs of this partition wait for their GPUs anyway" end
-  local wrong = wrong_text(jd) or wrong_word(jd.comment)
+  if not is_batch(jd) and config.interactive == "refuse" then
+    return "partition " .. managed .. " takes batch jobs only: use sbatch, or another partition for srun and salloc"
+  end
+  if not is_batch(jd) and jd.immediate == 1 and config.interactive == "hold" then
+    return "leave out --immediate: jobs of partition " .. managed .. " wait for their turn"
+  end
+  local wrong = wrong_text(jd)
   if wrong or not elastic(jd) then return wrong end
+  wrong = wrong_word(jd.comment)
+  if wrong then return wrong end
+  if jd.priority == 0 then return "leave out --hold: an elastic job waits for its GPUs anyway" end
+  if mixed then return "name one partition: an elastic job's cannot stand in a list" end
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
@@ -235,18 +250,14 @@ local function submit(jd, uid)
   local config = M.config
   local hold = alive(config)
   if not hold then return slurm.SUCCESS end
-  local managed, mixed = managed_partition(config, hold, jd)
+  local managed, mixed = managed_partition(config, hold, jd.partition)
   if not managed then return slurm.SUCCESS end
   local request = request_of(jd)
   local het = jd.het_job_offset ~= nil and given(jd.het_job_offset)
   if not request and not het then return slurm.SUCCESS end
-  if not het and (jd.script == nil or jd.script == "") then
-    if config.interactive == "pass" then return slurm.SUCCESS end
-    say("partition " .. managed .. " takes batch jobs only: use sbatch, or another partition for srun and salloc")
-    return slurm.ERROR
-  end
-  local why = refusal(config, jd, mixed)
+  local why = refusal(config, jd, het, mixed, managed)
   if why then say(why); return slurm.ERROR end
+  if het or (config.interactive == "pass" and not is_batch(jd)) then return slurm.SUCCESS end
 
   local tag = ADMIN_TAG .. nonce() .. ",gpus=" .. string.format("%d", request.gpus) ..
     ",nodes=" .. string.format("%d", request.nodes)
@@ -256,15 +267,14 @@ local function submit(jd, uid)
   if given(jd.begin_time) and jd.begin_time > os.time() then
     tag = tag .. ",begin=" .. string.format("%d", jd.begin_time)
   end
-  if not elastic(jd) then
-    tag = tag .. shape_of(jd, request)
-    if given(jd.deadline) and jd.deadline > 0 then -- a begin time after it would be refused
-      jd.priority, tag = 0, tag .. ",held=1"
-    else
-      jd.begin_time = os.time() + PARKED_S
-    end
-    return M.taken(config, jd, tag)
+  local changes_shape = elastic(jd)
+  if not changes_shape then tag = tag .. shape_of(jd, request) end
+  if given(jd.deadline) and jd.deadline > 0 then -- a begin time after it would be refused
+    jd.priority, tag = 0, tag .. ",held=1"
+  else
+    jd.begin_time = os.time() + PARKED_S -- and who held it by --hold holds it beside that
   end
+  if not changes_shape then return M.taken(config, jd, tag) end
   local mail = least(jd.mail_type, nil)
   if mail then tag = tag .. ",mail=" .. string.format("%d", mail) end
   -- one node, one task, untyped: from there every shape can be reached
@@ -275,7 +285,6 @@ local function submit(jd, uid)
   jd.pn_min_cpus = 1
   if jd.shared == 0 then jd.shared = NO_VAL16 end -- --exclusive would take every GPU of a node
   jd.requeue = 1
-  jd.priority = 0
   return M.taken(config, jd, tag)
 end
 
@@ -297,13 +306,16 @@ local function modify(jd, record, uid)
   if config.admins[uid] then return slurm.SUCCESS end
   if not string.find(" " .. (record.admin_comment or ""), "%s" .. ADMIN_TAG) then return slurm.SUCCESS end
   local hold = alive(config)
-  if not hold or not hold[record.partition or ""] then return slurm.SUCCESS end
+  if not hold or not managed_partition(config, hold, record.partition or "") then return slurm.SUCCESS end
   local wrong = wrong_text(jd)
   if wrong then say(wrong); return slurm.ERROR end
   local change = nil
+  -- A rigid job its owner may hold, release and renice: it waits for our begin time all the same, or is held by us as
+  -- an administrator, which he cannot undo (but by a nice).
+  local own = string.find(record.admin_comment, ",shape=own") and not string.find(record.admin_comment, ",held=1")
   -- INFINITE, elsewhere "not given", is what `scontrol release` writes here
-  if given(jd.priority) or jd.priority == NO_VAL + 1 then change = "held, released or given a priority" end
-  if given(jd.nice) then change = "reniced" end
+  if not own and (given(jd.priority) or jd.priority == NO_VAL + 1) then change = "held, released or given a priority" end
+  if given(jd.nice) and not (own and (record.priority or 0) > 0) then change = "reniced" end
   if given(jd.partition) and jd.partition ~= record.partition then change = "moved to another partition" end
   if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
   if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
@@ -318,7 +330,7 @@ end
 
 -- Environment of the batch script, for horae-exec: where the spool is, and which job folder is its own.
 function M.environment(jd, tag)
-  if jd.environment then
+  if is_batch(jd) and jd.environment then
     jd.environment.HORAE_SPOOL = M.config.spool
     jd.environment.HORAE_NONCE = string.match(tag, ADMIN_TAG .. "([^,]+)")
   end

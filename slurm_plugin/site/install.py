@@ -25,7 +25,8 @@ DEFAULTS = {
     "lua": "/etc/horae/slurm",  # where the module goes; slurmctld's user must read it
     "spool": "/var/spool/horae",
     "user": "horae",  # the service account
-    "interactive": "refuse",
+    "interactive": "hold",  # srun and salloc wait as rigid jobs; "pass": they are Slurm's own; "refuse"
+    "heterogeneous": "pass",  # jobs of several components are Slurm's own; "refuse"
     "stale_s": "120",
     "bin": "/opt/horae/bin",  # of the venv that holds the program
     "units": "/etc/systemd/system",
@@ -179,13 +180,15 @@ def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
     names = ", ".join(f"{_quoted(name)} = true" for name in partitions)
     if not said["stale_s"].isdigit():
         raise BadInput("is not a number of seconds", where="--set", field="stale_s", value=said["stale_s"])
-    if said["interactive"] not in {"refuse", "pass"}:
-        raise BadInput("is neither refuse nor pass", where="--set", field="interactive", value=said["interactive"])
+    for field, choices in (("interactive", ("hold", "pass", "refuse")), ("heterogeneous", ("pass", "refuse"))):
+        if said[field] not in choices:
+            remedy = f"one of {', '.join(choices)}"
+            raise BadInput("is not known", where="--set", field=field, value=said[field], remedy=remedy)
     return (
         "-- Horae's Lua module: its configuration (written by `horae install slurm`)\n"
         f'return {{\n  partitions = {{{names}}},\n  spool = "{said["spool"]}",\n  stale_s = {said["stale_s"]},\n'
         f"  admins = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},\n"
-        f'  interactive = "{said["interactive"]}",\n'
+        f'  interactive = "{said["interactive"]}",\n  heterogeneous = "{said["heterogeneous"]}",\n'
         + (f'  default_partition = "{default.group(1)}",\n' if default else "")
         + "}\n"
     )

@@ -22,7 +22,13 @@ OTHERS = Path(__file__).with_name("others.yaml")
 PASTED = Path(__file__).with_name("pasted.yaml")
 UNSEEN = Path(__file__).with_name("unseen.yaml")
 HELD = Path(__file__).with_name("unseen_held.yaml")
-SETS = {"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD}
+THIN = Path(__file__).with_name("thin.yaml")
+WORDLESS = Path(__file__).with_name("wordless.yaml")
+WORDLESS_HELD = Path(__file__).with_name("wordless_held.yaml")
+SETS = {
+    **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
+    **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD},
+}
 
 
 def labelled(path: Path = OTHERS) -> list[dict[str, Any]]:
@@ -45,6 +51,10 @@ def leaves(want: Any, got: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
 def right(want: Any, got: Any) -> bool:
     if want == "*":
         return got is not None
+    if isinstance(want, dict) and "any" in want:
+        return any(right(way, got) for way in want["any"])
+    if isinstance(want, dict) and "between" not in want:  # one of several ways to read a whole group
+        return got is not None and all(right(wanted, found) for _, wanted, found in leaves(want, got, ""))
     if isinstance(want, float) and isinstance(got, int | float):
         return bool(abs(got - want) <= 1e-4 * abs(want) + 1e-12)
     return matches(want, got)

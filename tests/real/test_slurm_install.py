@@ -132,7 +132,7 @@ def test_installed_on_a_running_slurm_and_taken_away_again(bare: PrivateSlurm, t
         with pytest.raises(BadInput, match="the site says no"):
             submit(bare, "--partition=dl", "--job-name=forbidden")
         number = submit(bare, "--partition=dl", "--comment=horae:min=1,max=2")
-        wait_for("it is held", lambda: state(bare, number) == "PENDING JobHeldUser")
+        wait_for("it waits for us", lambda: state(bare, number) == "PENDING BeginTime")
         other = submit(bare, "--partition=raw", "--comment=horae:min=1")
         wait_for("others' partitions are as ever", lambda: state(bare, other).startswith("RUNNING"))
         job = next(found for found in attend(port).jobs if found.id.startswith(number + "."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from horae.job_form import JobForm
 from horae.port import JobState, ObservedJob, attend
 from policy.model import Allocation
 from tests.real.hadoop import (
+    ALIVE,
     YarnHarness,
     hadoop_336,  # noqa: F401 - a fixture
     hadoop_342,  # noqa: F401
@@ -25,7 +27,7 @@ from tests.real.hadoop import (
     wait_for,
 )
 from yarn_bridge.lab.private import PrivateHadoop
-from yarn_bridge.submarine import translate
+from yarn_bridge.submarine import translate, upload
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("yarn")]
 
@@ -78,8 +80,17 @@ class Site:
 
     def submit(self, name: str, *words: str) -> None:
         """As `horae submarine job run WORDS` hands it in."""
-        job = translate(["--name", name, *words], "horae").job
+        found = translate(["--name", name, *words], "horae")
+        job = found.job
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HORAE_WEBHDFS", self.webhdfs)
+            upload(found.uploads, "horae")
         self.port.submit(name, JobForm.model_validate(job).spec(owner="horae"))
+
+    @property
+    def local(self) -> Path:
+        """A folder of the user's own machine."""
+        return self.harness.shared
 
     def job(self, name: str) -> ObservedJob:
         return next(job for job in patiently(lambda: attend(self.port)).jobs if job.id == name)
@@ -156,6 +167,58 @@ def test_a_parameter_server_job_is_a_rigid_gang_that_ends_whole(site: Site) -> N
     assert done.state is JobState.COMPLETED, log[-3000:]
     assert 'ps-0: told {"chief": 1, "ps": 1, "worker": 1} {"index": 0, "type": "ps"}' in log
     assert 'told {"chief": 1, "ps": 1, "worker": 1} {"index": 0, "type": "chief"}' in log
+
+
+def test_a_job_without_gpus_runs_as_it_comes(site: Site) -> None:
+    """Of its parts: a server, TensorBoard's place, an archive of the user's own."""
+    python = str(site.harness.lab.facts()["python"])
+    given = words(site, 40, 2)
+    given[given.index(SIZE)] = "memory=300M,vcores=1"
+    given[given.index("--worker_launch_cmd") + 1] = f"test -f env.zip/here && {python} train.py 40 %input_path%"
+    servers = ("--num_ps", "1", "--ps_resources", "memory=100M,vcores=1", "--ps_launch_cmd", f"{python} train.py 40 x")
+    with zipfile.ZipFile(site.local / "env.zip", "w") as archive:
+        archive.writestr("here", "")
+    conf = f"tony.containers.resources={site.local}/env.zip#archive,"
+    board = ("--tensorboard", "--tensorboard_resources", "memory=100M,vcores=1")
+    site.submit("plain", *given, *servers, *board, "--conf", conf)
+    done = site.until_state("plain", JobState.COMPLETED, JobState.FAILED)
+    log = site.log("plain")
+    assert done.state is JobState.COMPLETED, log[-3000:]
+    assert (done.allocation, done.epoch) == ({}, 1)
+    assert 'told {"chief": 1, "ps": 1, "worker": 1} {"index": 0, "type": "chief"}' in log, "TensorBoard is none of them"
+    assert "TensorBoard has ended, or is not installed here" in log
+
+
+@pytest.mark.soak
+def test_a_job_without_gpus_begins_again_when_it_is_lost(site: Site) -> None:
+    given = words(site, 1, 2)
+    given[given.index(SIZE)] = "memory=300M,vcores=1"
+    given[given.index("--worker_launch_cmd") + 1] = "sleep 600"
+    site.submit("again", *given)
+    site.until_state("again", JobState.RUNNING)
+    manager = site.port.manager
+    (app,) = [each for each in manager.apps(kinds=("yarn-service",), states=ALIVE) if each.name.startswith("h-again")]
+    manager.kill(app.id, "an administrator's kill", "root")
+    site.until("it runs again", lambda: (job := site.job("again")).state is JobState.RUNNING and job.epoch > 1)
+    site.port.cancel("again")
+    site.until_state("again", JobState.CANCELLED)
+
+
+def test_a_process_of_several_gpus_has_them_in_one_container(site: Site) -> None:
+    first, second = site.node("v100")[:2]
+    command = "echo world=$WORLD_SIZE rank=$RANK sees=$CUDA_VISIBLE_DEVICES"
+    given = words(site, 1, 2)
+    given[given.index(SIZE)] = "memory=300M,vcores=1,gpu=2"
+    given[given.index("--worker_launch_cmd") + 1] = f"{command}; sleep 3"
+    site.submit("wide", *given)
+    shape: Allocation = {first: 2, second: 2}
+    site.start("wide", shape, 1)
+    running = site.until_state("wide", JobState.RUNNING, JobState.COMPLETED, JobState.FAILED)
+    assert running.allocation in (shape, {})
+    done = site.until_state("wide", JobState.COMPLETED, JobState.FAILED)
+    log = site.log("wide")
+    assert done.state is JobState.COMPLETED, log[-3000:]
+    assert "world=2 rank=0 sees=0,1" in log
 
 
 # --- the SDK's store --------------------------------------------------------------------------------------

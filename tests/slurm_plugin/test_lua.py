@@ -73,9 +73,14 @@ def lua(make: Callable[..., Lua]) -> Lua:
     return made
 
 
-def test_a_gpu_job_is_held_tagged_and_made_reshapeable(lua: Lua) -> None:
+def waits(job: Any) -> bool:
+    """Whether it waits for the module's begin time."""
+    return bool(job.begin_time and job.begin_time > time.time() + 300 * 86400)
+
+
+def test_a_gpu_job_is_parked_tagged_and_made_reshapeable(lua: Lua) -> None:
     code, job = lua.submit(cpus_per_task=3, num_tasks=2, min_mem_per_node=2000.0)
-    assert (code, job.priority, job.requeue) == (0, 0, 1)
+    assert (code, waits(job), job.priority, job.requeue) == (0, True, NO_VAL, 1)
     assert re.fullmatch(r"horae=[0-9a-f]{12,},gpus=4,nodes=2,types=v100,cpus=6,mem=2000", job.admin_comment)
     assert (job.tres_per_node, job.min_nodes, job.max_nodes, job.num_tasks) == ("gres:gpu:1", 1, 1, 1)
     assert job.environment.HORAE_NONCE in job.admin_comment
@@ -147,9 +152,9 @@ def test_a_rigid_job_keeps_all_that_it_asks_for(lua: Lua, fields: dict[str, Any]
     code, job = lua.submit(**RIGID, **fields)
     after = dict(job.items())
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)} - {"partition", "environment"}
-    waits = "priority" if "deadline" in fields else "begin_time"
-    assert (code, changed) == (0, {"admin_comment", waits}), "nothing but the tag, and what it waits for"
-    assert job.priority == 0 or job.begin_time > time.time() + 300 * 86400
+    what = "priority" if "deadline" in fields else "begin_time"
+    assert (code, changed) == (0, {"admin_comment", what}), "nothing but the tag, and what it waits for"
+    assert job.priority == 0 or waits(job)
     assert job.admin_comment.partition(",")[2] == shape
 
 
@@ -168,8 +173,7 @@ def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"script": None}, "sbatch"),
-        ({"het_job_offset": 0}, "heterogeneous"),
+        ({"script": None, "immediate": 1}, "--immediate"),
         ({"partition": "raw,dl"}, "one partition"),
         ({"priority": 0}, "--hold"),
         ({"req_nodes": "n1"}, "--nodelist"),
@@ -189,32 +193,58 @@ def test_what_cannot_be_honoured_is_refused_in_one_sentence(lua: Lua, fields: di
     assert words in lua.said[0]
 
 
-def test_interactive_jobs_can_be_let_through(make: Callable[..., Lua]) -> None:
-    lua = make(conf='interactive = "pass"')
+@pytest.mark.parametrize(
+    "fields", [{"script": None}, {"script": "", "comment": None}, {"partition": "raw,dl", **RIGID}]
+)
+def test_srun_salloc_and_lists_of_partitions_wait_as_they_are(lua: Lua, fields: dict[str, Any]) -> None:
+    code, job = lua.submit(**fields)
+    assert (code, waits(job), job.tres_per_node) == (0, True, "gres:gpu:v100:2")
+    assert "shape=own" in job.admin_comment
+    assert job.partition == fields.get("partition", "dl")
+
+
+def test_a_hold_of_its_users_stands_beside_ours(lua: Lua) -> None:
+    code, job = lua.submit(priority=0, comment=None)
+    assert (code, job.priority, waits(job)) == (0, 0, True)
+    assert "held=1" not in job.admin_comment
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [("interactive", {"script": None}, "sbatch"), ("heterogeneous", {"het_job_offset": 0}, "heterogeneous")],
+)
+def test_a_site_may_let_interactive_and_heterogeneous_jobs_pass_or_refuse_them(
+    make: Callable[..., Lua], name: str, fields: dict[str, Any], words: str
+) -> None:
+    lua = make(conf=f'{name} = "pass"')
     lua.beat()
-    code, job = lua.submit(script=None)
-    assert (code, job.priority) == (0, NO_VAL)
+    code, job = lua.submit(**fields)
+    assert (code, job.priority, job.begin_time, job.admin_comment) == (0, NO_VAL, 0, None)
+    lua = make(conf=f'{name} = "refuse"')
+    lua.beat()
+    assert lua.submit(**fields)[0] == -1
+    assert words in lua.said[0]
 
 
 @pytest.mark.parametrize("age_s", [61, -61, 10_000])
 def test_a_stale_heartbeat_stops_all_holding_and_refusing(lua: Lua, age_s: float) -> None:
     lua.beat(age_s=age_s)
-    assert lua.submit()[1].priority == NO_VAL
-    assert lua.submit(script=None)[0] == 0
+    assert not waits(lua.submit()[1])
+    assert lua.submit(script=None, immediate=1)[0] == 0
     record = {"partition": "dl", "admin_comment": "horae=1,gpus=1"}
     assert lua.modify(1000, record, priority=100) == 0
 
 
 def test_no_heartbeat_or_a_broken_one_is_a_stale_one(lua: Lua) -> None:
     (lua.folder / "heartbeat").write_bytes(b"\x00time soon\n")
-    assert lua.submit()[1].priority == NO_VAL
+    assert not waits(lua.submit()[1])
     (lua.folder / "heartbeat").unlink()
-    assert lua.submit()[1].priority == NO_VAL
+    assert not waits(lua.submit()[1])
 
 
 def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
     lua.beat(hold="other")
-    assert lua.submit()[1].priority == NO_VAL
+    assert not waits(lua.submit()[1])
 
 
 @pytest.mark.parametrize(
@@ -233,9 +263,20 @@ def test_only_partitions_that_the_arbiter_holds_are_held(lua: Lua) -> None:
 )
 def test_the_owner_cannot_change_what_we_decide(lua: Lua, change: dict[str, Any]) -> None:
     record = {"partition": "dl", "admin_comment": "horae=1,gpus=1"}
+    assert lua.modify(1000, {**record, "partition": "raw,dl"}, **{"partition": "raw,dl", **change}) == -1
     assert lua.modify(1000, record, **change) == -1
     assert lua.modify(0, record, **change) == 0
     assert lua.modify(1000, {"partition": "dl", "admin_comment": "other"}, **change) == 0
+
+
+@pytest.mark.parametrize("held", ["", ",held=1"])
+def test_a_rigid_job_is_its_owners_to_hold(lua: Lua, held: str) -> None:
+    record = {"partition": "dl", "admin_comment": f"horae=1,gpus=1,shape=own{held}", "priority": 5}
+    taken = 0 if not held else -1
+    for change in ({"priority": 0}, {"priority": NO_VAL + 1, "begin_time": 0}, {"nice": 2147483648 + 10}):
+        assert lua.modify(1000, record, **change) == taken
+    assert lua.modify(1000, record, begin_time=5) == -1
+    assert lua.modify(1000, {**record, "priority": 0}, nice=2147483648 + 10) == -1, "Slurm would release it"
 
 
 @pytest.mark.parametrize("change", [{"comment": "horae:max=2"}, {"name": "x"}, {"time_limit": 10, "begin_time": 0}])
@@ -256,7 +297,7 @@ def test_the_sites_script_comes_first_and_its_refusal_stands(make: Callable[...,
     lua = make(site="function slurm_job_submit(jd) jd.seen = 1; if jd.bad then return -7 end return 0 end")
     lua.beat()
     code, job = lua.submit()
-    assert (code, job.seen, job.priority) == (0, 1, 0)
+    assert (code, job.seen, waits(job)) == (0, 1, True)
     code, job = lua.submit(bad=True)
     assert (code, job.priority) == (-7, NO_VAL)
 

@@ -23,7 +23,7 @@ def test_mails_rest_before_a_stop_and_come_again_with_the_start_but_its_begin() 
     assert "MailType=END,FAIL,REQUEUE,STAGE_OUT,INVALID_DEPEND" in scontrol(
         start_writes(again, Memo("7.abc"), GRANT)[0]
     )
-    assert "MailType=END,FAIL,REQUEUE,STAGE_OUT,INVALID_DEPEND" in scontrol(original(again, NOW))
+    assert "MailType=END,FAIL,REQUEUE,STAGE_OUT,INVALID_DEPEND" in scontrol(original(again, NOW)[0])
     first = replace(ROW, admin_comment=ALL)
     assert "MailType" not in scontrol(start_writes(first, Memo("7.abc"), GRANT)[0]), "as its user made it"
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from horae.port import FixConfiguration, PortError
+from slurm_plugin.clients.command import scontrol
 from slurm_plugin.clients.routes import Batch, Routes
 from slurm_plugin.jobs.order import Order
-from slurm_plugin.jobs.record import Memories
+from slurm_plugin.jobs.record import Memo, Memories
+from slurm_plugin.jobs.shapes import handing_back_all
 from tests.slurm_plugin.rows import ROW
 
 
@@ -105,3 +107,22 @@ def test_an_array_is_ordered_whole(tmp_path: Path) -> None:
     assert not order.lost(slurm.rows)
     order.set(["1", *tasks, "3_1"], slurm.rows)
     assert slurm.first() == ["1", *tasks, "3_1"]
+
+
+# --- handing back ---------------------------------------------------------------------------------------
+
+
+def test_tasks_of_one_record_are_handed_back_by_one_write() -> None:
+    own = "horae=abc,gpus=1,nodes=1,shape=own"
+    row = replace(ROW, slurm_id=5, priority=9, admin_comment=own)
+    tasks = {f"5_{task}.abc": (replace(row, id=f"5_{task}"), Memo(f"5_{task}.abc")) for task in (1, 2, 3, 7)}
+    split = replace(ROW, id="5_4", slurm_id=9, priority=9, admin_comment=own)
+    alone = replace(ROW, id="8", slurm_id=8, priority=0, admin_comment=own)
+    jobs = {**tasks, "5_4.abc": (split, Memo("5_4.abc")), "8.abc": (alone, Memo("8.abc", held_s=1.0, ordered=4))}
+    found = handing_back_all(jobs, 0.0)
+    assert [group for group, _ in found] == [tuple(tasks), ("5_4.abc",), ("8.abc",)]
+    assert [[scontrol(write) for write in batch.writes] for _, batch in found] == [
+        ["update jobid=5_[1-3,7] StartTime=now"],
+        ["update jobid=5_4 StartTime=now"],
+        ["update jobid=8 StartTime=now SiteFactor=0", "release 8"],
+    ]

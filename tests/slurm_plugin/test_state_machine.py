@@ -14,7 +14,16 @@ from slurm_plugin.clients.command import scontrol
 from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
 from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
-from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
+from slurm_plugin.jobs.state_machine import (
+    Judgement,
+    awaited,
+    block_kind,
+    held_by_others,
+    is_awaited,
+    judge,
+    let_go,
+    told_lost,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
@@ -284,9 +293,9 @@ def test_a_rigid_jobs_start_writes_when_and_nothing_else() -> None:
     row = replace(ROW, **PARKED)
     (only,) = start_writes(row, Memo("7.abc"), Grant(1, 0, ("n1", "n2"), 2, NOW), first=True)
     assert scontrol(only) == f"update jobid=7 StartTime=now SiteFactor={1 << 30}"
-    assert scontrol(original(row, NOW)) == "update jobid=7 StartTime=now"
+    assert [scontrol(each) for each in original(row, NOW)] == ["update jobid=7 StartTime=now"]
     later = replace(row, admin_comment=f"{OWN},begin={int(NOW) + 60}")
-    assert scontrol(original(later, NOW)) == f"update jobid=7 StartTime=uts{int(NOW) + 60}"
+    assert [scontrol(each) for each in original(later, NOW)] == [f"update jobid=7 StartTime=uts{int(NOW) + 60}"]
 
 
 def test_what_an_administrator_holds_is_told_apart() -> None:
@@ -294,7 +303,40 @@ def test_what_an_administrator_holds_is_told_apart() -> None:
     assert held_by_others(held, Memo("7.abc"))
     assert not held_by_others(held, Memo("7.abc", held_s=NOW))
     assert not held_by_others(replace(held, admin_comment=f"{OWN},held=1"), Memo("7.abc"))
-    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job waits held"
+    assert not held_by_others(ROW, Memo("7.abc")), "an elastic job that has run, or came before this module, waits held"
+    parked = replace(ROW, eligible_s=NOW + 366 * 86400.0)
+    assert held_by_others(parked, Memo("7.abc"))
+    assert not held_by_others(parked, Memo("7.abc", held_s=NOW))
+
+
+def test_our_own_hold_is_ours_until_it_is_seen_to_be_over() -> None:
+    """A release that slurmctld never got leaves our hold, not an administrator's."""
+    blocked = Memo("7.abc", (replace(GRANT, at_s=NOW - 9),), held_s=NOW - 20)
+    own: dict[str, Any] = {**PARKED, "eligible_s": None}
+    assert not held_by_others(replace(ROW, **{**own, "priority": 0}), look(blocked, **{**own, "priority": 0}).memo)
+    assert look(blocked, **own).memo.held_s == 0.0
+
+
+def test_a_parked_elastic_job_waits_and_its_lost_start_is_not_made_in_part() -> None:
+    waits: dict[str, Any] = {"priority": 9, "reason": "BeginTime", "eligible_s": NOW + 366 * 86400.0}
+    assert shown(look(**waits)) == (JobState.QUEUED, "")
+    assert shown(look(Memo("7.abc", (GRANT,)), **waits)) == (JobState.STARTING, "")
+    lost = look(Memo("7.abc", (replace(GRANT, at_s=NOW - 9),)), **waits)
+    assert shown(lost) == (JobState.QUEUED, ""), "the time alone would start it in the shape of one GPU"
+    assert lost.memo.outstanding is None
+    shape, when = start_writes(replace(ROW, **waits), Memo("7.abc"), GRANT)
+    assert "StartTime" not in scontrol(shape)
+    assert scontrol(when) == "update jobid=7 StartTime=now"
+
+
+def test_why_a_job_left_its_nodes_is_told_as_it_was_first_seen() -> None:
+    row, memo = replace(ROW, restarts=1), Memo("7.abc", (RAN,), left=(("n1", "n2"), NOW))
+    by_hand, by_node = told_lost(row, memo, {"n5"}), told_lost(row, memo, {"n2", "n5"})
+    assert by_hand.lost is not None
+    assert "requeued, by its owner or an administrator" in by_hand.lost[1]
+    assert by_node.lost == (1, "n2 went down")
+    assert told_lost(row, by_node, ()) is by_node, "it has come back since"
+    assert told_lost(replace(row, restarts=2), by_node, ()).lost != by_node.lost
 
 
 def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:

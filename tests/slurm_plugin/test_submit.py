@@ -72,6 +72,26 @@ def test_the_users_own_gpus_and_comment_win(told: Told) -> None:
     assert comment.startswith("--comment=grant 12 horae:allowed=1/2/4,")
 
 
+def test_types_go_into_the_word_and_of_a_rigid_job_into_slurms_own_option(told: Told) -> None:
+    wish = ["--gpu-type", "v100", "--gpu-type", "a100", "--prefer-gpu-type", "a100", "--forbid-gpu-type", "k80"]
+    slurm = ["--sbatch=--partition=gpu", "--", "true"]
+    assert main(["submit", "-g", "1:4", "-c", "ck", *wish, *slurm]) == 0
+    word = parse_word(told()[-1]["options"][-1].removeprefix("--comment="))
+    assert word is not None
+    assert (word.types, word.prefer, word.forbid) == (("v100", "a100"), ("a100",), ("k80",))
+    assert main(["submit", "-g", "2", "--gpu-type", "v100", *slurm]) == 0
+    assert "--gpus=v100:2" in told()[-1]["options"]
+    for words in (wish, ["--prefer-gpu-type", "a100"], ["--gpu-type", "v100", "--gpu-type", "a100"]):
+        assert main(["submit", "-g", "2", *words, *slurm]) == 3
+    assert len(told()) == 2
+
+
+def test_what_is_carried_of_the_environment_is_sbatchs_to_do(told: Told) -> None:
+    assert main(["submit", "-g", "1", "--export", "ALL,A=1", "--sbatch=--partition=gpu", "--", "true"]) == 0
+    assert "--export=ALL,A=1" in told()[0]["options"]
+    assert "typed" not in told()[0]["script"]
+
+
 def test_a_job_without_a_checkpoint_is_rigid(told: Told) -> None:
     assert main(["submit", "-g", "1:4", "--sbatch=--partition=gpu", "--", "true"]) == 0
     assert not [option for option in told()[0]["options"] if option.startswith("--comment")]

@@ -70,6 +70,9 @@ def test_the_users_word_is_found_anywhere() -> None:
     assert (word.min, word.max, word.app, word.key, word.types) == (1, 8, "sweep7", "resnet50", ("v100", "a100"))
     assert (word.iterations, word.grace_s) == (4000, 90)
     assert parse_word("not-horae:min=1") is None
+    word = parse_word("horae:prefer=a100/v100,forbid=k80")
+    assert word is not None
+    assert (word.types, word.prefer, word.forbid) == ((), ("a100", "v100"), ("k80",))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,7 @@ def test_ranges(comment: str, requested: int, low: int, high: int, allowed: tupl
         ("horae:mni=1", "mni"), ("horae:min=0", "min"), ("horae:min=1,min=2", "min"), ("horae:min=9,max=2", "min"),
         ("horae:allowed=2,max=4", "allowed"), ("horae:grace=-1", "grace"), ("horae:grace=nan", "grace"),
         ("horae:app=a;b", "app"), ("horae:min", "horae:"),
+        ("horae:prefer=a;b", "prefer"), ("horae:forbid=" + "/".join(f"t{i}" for i in range(65)), "forbid"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_names_its_key(comment: str, field: str) -> None:

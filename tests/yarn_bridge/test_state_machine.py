@@ -64,6 +64,38 @@ def verbs(found: Step) -> list[Verb]:
     return [action.verb for action in found.actions]
 
 
+# --- jobs without GPUs, and with several a worker ---
+
+PLAIN = {"each": 0, "count": 2, "allocation": (), "components": (("*", "worker"),), "granted": 0}
+
+
+def test_a_job_without_gpus_begins_by_itself_and_again_ever_later() -> None:
+    first = step(record(Phase.IDLE, **PLAIN), Facts(1.0, None)).record
+    assert (first.phase, first.granted, first.size) == (Phase.FORMING, 1, 2)
+    assert verbs(step(first, Facts(1.0 + 10 * GANG_S, None, None, True))) == [Verb.MAKE], "it waits as long as it takes"
+    lost = replace(first, phase=Phase.IDLE, outcome=JobState.LOST, granted=3, since_s=100.0)
+    waits = step(lost, Facts(119.0, None))
+    assert (waits.record, waits.actions) == (lost, ())
+    assert step(lost, Facts(121.0, None)).record.granted == 4
+    done = replace(lost, outcome=JobState.COMPLETED)
+    assert step(done, Facts(9999.0, None)).record is done
+
+
+def test_containers_count_where_there_are_no_gpus() -> None:
+    open_ = record(Phase.OPEN, **{**PLAIN, "granted": 1})
+    assert not suspicious(open_, replace(app(0), containers=3), {}), "the application master is the third"
+    assert suspicious(open_, replace(app(0), containers=2), {})
+    assert open_.placed == {}
+
+
+def test_a_worker_of_two_gpus_is_one_container() -> None:
+    wide = record(Phase.FORMING, each=2, allocation=(("n1", 2), ("n2", 2)))
+    found = step(wide, Facts(1.0, app(4), service(), True, members("c2", "c1")))
+    assert (found.record.phase, found.record.placed) == (Phase.OPEN, {"n1": 2, "n2": 2})
+    assert not suspicious(found.record, app(4), {})
+    assert gate_document(found.record)["members"][0]["gpus"] == 1, "one rank, however many GPUs it has"
+
+
 # --- forming ---
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from horae.port import SiteTenant
 from policy.model import EMPTY, BadInput, Gpus
 from yarn_bridge.clients.http import understood
-from yarn_bridge.clients.records import GPU, many, resources
+from yarn_bridge.clients.records import gpus_in, many, resources
 
 CAPACITY, FAIR = "capacity", "fair"
 
@@ -166,17 +166,17 @@ def _user_most(guaranteed: Gpus, factor: Any) -> Gpus | None:
 
 def _fair(value: Mapping[str, Any]) -> Queue:
     # Weights are not told; the steady share is what they come to. "No limit" reads as the whole cluster.
-    steady = resources(value.get("steadyFairResources")).get(GPU, 0)
-    most = resources(value.get("maxResources")).get(GPU, 0)
-    used = resources(value.get("usedResources")).get(GPU, 0)
+    steady = gpus_in(resources(value.get("steadyFairResources")))
+    most = gpus_in(resources(value.get("maxResources")))
+    used = gpus_in(resources(value.get("usedResources")))
     return Queue(
         path=str(value.get("queueName") or "root"),
         state="RUNNING",
         weight=float(steady),
         guaranteed=steady,
-        most=most if most < resources(value.get("clusterResources")).get(GPU, 0) else None,
+        most=most if most < gpus_in(resources(value.get("clusterResources"))) else None,
         used=used,
-        pending=max(resources(value.get("demandResources")).get(GPU, 0) - used, 0),
+        pending=max(gpus_in(resources(value.get("demandResources"))) - used, 0),
         policy=str(value.get("schedulingPolicy") or "").lower(),
         preemptable=bool(value.get("preemptable", False)),
         labels=(),
@@ -189,4 +189,4 @@ def _sum(partitions: list[Any], key: str) -> Gpus:
 
 
 def _gpus(partition: Mapping[str, Any], key: str) -> Gpus:
-    return resources(partition.get(key)).get(GPU, 0)
+    return gpus_in(resources(partition.get(key)))

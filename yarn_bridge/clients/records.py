@@ -14,6 +14,8 @@ from typing import Any
 from policy.model import EMPTY
 
 GPU = "yarn.io/gpu"
+#: GPUs under another name: of one type (yarn.io/gpu-a100), or of a device plugin (nvidia.com/gpu)
+_GPU_NAME = re.compile(r"(?:[\w.-]+/)?gpu(?:-(?P<type>[\w.-]+))?", re.IGNORECASE)
 #: a service in one of these has no application, holds nothing and can be started again
 SERVICE_ENDED = frozenset({"STOPPED", "FAILED", "SUCCEEDED"})
 
@@ -55,6 +57,13 @@ class NodeReport:
     attributes: Mapping[str, str] = field(default_factory=lambda: EMPTY)  #: "nm.yarn.io/host" -> value
     version: str = ""
     health_report: str = ""
+    gpu_name: str = GPU  #: the resource that its GPUs are
+    gpu_others: tuple[str, ...] = ()  #: further ones, which are not counted: a node has one type
+
+    @property
+    def gpu_type(self) -> str:
+        """As the resource's name says it; "" where it does not."""
+        return type_of(self.gpu_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +202,24 @@ def resources(value: Any) -> dict[str, int]:
     return found
 
 
+def type_of(name: str) -> str:
+    """`yarn.io/gpu-a100` -> a100."""
+    found = _GPU_NAME.fullmatch(name)
+    return (found["type"] or "").lower() if found is not None else ""
+
+
+def gpus_in(amounts: Mapping[str, int]) -> int:
+    """Under whatever names: a container has its GPUs under one."""
+    return sum(amount for name, amount in amounts.items() if _GPU_NAME.fullmatch(name))
+
+
+def gpu_names(amounts: Mapping[str, int]) -> list[str]:
+    """Those that there are some of; the first is what a node's GPUs are asked for by: YARN's own name where that
+    counts them, else the one with the most."""
+    found = [name for name, amount in amounts.items() if amount > 0 and _GPU_NAME.fullmatch(name)]
+    return sorted(found, key=lambda name: (name != GPU, -amounts[name], name))
+
+
 def cluster_info(value: Mapping[str, Any]) -> ClusterInfo:
     return ClusterInfo(
         version=str(value.get("hadoopVersion") or value.get("resourceManagerVersion") or ""),
@@ -210,14 +237,16 @@ def metrics(value: Mapping[str, Any]) -> Metrics:
         unhealthy_nodes=int(value.get("unhealthyNodes", 0)),
         apps_running=int(value.get("appsRunning", 0)),
         apps_pending=int(value.get("appsPending", 0)),
-        gpus=resources(value.get("totalClusterResourcesAcrossPartition")).get(GPU, 0),
-        gpus_used=resources(value.get("totalUsedResourcesAcrossPartition")).get(GPU, 0),
+        gpus=gpus_in(resources(value.get("totalClusterResourcesAcrossPartition"))),
+        gpus_used=gpus_in(resources(value.get("totalUsedResourcesAcrossPartition"))),
     )
 
 
 def node_report(value: Mapping[str, Any]) -> NodeReport:
     used, free = resources(value.get("usedResource")), resources(value.get("availableResource"))
     total = resources(value.get("totalResource"))
+    names = gpu_names(total or {name: used.get(name, 0) + free.get(name, 0) for name in {**used, **free}})
+    gpu = names[0] if names else GPU
     attributes = {
         f"{each['prefix']}/{each['name']}": str(each.get("value", ""))
         for each in many((value.get("nodeAttributesInfo") or {}).get("nodeAttributeInfo"))
@@ -229,8 +258,8 @@ def node_report(value: Mapping[str, Any]) -> NodeReport:
         rack=str(value.get("rack", "")),
         state=str(value["state"]),
         http=str(value.get("nodeHTTPAddress", "")),
-        gpus=total.get(GPU, used.get(GPU, 0) + free.get(GPU, 0)),
-        gpus_used=used.get(GPU, 0),
+        gpus=total.get(gpu, used.get(gpu, 0) + free.get(gpu, 0)),
+        gpus_used=used.get(gpu, 0),
         cpus=total.get("vcores", cpus_used + int(value.get("availableVirtualCores", 0))),
         cpus_used=cpus_used,
         memory_mib=total.get("memory-mb", memory_used + int(value.get("availMemoryMB", 0))),
@@ -239,13 +268,15 @@ def node_report(value: Mapping[str, Any]) -> NodeReport:
         attributes=attributes,
         version=str(value.get("version", "")),
         health_report=str(value.get("healthReport") or ""),
+        gpu_name=gpu,
+        gpu_others=() if gpu == GPU else tuple(names[1:]),
     )
 
 
 def app(value: Mapping[str, Any]) -> App:
     held = 0
     for usage in many((value.get("resourceInfo") or {}).get("resourceUsagesByPartition")):
-        held += resources(usage.get("used")).get(GPU, 0)
+        held += gpus_in(resources(usage.get("used")))
     queue = str(value.get("queue", ""))
     return App(
         id=str(value["id"]),
@@ -287,7 +318,7 @@ def container(value: Mapping[str, Any]) -> Container:
         state=str(value.get("containerState", "")),
         exit_status=int(value.get("containerExitStatus", 0) or 0),
         started_s=_seconds(value.get("startedTime")),
-        gpus=resources(value.get("allocatedResources")).get(GPU, 0),
+        gpus=gpus_in(resources(value.get("allocatedResources"))),
         logs=str(value.get("logUrl", "")),
     )
 

@@ -10,7 +10,7 @@ from policy.model import EMPTY, Allocation, Gpus, Health, Node
 from yarn_bridge.clients.records import NodeReport
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held
-from yarn_bridge.options import Options
+from yarn_bridge.options import LABEL, Options
 
 _HEALTH = {"RUNNING": Health.UP, "DECOMMISSIONING": Health.DRAIN}
 #: a node in one of these has no containers any more; in any other, one that we do not know too, it may have
@@ -48,7 +48,7 @@ def nodes_of(
         found.append(
             Node(
                 name=report.host,
-                gpu_type=report.attributes.get(options.kind_attribute, options.kind).lower(),
+                gpu_type=_type(report, options),
                 gpus=gpus,
                 rack=report.rack.lstrip("/") or None,
                 health=health,
@@ -58,6 +58,13 @@ def nodes_of(
             )
         )
     return tuple(sorted(found, key=lambda node: node.name))
+
+
+def _type(report: NodeReport, options: Options) -> str:
+    """By the attribute, else by the name of the resource, else by the label where labels are types."""
+    if options.kind_attribute == LABEL:
+        return (report.labels[0] if report.labels else report.gpu_type or options.kind).lower()
+    return report.attributes.get(options.kind_attribute, report.gpu_type or options.kind).lower()
 
 
 def one_a_host(reports: Sequence[NodeReport]) -> list[NodeReport]:

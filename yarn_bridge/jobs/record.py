@@ -7,7 +7,7 @@
                   members/ acks/
                   horae/elastic/supervisor/gate.py
                   log/EPOCH     output of rank 0, a file an epoch
-                  horae/elastic/supervisor/mirror.py
+                  horae/elastic/stores/mirror.py
     ROOT/jobs/.claim            the arbiter that claimed the cluster last
     ROOT/lib/                   the in-job part of Horae, one file a version
 
@@ -46,7 +46,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A member of the gang: one container, one GPU."""
+    """A member of the gang: one container, with one GPU where its job does not say otherwise."""
 
     name: str  #: the container's id
     node: str
@@ -80,11 +80,18 @@ class Record:
     blocked: tuple[str, str] | None = None
     released: bool = False
     runtime: str = SERVICES  #: of the newest grant
+    each: int = 1  #: GPUs of a worker; 0: a job without any, which YARN alone decides about
+    count: int = 0  #: workers of a job without GPUs
     anew: bool = False  #: YARN still asks for containers of its service: it goes, and the next grant makes another
 
     @property
     def gpus(self) -> int:
         return sum(gpus for _, gpus in self.allocation)
+
+    @property
+    def size(self) -> int:
+        """How many workers its grant is for."""
+        return self.gpus // self.each if self.each else self.count
 
     @property
     def placed(self) -> dict[str, int]:
@@ -93,8 +100,8 @@ class Record:
             return dict(self.allocation)
         found: dict[str, int] = {}
         for worker in self.workers:
-            found[worker.node] = found.get(worker.node, 0) + 1
-        return found
+            found[worker.node] = found.get(worker.node, 0) + self.each
+        return found if self.each else {}
 
     @property
     def claims(self) -> dict[str, int]:

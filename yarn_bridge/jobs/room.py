@@ -40,8 +40,9 @@ def held_by(jobs: Sequence[tuple[Record, JobSpec]], options: Options, least_mib:
         cpus, memory_mib = worker_size(spec, options)
         for name, gpus in record.claims.items():
             at = found.get(name, Held())
-            memory = at.memory_mib + gpus * given(memory_mib, least_mib)
-            found[name] = Held(at.gpus + gpus, at.cpus + gpus * cpus, memory)
+            workers = gpus // record.each
+            memory = at.memory_mib + workers * given(memory_mib, least_mib)
+            found[name] = Held(at.gpus + gpus, at.cpus + workers * cpus, memory)
     return found
 
 

@@ -1,7 +1,8 @@
 """From a job to its YARN service: names, components, the worker's script.
 
-One worker is one container with one GPU. Where a component can ask for a named node, there is one component a node,
-most of them at nought, so that a new shape is one FLEX; elsewhere there is one component for all.
+One worker is one container with one GPU, or with as many as its job says. Where a component can ask for a named node,
+there is one component a node, most of them at nought, so that a new shape is one FLEX; elsewhere there is one component
+for all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import horae.elastic
 from horae.elastic import protocol
-from horae.port import JobId, Never
+from horae.port import FixConfiguration, JobId, Never
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation
 from yarn_bridge.clients.records import GPU
@@ -48,6 +49,8 @@ def check(job: JobId, spec: JobSpec) -> None:
         _part(spec, name)
     if spec.command == ():
         raise Never(f"{job} has no command")
+    if spec.typed is not None:
+        raise Never("a job's containers on YARN are other machines: they cannot read the environment it was typed in")
 
 
 def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], ...]:
@@ -56,12 +59,15 @@ def components_for(nodes: Sequence[str], exact: bool) -> tuple[tuple[str, str], 
     return tuple((node, f"w{index}") for index, node in enumerate(sorted(nodes)))
 
 
-def counts(components: Sequence[tuple[str, str]], allocation: Allocation) -> dict[str, int]:
-    """Workers of every component for this allocation."""
-    known = dict(components)
+def counts(record: Record, allocation: Allocation, components: Sequence[tuple[str, str]] = ()) -> dict[str, int]:
+    """Workers of every component for this allocation; `components`: others than the record's."""
+    listed = components or record.components
+    known = dict(listed)
+    if not record.each:
+        return {known[ANYWHERE]: record.count}
     if ANYWHERE in known:
-        return {known[ANYWHERE]: sum(allocation.values())}
-    return {name: int(allocation.get(node, 0)) for node, name in components}
+        return {known[ANYWHERE]: sum(allocation.values()) // record.each}
+    return {name: int(allocation.get(node, 0)) // record.each for node, name in listed}
 
 
 def covers(components: Sequence[tuple[str, str]], allocation: Allocation) -> bool:
@@ -78,9 +84,11 @@ def queue_of(spec: JobSpec, options: Options) -> str:
 
 
 def worker_size(spec: JobSpec, options: Options) -> tuple[int, int]:
-    """(virtual cores, MiB) of a worker's container."""
-    memory = max(64, -(-spec.memory_per_gpu // (1 << 20))) if spec.memory_per_gpu else options.memory_mib
-    cpus = max(1, round(spec.cpus_per_gpu)) if spec.cpus_per_gpu else options.cpus
+    """(virtual cores, MiB) of a worker's container. What is said of a GPU is, of a job without GPUs, said of a
+    worker."""
+    each = max(spec.gpus_a_worker, 1)
+    memory = max(64, -(-spec.memory_per_gpu * each // (1 << 20))) if spec.memory_per_gpu else options.memory_mib * each
+    cpus = max(1, round(spec.cpus_per_gpu * each)) if spec.cpus_per_gpu else options.cpus * each
     return int(cpus), int(memory)
 
 
@@ -91,16 +99,14 @@ def service_spec(
     folder: str,
     sdk: str,
     partitions: Mapping[str, str] = EMPTY,
+    names: Mapping[str, str] = EMPTY,
 ) -> dict[str, Any]:
     """The body that creates the service in the record's shape. `folder`: the job's, in HDFS; `sdk`: its path there;
-    `partitions`: nodes whose workers must ask for a partition, and which."""
+    `partitions`: nodes whose workers must ask for a partition, and which; `names`: nodes and the resource that their
+    GPUs are. Raises FixConfiguration where YARN chooses the nodes and their GPUs have several names."""
     cpus, memory_mib = worker_size(spec, options)
-    resource = {
-        "cpus": cpus,
-        "memory": str(memory_mib),
-        "additional": {GPU: {"value": 1, "unit": ""}},
-    }
-    wanted = counts(record.components, dict(record.allocation))
+    resource: dict[str, Any] = {"cpus": cpus, "memory": str(memory_mib)}
+    wanted = counts(record, dict(record.allocation))
     components = []
     for node, name in record.components:
         component: dict[str, Any] = {
@@ -108,7 +114,7 @@ def service_spec(
             "number_of_containers": wanted[name],
             "restart_policy": RESTART,
             "launch_command": "exec bash launch.sh",
-            "resource": resource,
+            "resource": {**resource, **_asked(node, record, names)},
         }
         if node != ANYWHERE:
             where: dict[str, Any] = {"type": "AFFINITY", "scope": "NODE", "node_attributes": {HOST_ATTRIBUTE: [node]}}
@@ -130,6 +136,24 @@ def service_spec(
     return merged(made, _part(spec, EXTRA_SERVICE))
 
 
+def _asked(node: str, record: Record, names: Mapping[str, str]) -> dict[str, Any]:
+    """A worker's GPUs, by the name that they have there."""
+    if not record.each:
+        return {}
+    return {"additional": {named(node, names): {"value": record.each, "unit": ""}}}
+
+
+def named(node: str, names: Mapping[str, str]) -> str:
+    """The resource that the GPUs of a node are, or of any node. Raises FixConfiguration."""
+    known = {names.get(each, GPU) for each in ([node] if node != ANYWHERE else names)} or {GPU}
+    if len(known) > 1:
+        raise FixConfiguration(
+            f"the nodes' GPUs have several names ({', '.join(sorted(known))}), and YARN chooses the nodes",
+            "let nodes tell their names: the attribute 'host' of each NodeManager, as `horae doctor` says",
+        )
+    return known.pop()
+
+
 def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> str:
     """What a worker's container runs. A script: the API's launch command passes a shell's double quotes on the way."""
     addresses = [each.rstrip("/") for each in options.webhdfs]
@@ -146,6 +170,9 @@ def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> s
     lines.append(f'export {protocol.ENV_SCRATCH}="$here"')  # YARN takes it away with the container, however that ends
     environment = {"HORAE_WEBHDFS": ",".join(addresses), **dict(options.env), **spec.env}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    if spec.gpus_a_worker != 1:  # one process for all of them, or none to be seen: YARN without isolation says neither
+        seen = ",".join(map(str, range(spec.gpus_a_worker))) or "-1"
+        lines.append(f'export CUDA_VISIBLE_DEVICES="${{CUDA_VISIBLE_DEVICES:-{seen}}}"')
     lines.append(f'export PYTHONPATH="$here/{SDK}${{PYTHONPATH:+:$PYTHONPATH}}"')
     if spec.cwd:
         lines.append(f"cd {shlex.quote(spec.cwd)} || exit 72")

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 from horae.elastic.protocol import EXIT_STOPPED, State
-from horae.port import BlockKind, JobState
+from horae.port import BlockKind, JobState, backoff_s
 from policy.model import EMPTY
 from yarn_bridge.clients.records import App, Instance, Service
 from yarn_bridge.jobs import shapes
@@ -32,6 +32,8 @@ MARGIN_S = 15.0
 #: enough that a slow one is done well before the end.
 RENEW_WHEN_MOVED, RENEW_AT = 0.4, 0.7
 RENEWED = "stopped at a checkpoint to be started under a new HDFS token: the one it has would end soon"
+#: a job without GPUs that was lost begins again after this long, twice as long each time
+AGAIN_S, LONGEST_AGAIN_S = 5.0, 600.0
 #: states of a worker's container in which it has its GPU
 LIVING = frozenset({"INIT", "STARTED", "READY", "RUNNING_BUT_UNREADY", "RUNNING", "UPGRADING", "NEEDS_UPGRADE"})
 
@@ -105,7 +107,7 @@ def next_step(record: Record, facts: Facts, retries: int, resumable: bool, grace
 def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
     if record.stop_s is not None:
         return _clear(record, facts, JobState.STOPPED, "asked to stop before its gang stood", epoch=record.granted)
-    late = facts.now_s - record.since_s > gang_s
+    late = bool(record.each) and facts.now_s - record.since_s > gang_s
     if not facts.service_read:
         return _give_back(record, facts, facts.unreadable) if late and facts.unreadable else Step(record)
     service = facts.service
@@ -118,13 +120,13 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         if late:
             return _give_back(record, facts, "its service does not run")
         return Step(record, (_MAKE,))
-    wanted = shapes.counts(record.components, dict(record.allocation))
+    wanted = shapes.counts(record, dict(record.allocation))
     actions: tuple[Action, ...] = ()
     if service.components and service.flexible and service.counts != wanted:
         actions = (Action(Verb.FLEX, wanted),)
     living = living_instances(service)
     standing = [each for each in living if each.container in facts.members]
-    if not actions and len(living) == len(standing) == record.gpus and _placed_as_granted(record, standing):
+    if not actions and len(living) == len(standing) == record.size and _placed_as_granted(record, standing):
         workers = tuple(
             replace(facts.members[each.container], node=each.node) for each in _in_rank_order(record, standing)
         )
@@ -134,7 +136,7 @@ def _forming(record: Record, facts: Facts, gang_s: float) -> Step:
         gone = tuple(sorted(set(facts.members) - {each.container for each in standing}))
         return Step(replace(opened, asked=False, stop_s=None), (Action(Verb.FORGET, names=gone),) if gone else ())
     if late:
-        return _give_back(record, facts, f"{len(standing)} of its {record.gpus} workers came within {gang_s:g} s")
+        return _give_back(record, facts, f"{len(standing)} of its {record.size} workers came within {gang_s:g} s")
     return Step(record, actions)
 
 
@@ -175,7 +177,7 @@ def go_ahead(record: Record, told: Mapping[str, Ack]) -> Step:
     """
     if record.next is None or record.runtime != SERVICES or not shapes.covers(record.components, dict(record.next[1])):
         return Step(record)
-    now, then = (shapes.counts(record.components, shape) for shape in (record.placed, dict(record.next[1])))
+    now, then = (shapes.counts(record, shape) for shape in (record.placed, dict(record.next[1])))
     names = dict(record.components)
     working = {
         names.get(worker.node, names.get(shapes.ANYWHERE))
@@ -208,14 +210,20 @@ def _clearing(record: Record, facts: Facts) -> Step:
     nothing = dict.fromkeys((name for _, name in record.components), 0)
     if service.components and service.counts != nothing:
         return Step(record, (Action(Verb.FLEX, nothing),) if service.flexible else ())
-    holds = facts.app is not None and facts.app.gpus > 0
+    holds = facts.app is not None and workers_of(record, facts.app) > 0
     if not service.components or living_instances(service) or holds:
         return Step(record)
     return Step(_cleared(record, facts), (_SWEEP,))
 
 
 def _idle(record: Record, facts: Facts) -> Step:
-    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended."""
+    """Nothing to do but to take back what a late flex gave, or a service of a job that has ended. A job without GPUs
+    waits for nobody: it begins, and begins again when it was lost."""
+    if not record.each and not record.outcome.ended and (facts.app is None or not record.granted):
+        waits_s = backoff_s(record.granted - 1, AGAIN_S, LONGEST_AGAIN_S) if record.granted else 0.0
+        if facts.now_s - record.since_s >= waits_s:
+            return Step(replace(record.into(Phase.FORMING, facts.now_s), granted=record.granted + 1, workers=()))
+        return Step(record)
     if facts.app is None or not facts.service_read:
         return Step(record)
     if record.outcome.ended or is_worn(facts, RENEW_WHEN_MOVED):
@@ -267,7 +275,7 @@ def _judged(record: Record, facts: Facts, told: Mapping[str, Ack], retries: int,
         )
         if is_worn(facts, RENEW_WHEN_MOVED) or not shapes.covers(record.components, dict(allocation)):
             return Step(formed)  # a new service is made as soon as the old one was looked at
-        counts = shapes.counts(record.components, dict(allocation))
+        counts = shapes.counts(record, dict(allocation))
         return Step(formed, () if counts == dict(record.ahead) else (Action(Verb.FLEX, counts),))
     text = record.native or next((ack.text for ack in acks if ack.exit_code == code), "")
     return _clear(record, facts, JobState.STOPPED, text, exit_code=code, checkpoint=mark)
@@ -314,7 +322,7 @@ def _placed_as_granted(record: Record, standing: Sequence[Instance]) -> bool:
         return True
     found: dict[str, int] = {}
     for each in standing:
-        found[each.node] = found.get(each.node, 0) + 1
+        found[each.node] = found.get(each.node, 0) + record.each
     return found == dict(record.allocation)
 
 
@@ -362,7 +370,7 @@ def _lost(record: Record, facts: Facts, told: Mapping[str, Ack]) -> str:
     replaced = not moving and any(name in living and name not in ours for name in facts.members)
     # All others come back to the gate; of a job that moves, some who have told were flexed away.
     left = sum(ack.state == State.COMPLETED or (moving and name not in living) for name, ack in told.items())
-    if gone and (replaced or facts.app.gpus - others < len(record.workers) - left):
+    if gone and (replaced or workers_of(record, facts.app) - others < len(record.workers) - left):
         return f"its worker on {gone[0].node} was lost"
     return ""
 
@@ -378,10 +386,15 @@ def is_worn(facts: Facts, share: float) -> bool:
     return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
 
 
+def workers_of(record: Record, app: App) -> int:
+    """How many of its workers the ResourceManager counts; the application master has no GPU, and is a container."""
+    return app.gpus // record.each if record.each else max(app.containers - 1, 0)
+
+
 def suspicious(record: Record, app: App | None, members: Mapping[str, Worker]) -> bool:
     """Whether a running job's service should be read: something does not add up."""
     ours = {worker.name for worker in record.workers}
-    return app is None or app.gpus != len(record.workers) or any(name not in ours for name in members)
+    return app is None or workers_of(record, app) != len(record.workers) or any(name not in ours for name in members)
 
 
 def _newest(record: Record, told: Mapping[str, Ack]) -> tuple[int, float, float] | None:

@@ -206,7 +206,7 @@ class JobFiles:
     # --- the gate ---
 
     def members(self, record: Record) -> dict[str, Worker]:
-        return self._theirs.members(self.folder(record.job), max(record.gpus, len(record.workers)))
+        return self._theirs.members(self.folder(record.job), max(record.size, len(record.workers)))
 
     def acks(self, record: Record) -> dict[str, Ack]:
         return self._theirs.acks(self.folder(record.job), {each.name for each in record.workers})

@@ -123,7 +123,7 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
         "core-site.xml": xml(core),
         "hdfs-site.xml": xml(hdfs),
         "yarn-site.xml": xml(yarn),
-        "resource-types.xml": xml({"yarn.resource-types": "yarn.io/gpu"}),
+        "resource-types.xml": xml({"yarn.resource-types": yarn["yarn.resource-types"]}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
         "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"

@@ -27,6 +27,7 @@ class ServiceRuntime:
         self._services: Services | None = None
         self._sdk = ""
         self.partitions: Mapping[str, str] = {}  #: nodes whose workers must ask for a partition, as last seen
+        self.names: Mapping[str, str] = {}  #: nodes and the resource that their GPUs are, as last seen
         self._made: dict[str, tuple[int, str]] = {}  #: service -> the grant it was made for, and its application
 
     @property
@@ -52,7 +53,7 @@ class ServiceRuntime:
         if not self.end(record):
             raise TryLater(f"{record.job}: its former service is still ending")
         body = shapes.service_spec(
-            record, spec, self._options, self._files.folder(record.job), self._sdk, self.partitions
+            record, spec, self._options, self._files.folder(record.job), self._sdk, self.partitions, self.names
         )
         if self._options.auth == KERBEROS:
             self._check_keytab(record, str((body.get("kerberos_principal") or {}).get("keytab", "")))

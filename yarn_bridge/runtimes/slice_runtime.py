@@ -55,6 +55,7 @@ class SliceRuntime:
     ) -> None:
         self._options, self._manager, self._files, self._clock = options, manager, files, clock
         self._root = root_tag(files.jobs)
+        self.names: Mapping[str, str] = {}  #: nodes and the resource that their GPUs are, as last seen
         self._seen: dict[tuple[str, str], list[Slice]] = {}  #: (owner, service) -> what the last look showed
         self._missing: dict[str, float] = {}  #: container -> when a living slice was first seen without it
         self._workers: dict[str, tuple[str, Status]] = {}  #: job -> its script
@@ -175,7 +176,17 @@ class SliceRuntime:
         worker, classes = self._worker(record), self._hadoop()
         for node, gpus in submitting.items():
             app_id = self._manager.new_application(record.owner)
-            body = submission(app_id, (node, gpus), record, spec, self._options, self._root, worker, classes)
+            body = submission(
+                app_id,
+                (node, gpus),
+                record,
+                spec,
+                self._options,
+                self._root,
+                worker,
+                classes,
+                shapes.named(node, self.names),
+            )
             self._submit(body, record.owner)
 
     def _submit(self, body: dict[str, Any], owner: str) -> None:

@@ -135,15 +135,17 @@ def submission(
     root: str,
     worker: tuple[str, Status],
     classes: Classes,
+    gpu: str = GPU,
 ) -> dict[str, Any]:
-    """The body that submits a slice. `where`: node and GPUs; `root`: this bridge's tag; `worker`: the job's script."""
+    """The body that submits a slice. `where`: node and GPUs; `gpu`: the resource that they are; `root`: this bridge's
+    tag; `worker`: the job's script."""
     node, gpus = where
     cpus, memory_mib = shapes.worker_size(spec, options)
     path, status = worker
     words = [
         "{{JAVA_HOME}}/bin/java", f"-Xmx{options.slice_memory_mib * 5 // 8}m", _MASTER,
         "--container_type", "GUARANTEED", "--num_containers", str(gpus), "--priority", "0",
-        "--container_resources", f"memory-mb={memory_mib},vcores={cpus},{GPU}=1",
+        "--container_resources", f"memory-mb={memory_mib},vcores={cpus},{gpu}=1",
     ]  # fmt: skip
     if node != shapes.ANYWHERE:
         placed = f"w({gpus}),{shapes.HOST_ATTRIBUTE}={node}"

@@ -25,7 +25,7 @@ from yarn_bridge.clients.records import NodeReport, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
-from yarn_bridge.options import BY_QUEUE, SERVICES, SLICES, Options, parse_options
+from yarn_bridge.options import BY_QUEUE, LABEL, SERVICES, SLICES, Options, parse_options
 from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
 from yarn_bridge.site import isolation, security, storage
 from yarn_bridge.site.holes import holes
@@ -206,10 +206,12 @@ def _placement(manager: ResourceManager, conf: Settings, options: Options, choic
         )
     elif gpu_nodes:
         yield ok("node attributes", "every GPU node has its name in the attribute 'host'")
-    unkind = [node.host for node in gpu_nodes if options.kind_attribute not in node.attributes]
+    unkind = [node.host for node in gpu_nodes if not _tells_type(node, options)]
     if unkind:
         yield warn(
-            "GPU types", f"{_names(unkind)}: no attribute '{options.kind_attribute}', so taken as '{options.kind}'",
+            "GPU types",
+            f"{_names(unkind)}: no attribute '{options.kind_attribute}', and no type in the name of their resource, so "
+            f"taken as '{options.kind}'",
             _attributes(options),
         )  # fmt: skip
     racks = {node.rack for node in gpu_nodes}
@@ -219,8 +221,13 @@ def _placement(manager: ResourceManager, conf: Settings, options: Options, choic
         ))  # fmt: skip
 
 
+def _tells_type(node: NodeReport, options: Options) -> bool:
+    told = bool(node.labels) if options.kind_attribute == LABEL else options.kind_attribute in node.attributes
+    return told or bool(node.gpu_type)
+
+
 def _attributes(options: Options) -> str:
-    kind = options.kind_attribute.rpartition("/")[2]
+    kind = options.kind_attribute.rpartition("/")[2] if options.kind_attribute != LABEL else "gpukind"
     value = f"host,STRING,NAME-OF-THIS-NODE:{kind},STRING,TYPE-OF-ITS-GPUS"
     return remedy(
         "yarn-site.xml of each NodeManager", {_PROVIDER: "config", f"{_PROVIDER}.configured-node-attributes": value}

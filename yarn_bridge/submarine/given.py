@@ -30,6 +30,8 @@ class Wanted:
     items: list[Given] = field(default_factory=list)
     idle: list[tuple[str, str, str]] = field(default_factory=list)  #: keys without effect: place, value, why
 
+    strays: list[tuple[str, BadInput]] = field(default_factory=list)  #: words that belong to no option
+
     def add(self, new: Given) -> None:
         """Raises BadInput for an option that is there already, from the file or from the command line."""
         old = self.get(new.option.name)

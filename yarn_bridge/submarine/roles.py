@@ -8,10 +8,17 @@ tells the framework of them, and ends them with the gang.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horae.elastic.supervisor.tasks import BOARD
 from yarn_bridge.submarine.resources import Resources
+
+__all__ = ["BOARD", "BOARD_SIZE", "ServerRole", "beside", "board_command", "words"]
+
+
+BOARD_SIZE = "memory=4G,vcores=1"  #: where nothing else is said, as Submarine gave it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,13 @@ class ServerRole:
     resources: Resources
     command: str
     env: Mapping[str, str]
+
+
+def board_command(logs: str) -> str:
+    """TensorBoard at any free port; it writes its address into the job's output. Where the program is missing, that is
+    said, and the job trains on."""
+    run = f"tensorboard --logdir={shlex.quote(logs)} --bind_all --port=0"
+    return f"export LC_ALL=C; {run}; echo 'TensorBoard has ended, or is not installed here' >&2; sleep infinity"
 
 
 def words(roles: Sequence[ServerRole]) -> str:

@@ -4,7 +4,7 @@ It travels in `JobSpec.extra` and the adapter merges it into the service that it
 
     yarn.queue      name of the queue
     yarn.service    {"artifact", "configuration": {"env", "files"}, "kerberos_principal"}: for the whole service
-    yarn.worker     {"artifact"}: for each component of workers
+    yarn.worker     {"artifact", "resource": {"additional"}}: for each component of workers
 
 Field names are those of the YARN Services API. The Docker parts follow what Submarine's own code made, and never ran
 on a cluster: they need YARN's native container executor.
@@ -27,7 +27,7 @@ def artifact(image: str) -> dict[str, str]:
 
 
 def files(items: Sequence[Localization]) -> list[dict[str, str]]:
-    return [{"type": "STATIC", "src_file": item.source, "dest_file": item.name} for item in items]
+    return [{"type": item.kind, "src_file": item.source, "dest_file": item.name} for item in items]
 
 
 def mounts(items: Sequence[Localization], env: Mapping[str, str], kerberos: bool) -> str:
@@ -64,8 +64,12 @@ def service(
     return made
 
 
-def worker(image: str | None) -> dict[str, Any]:
-    return {} if image is None else {"artifact": artifact(image)}
+def worker(image: str | None, others: Mapping[str, int]) -> dict[str, Any]:
+    """`others`: resources of YARN that are neither memory, cores nor GPUs."""
+    made: dict[str, Any] = {} if image is None else {"artifact": artifact(image)}
+    if others:
+        made["resource"] = {"additional": {name: {"value": count, "unit": ""} for name, count in others.items()}}
+    return made
 
 
 def extra(queue: str | None, whole: Mapping[str, Any], workers: Mapping[str, Any]) -> dict[str, str]:

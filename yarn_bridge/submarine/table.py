@@ -58,7 +58,7 @@ _TF = ("tensorflow",)
 _SERVED = ("tensorflow", "mxnet")
 _MX = ("mxnet",)
 _IMAGE = "carried as a YARN Docker artifact; needs a container executor with Docker, on which this is untested"
-_SAME_IMAGE = "the workers' image; another one is refused: they share containers"
+_SAME_IMAGE = "the workers' image; another one has no effect: they share containers"
 
 OPTIONS: tuple[Option, ...] = (
     _one("f", "0.5", Fate.TAKEN, "the YAML file; an option may stand there or on the command line, not in both"),
@@ -92,13 +92,13 @@ OPTIONS: tuple[Option, ...] = (
         "replaces %saved_model_path%; default: the checkpoint path",
         "configs.saved_model_path",
     ),
-    _one("num_workers", "0.2", Fate.CONDITION, "workers at first; 0 (TensorBoard alone) is refused", "worker.replicas"),
+    _one("num_workers", "0.2", Fate.CONDITION, "workers at first; 0 is for --tensorboard alone", "worker.replicas"),
     _one(
         "worker_resources",
         "0.2",
         Fate.CONDITION,
-        "memory, vcores and GPUs of a worker. One GPU a worker; more needs --split_workers; none, and any other "
-        "resource (fpga), is refused: Horae shares GPUs",
+        "memory, vcores, GPUs and others (fpga) of a worker. One GPU a worker can be elastic. Several for one process: "
+        "each worker has a node of its own, and the job is rigid; see --split_workers. None: YARN runs it as it comes",
         "worker.resources",
     ),
     _one(
@@ -121,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
         "ps_resources",
         "0.2",
         Fate.CHANGED,
-        "memory and vcores: added to the containers of the workers; a GPU here is refused",
+        "memory and vcores: added to the containers of the workers; a server sees no GPU",
         "ps.resources",
         _SERVED,
     ),
@@ -139,13 +139,14 @@ OPTIONS: tuple[Option, ...] = (
     _flag(
         "tensorboard",
         "0.2",
-        Fate.NOTHING,
-        "a job holds its GPUs, and its service, only while it trains; what is said gives the command to run instead",
+        Fate.CHANGED,
+        "runs beside the first worker while the job trains, where the program is installed; its address is in the "
+        "job's output; with --num_workers 0 a job of its own, until it is cancelled",
         "tensorBoard",
         _TF,
     ),
-    _one("tensorboard_resources", "0.2", Fate.NOTHING, "see --tensorboard", "tensorBoard.resources", _TF),
-    _one("tensorboard_docker_image", "0.2", Fate.NOTHING, "see --tensorboard", "tensorBoard.docker_image", _TF),
+    _one("tensorboard_resources", "0.2", Fate.CHANGED, "as --ps_resources", "tensorBoard.resources", _TF),
+    _one("tensorboard_docker_image", "0.2", Fate.CONDITION, _SAME_IMAGE, "tensorBoard.docker_image", _TF),
     _many(
         "quicklink",
         "0.2",
@@ -157,16 +158,16 @@ OPTIONS: tuple[Option, ...] = (
         "localization",
         "0.2",
         Fate.CONDITION,
-        "REMOTE:LOCAL[:rw] with a file in HDFS is taken. A source elsewhere is refused with the command that puts it "
-        "there; an absolute LOCAL needs a docker image",
+        "REMOTE:LOCAL[:rw]. A local file or folder is put into the job's staging folder in HDFS when it is handed in; "
+        "an absolute LOCAL needs a docker image, and else is ./NAME; what YARN cannot fetch (nfs) has no effect",
         "configs.localizations",
     ),
     _many(
         "conf",
         "0.3",
         Fate.CONDITION,
-        "submarine.runtime.class, tony.yarn.queue, tony.containers.resources; any other key is refused with what to "
-        "write instead",
+        "submarine.runtime.class, tony.yarn.queue, tony.containers.resources (with ::NAME and #archive); any other key "
+        "has no effect, and is said with what to write instead",
     ),
     _flag(
         "wait_job_finish",
@@ -180,7 +181,7 @@ OPTIONS: tuple[Option, ...] = (
         "keytab",
         "0.2",
         Fate.CONDITION,
-        "hdfs:///... (0600, in your home) or file:///... (on every node); needs --principal",
+        "hdfs:///... (0600, in your home) or file:///... (on every node); needs --principal; no other has an effect",
         "security.keytab",
     ),
     _one("principal", "0.2", Fate.TAKEN, "user/host@REALM of the service; needs --keytab", "security.principal"),
@@ -188,7 +189,7 @@ OPTIONS: tuple[Option, ...] = (
         "distribute_keytab",
         "0.2",
         Fate.CONDITION,
-        "Horae copies no key: refused unless the keytab is in HDFS already",
+        "Horae copies no key: no effect unless the keytab is in HDFS already",
         "security.distribute_keytab",
     ),
     _flag("insecure", "0.3", Fate.NOTHING, "the arbiter authenticates as its site's configuration says"),
@@ -203,7 +204,12 @@ OPTIONS: tuple[Option, ...] = (
         "makes the job elastic: the most workers (default --num_workers)",
         "worker.max_replicas",
     ),
-    _flag("split_workers", ADDED, Fate.TAKEN, "a worker of n GPUs becomes n workers of one GPU, n times the processes"),
+    _flag(
+        "split_workers",
+        ADDED,
+        Fate.TAKEN,
+        "a worker of n GPUs becomes n workers of one GPU, n times the processes; it can then be elastic",
+    ),
     _flag("strict", ADDED, Fate.TAKEN, "what has no effect here is refused instead of said"),
     _many("without", ADDED, Fate.TAKEN, "tensorboard or quicklink: with --strict, goes without it all the same"),
     _flag(

@@ -1,9 +1,9 @@
 """A Submarine command -> one job of Horae. Pure: reads the file of `-f`, asks nothing of any cluster.
 
-Workers are the job's gang, one GPU each; what a worker runs, its memory and its vcores carry over. Without
-`--min_workers` or `--max_workers` the job is what it was: started once at its size, never stopped by us. With them it
-is elastic, and its command must checkpoint when asked (the SDK does). With parameter servers or a scheduler it is
-rigid.
+Workers are the job's gang; what a worker runs, its GPUs, memory and vcores carry over. Without `--min_workers` or
+`--max_workers` the job is what it was: started once at its size, never stopped by us. With them it is elastic, and its
+command must checkpoint when asked (the SDK does). With parameter servers or a scheduler, without GPUs, or with several
+GPUs a process it is rigid.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from yarn_bridge.submarine.given import Given, Wanted
 from yarn_bridge.submarine.resources import Resources
 from yarn_bridge.submarine.roles import ServerRole
 from yarn_bridge.submarine.table import FRAMEWORKS, Fate
+from yarn_bridge.submarine.values import Localization, LocalPolicy
 
 _SDK_SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 _PATHS = ("input_path", "checkpoint_path", "saved_model_path")
+_KERBEROS = ("keytab", "principal", "distribute_keytab")
 _LEAVABLE = ("tensorboard", "quicklink")
 
 
@@ -46,6 +48,7 @@ class Translation:
     json: bool = False
     help: bool = False
     socket: str | None = None
+    uploads: tuple[Localization, ...] = ()  #: what is to be in HDFS before the job is handed in
 
 
 def translate(arguments: Sequence[str], user: str) -> Translation:
@@ -64,26 +67,35 @@ class _Job:
         self.role_env = role_env
         self.home = f"hdfs:///user/{user}"
         self.notes: dict[str, str] = {}  #: option -> what is to be said about it here
+        self.unseen: list[str] = []  #: of what the servers asked for and do not get
         self.strict = wanted.has("strict")
         self.framework = self._framework()
         self._refusals()
+        self._strays()
         self.name = wanted.need("name", "a job has a name").value
         self.staging = f"{self.home}/submarine/jobs/{self.name}/staging"
+        self.local = LocalPolicy(self.staging, self.strict)
+        self.uploads: list[Localization] = []
         self.workers = self._workers()
-        self.gpus_each, self.resources = self._worker_resources()
+        self.board_alone = self.workers == 0
+        self.resources = self._board_size() if self.board_alone else self._worker_resources()
+        self.split = wanted.has("split_workers")
+        self.workers = self.workers or 1
         self.roles = [role for role in (self._role("ps"), self._role("scheduler")) if role is not None]
         self._check_roles()
+        self._check_elastic()
 
     def translation(self) -> Translation:
         wanted = self.wanted
         return Translation(
-            job=self._job(),
+            job=self._board_job() if self.board_alone else self._job(),
             lines=self._lines(),
             wait=wanted.has("wait_job_finish"),
             verbose=wanted.has("verbose"),
             dry_run=wanted.has("dry_run"),
             json=wanted.has("json"),
             socket=wanted.text("socket"),
+            uploads=tuple(self.uploads),
         )
 
     # --- what is refused ----------------------------------------------------------------------------------
@@ -103,7 +115,7 @@ class _Job:
         for item in without:
             if item.value not in _LEAVABLE:
                 raise item.bad("cannot be left out", f"one of {', '.join(_LEAVABLE)}")
-        left_out = {item.value for item in without}
+        self.left_out = {item.value for item in without}
         for item in self.wanted:
             kind = "tensorboard" if item.option.name.startswith("tensorboard") else item.option.name
             if kind not in _LEAVABLE:
@@ -112,16 +124,25 @@ class _Job:
                 values.check_quicklink(item)
             if item.option.name == "tensorboard_resources":
                 resources.parse(item)
-            if self.strict and kind not in left_out:
+            if self.strict and kind not in self.left_out:
                 raise item.bad(f"is refused: {self._why(kind)}", f"take --strict out, or add --without {kind}")
-            self.notes[item.option.name] = f"no effect: {self._why(kind)}"
+            if kind == "quicklink" or kind in self.left_out or not self.wanted.has("tensorboard"):
+                self.notes[item.option.name] = f"no effect: {self._why(kind)}"
+
+    def _strays(self) -> None:
+        for word, error in self.wanted.strays:
+            if self.strict:
+                raise error
+            self.wanted.idle.append((word, "", "no effect: it belongs to no option, and Submarine lost it too"))
 
     def _why(self, kind: str) -> str:
         if kind == "quicklink":
             return "a worker's instance changes with every resize, so that no link would hold"
+        if not self.wanted.has("tensorboard"):
+            return "there is no --tensorboard"
         path = self.wanted.text("checkpoint_path") or "CHECKPOINT_PATH"
         return (
-            "a job holds its service only while it trains; where you have a shell, "
+            "it is there only while the job trains, beside its workers; where you have a shell, "
             f"`tensorboard --logdir={path}` shows the same"
         )
 
@@ -132,7 +153,9 @@ class _Job:
         given = self.wanted.get("num_workers")
         if count == 0:
             assert given is not None
-            raise given.bad("no workers: there is nothing to train", "for TensorBoard alone run tensorboard itself")
+            if self.strict or not self.wanted.has("tensorboard"):
+                raise given.bad("no workers: there is nothing to train", "at least 1, or --tensorboard alone")
+            return 0
         path = self.wanted.get("input_path")
         if given is not None and (path is None or self.strict):
             self.wanted.need("input_path", "Submarine asks for it with --num_workers")
@@ -140,22 +163,58 @@ class _Job:
             self.notes["input_path"] = "no effect: it is empty"
         return count
 
-    def _worker_resources(self) -> tuple[int, Resources]:
+    def _worker_resources(self) -> Resources:
         given = self.wanted.need("worker_resources", "YARN gives containers of a size")
         found = resources.parse(given)
+        if not self.strict:
+            return found
         if found.others:
             raise given.bad(f"{', '.join(sorted(found.others))}: Horae shares GPUs only", "take it out")
         if found.gpus == 0:
-            raise given.bad(
-                "asks for no GPU: Horae shares GPUs", "add gpu=1, or run a job without GPUs as a plain YARN service"
-            )
+            raise given.bad("asks for no GPU: Horae shares GPUs", "add gpu=1, or take --strict out")
         if found.gpus > 1 and not self.wanted.has("split_workers"):
             total = found.gpus * self.workers
             raise given.bad(
                 f"{found.gpus} GPUs for one process: Horae runs one process a GPU",
                 f"if the command can run as {total} processes of one GPU each, add --split_workers",
             )
-        return found.gpus, found
+        return found
+
+    def _board_size(self) -> Resources:
+        given = self.wanted.get("tensorboard_resources")
+        flag = self.wanted.get("tensorboard")
+        assert flag is not None  # it is why there may be no worker
+        return resources.parse(given or Given(flag.option, roles.BOARD_SIZE, flag.field, flag.where, flag.line))
+
+    @property
+    def board(self) -> ServerRole | None:
+        """TensorBoard beside the first worker."""
+        if not self.wanted.has("tensorboard") or "tensorboard" in self.left_out or self.board_alone:
+            return None
+        return ServerRole(
+            roles.BOARD, 1, self._board_size(), roles.board_command(self._path("checkpoint_path") or ""), {}
+        )
+
+    @property
+    def servers(self) -> list[ServerRole]:
+        """All that runs beside workers."""
+        return [*([self.board] if self.board else []), *self.roles]
+
+    @property
+    def gpus_each(self) -> int:
+        """GPUs of one process."""
+        return min(self.resources.gpus, 1) if self.split else self.resources.gpus
+
+    @property
+    def containers(self) -> int:
+        return self.workers * (max(self.resources.gpus, 1) if self.split else 1)
+
+    def _check_elastic(self) -> None:
+        given = self.wanted.get("min_workers") or self.wanted.get("max_workers")
+        if given is not None and self.gpus_each != 1:
+            what = "without GPUs" if self.gpus_each == 0 else f"of {self.gpus_each} GPUs a process"
+            remedy = "add gpu=1 to --worker_resources" if self.gpus_each == 0 else "add --split_workers"
+            raise given.bad(f"a job {what} is rigid", f"{remedy}, or take {given.field} out")
 
     def _role(self, name: str) -> ServerRole | None:
         count = self.wanted.whole(f"num_{name}" if name == "ps" else f"num_{name}s", 0)
@@ -170,15 +229,23 @@ class _Job:
         size = self.wanted.need(f"{name}_resources", f"there are {count} of them")
         found = resources.parse(size)
         if found.gpus or found.others:
-            raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
+            if self.strict:
+                raise size.bad(f"a {name} with {found.text}: GPUs are the workers'", "memory and vcores only")
+            self.unseen.append(f"a {name} sees no GPU")
         command = self._command(self.wanted.need(f"{name}_launch_cmd", f"there are {count} of them"))
-        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
-        if image is not None and image.value != (workers or self.wanted.text("docker_image")):
-            raise image.bad(
-                f"another image than the workers': a {name} runs beside them, in their containers",
-                "one image that holds both, for --docker_image",
-            )
+        self._check_image(name)
         return ServerRole(name, count, found, command, self.role_env.get(name, {}))
+
+    def _check_image(self, name: str) -> None:
+        """Of servers: they are in the workers' containers."""
+        image, workers = self.wanted.get(f"{name}_docker_image"), self.wanted.text("worker_docker_image")
+        if image is None or image.value == (workers or self.wanted.text("docker_image")):
+            return
+        text = f"another image than the workers': a {name} runs beside them, in their containers"
+        remedy = "one image that holds both, for --docker_image"
+        if self.strict:
+            raise image.bad(text, remedy)
+        self.notes[image.option.name] = f"no effect: {text} ({remedy})"
 
     def _check_roles(self) -> None:
         by_name = {role.name: role for role in self.roles}
@@ -203,28 +270,46 @@ class _Job:
 
     # --- the job ------------------------------------------------------------------------------------------
 
+    def _board_job(self) -> dict[str, Any]:
+        """TensorBoard and nothing else: it runs until it is cancelled."""
+        path = self.wanted.text("checkpoint_path") or f"{self.home}/submarine/jobs"
+        return {
+            "name": self.name,
+            "command": ["bash", "-c", roles.board_command(path)],
+            "gpus": 0,
+            "workers": 1,
+            "elastic": False,
+            "env": values.environment(self.wanted.all("env")),
+            "memory_per_gpu": self.resources.memory_mb << 20,
+            "cpus_per_gpu": float(self.resources.vcores),
+            "retries": 0,
+            "extra": self._extra({}),
+        }
+
     def _job(self) -> dict[str, Any]:
-        wanted, share = self.wanted, self.gpus_each
+        wanted, share = self.wanted, max(self.gpus_each, 1)
         command = self._command(wanted.need("worker_launch_cmd", "what shall the workers run?"))
         elastic = wanted.has("min_workers") or wanted.has("max_workers")
         env = values.environment(wanted.all("env"))
-        beside = roles.beside(self.roles, self.workers * share)
+        servers = self.servers
+        beside = roles.beside(servers, self.containers)
+        split = self.resources.gpus if self.split and self.resources.gpus else 1
         job: dict[str, Any] = {
             "name": self.name,
             "command": ["bash", "-c", command],
             "gpus": self._gpus(elastic),
             "elastic": elastic,
             "env": {**env, **self.role_env.get("worker", {}), FRAMEWORK: self.framework},
-            "memory_per_gpu": ((self.resources.memory_mb << 20) // share) + (beside.memory_mb << 20),
-            "cpus_per_gpu": self.resources.vcores / share + beside.vcores,
+            "memory_per_gpu": ((self.resources.memory_mb << 20) // split + (beside.memory_mb << 20)) // share,
+            "cpus_per_gpu": (self.resources.vcores / split + beside.vcores) / share,
             "retries": wanted.whole("retries", 3 if elastic else 0),
             "extra": self._extra(env),
         }
-        if self.roles:
-            job["env"][SERVERS] = roles.words(self.roles)
-            size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
-            for role in self.roles:
-                self.notes[f"{role.name}_resources"] = f"beside the workers: each container is larger by {size}"
+        if self.gpus_each != 1:
+            job["workers"] = self.workers
+        if servers:
+            job["env"][SERVERS] = roles.words(servers)
+            self._note_servers(servers, beside)
         if elastic:
             job["checkpoint"] = self._checkpoint()
             if wanted.has("self_checkpointing"):
@@ -240,10 +325,25 @@ class _Job:
             job["gpu_types"] = types
         return job
 
+    def _note_servers(self, servers: Sequence[ServerRole], beside: Resources) -> None:
+        size = f"{beside.memory_mb} MB and {beside.vcores} vcores"
+        for role in servers:
+            told = [f"beside the workers: each container is larger by {size}", *self.unseen]
+            self.notes.setdefault(f"{role.name}_resources", "; ".join(told))
+        if self.board:
+            self.notes["tensorboard"] = "runs beside the first worker; its address is in the job's output"
+            image = self.wanted.get("tensorboard_docker_image")
+            if image is not None and image.value != self.wanted.text("docker_image"):
+                self.notes[image.option.name] = "no effect: TensorBoard runs in the workers' containers"
+
     def _gpus(self, elastic: bool) -> int | dict[str, int]:
-        wanted, share = self.wanted, self.gpus_each
-        if share > 1:
+        wanted, share = self.wanted, self.resources.gpus
+        if self.split and share > 1:
             self.notes["worker_resources"] = f"{self.workers * share} processes of one GPU each, by --split_workers"
+        elif share > 1:
+            self.notes["worker_resources"] = f"{share} GPUs for each process, on a node of its own; not elastic"
+        elif share == 0:
+            self.notes["worker_resources"] = "no GPU: YARN runs it as it comes, and no share is counted"
         if not elastic:
             return self.workers * share
         low, high = wanted.whole("min_workers", 1, 1), wanted.whole("max_workers", self.workers, 1)
@@ -258,12 +358,14 @@ class _Job:
         image = wanted.text("docker_image")
         own = wanted.text("worker_docker_image")
         docker = image is not None or own is not None
-        settings = values.conf(wanted.all("conf"))
-        items = [values.localization(item, docker, self.staging) for item in wanted.all("localization")]
+        settings = values.conf(wanted.all("conf"), self.strict)
+        wanted.idle += [("--conf", "", f"no effect: {text}") for text in settings.idle]
+        items = self._localizations(docker)
         for given in wanted.all("conf"):
             if given.value.startswith("tony.containers.resources="):
-                items += [self._resource(given, each, docker) for each in settings.resources]
+                items += [self._resource(given, each) for each in settings.resources]
                 break
+        self.uploads = [each for each in items if each.upload]
         twice = {item.name for item in items if [other.name for other in items].count(item.name) > 1}
         if twice:
             raise BadInput(
@@ -274,26 +376,58 @@ class _Job:
             raise queue.bad(f"--conf tony.yarn.queue says {settings.queue}", "keep one of them")
         principal, keytab = self._kerberos()
         whole = service.service(image, docker, items, env, principal, keytab)
-        return service.extra(queue.value if queue else settings.queue, whole, service.worker(own))
+        return service.extra(
+            queue.value if queue else settings.queue, whole, service.worker(own, self.resources.others)
+        )
 
-    def _resource(self, given: Given, source: str, docker: bool) -> values.Localization:
+    def _localizations(self, docker: bool) -> list[Localization]:
+        found = []
+        for item in self.wanted.all("localization"):
+            one = values.localization(item, docker, self.local)
+            if one is None:
+                self.wanted.idle.append((item.field, item.value, "no effect: YARN cannot fetch it; put it into HDFS"))
+            else:
+                found.append(one)
+                if one.note:
+                    self.wanted.idle.append((item.field, item.value, f"changed: {one.note}"))
+        return found
+
+    def _resource(self, given: Given, source: str) -> Localization:
         path = source.partition("#")[0].partition("::")[0]
-        if path != source:
+        if self.strict and path != source:
             raise given.bad(f"{source}: archives and new names are TonY's", f"write --localization {path}:./NAME")
-        item = Given(given.option, f"{source}:.", given.field, given.where, given.line)
-        return values.localization(item, docker, self.staging)
+        if self.strict:
+            found = values.localization(
+                Given(given.option, f"{source}:.", given.field, given.where, given.line), False, self.local
+            )
+            assert found is not None  # under --strict it is taken or refused
+            return found
+        one = values.resource(source, self.local)
+        if one.note:
+            self.wanted.idle.append((given.field, source, f"changed: {one.note}"))
+        return one
 
     def _kerberos(self) -> tuple[str | None, str | None]:
-        path, principal = self.wanted.get("keytab"), self.wanted.get("principal")
-        distribute = self.wanted.get("distribute_keytab")
-        if path is None and principal is None:
-            if distribute is not None:
-                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
+        """(principal, keytab) of the service."""
+        given = [item for name in _KERBEROS if (item := self.wanted.get(name)) is not None]
+        if not given:
             return None, None
+        try:
+            return self._keys(*(self.wanted.get(name) for name in _KERBEROS))
+        except BadInput as error:
+            if self.strict:
+                raise
+            for item in given:
+                self.notes[item.option.name] = f"no effect: {error}"
+            return None, None
+
+    def _keys(self, path: Given | None, principal: Given | None, distribute: Given | None) -> tuple[str, str]:
         if path is None or principal is None:
-            given = path or principal
-            assert given is not None
-            raise given.bad(
+            one = path or principal
+            if one is None:
+                assert distribute is not None  # one of the three is given
+                raise distribute.bad("there is no keytab to distribute", "add --keytab and --principal, or take it out")
+            raise one.bad(
                 "a keytab and its principal go together", "add --keytab" if path is None else "add --principal"
             )
         if "@" not in principal.value or "/" not in principal.value.partition("@")[0]:
@@ -344,4 +478,11 @@ class _Job:
             fate = Fate.NOTHING if self.notes.get(option.name, "").startswith("no effect") else option.fate
             fate = Fate.TAKEN if fate is Fate.CONDITION else fate
             lines.append(Line(item.field, item.value, fate, self.notes.get(option.name, option.text)))
-        return (*lines, *(Line(place, value, Fate.NOTHING, why) for place, value, why in self.wanted.idle))
+        return (*lines, *(_said(place, value, why) for place, value, why in self.wanted.idle))
+
+
+def _said(place: str, value: str, why: str) -> Line:
+    word, _, text = why.partition(": ")
+    return Line(
+        place, value, Fate.CHANGED if word == Fate.CHANGED else Fate.NOTHING, text if word == Fate.CHANGED else why
+    )

@@ -2,8 +2,8 @@
 
 `--name x`, `-name x`, `--name=x` and `-name=x` are the same; `-fjob.yaml` is `-f job.yaml`. The word after an option
 that takes a value is its value, whatever it begins with, unless it is itself an option. Double quotes around a value
-are taken off. Two kindnesses of the original are not kept, because they lose what people wrote: words that belong to
-no option are refused, and so is an option that stands twice.
+are taken off. Two kindnesses of the original are kept in part only, because they lose what people wrote: words that
+belong to no option are refused behind an option's one value, and an option that stands twice always is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def parse(words: Sequence[str]) -> Wanted:
         if word == "--":
             continue
         if not word.startswith("-") or word == "-":
-            raise _stray(word, wanted)
+            error = _stray(word, wanted)
+            if _may_be_lost(wanted):
+                wanted.strays.append((word, error))
+                continue
+            raise error
         option, attached = _known(word)
         if option is None:
             raise _unknown(word)
@@ -100,6 +104,12 @@ def _stray(word: str, wanted: Wanted) -> BadInput:
     else:
         remedy = "take it out, or put the option before it that it belongs to"
     return BadInput(f"{word!r} belongs to no option", field="job run", value=word, remedy=remedy)
+
+
+def _may_be_lost(wanted: Wanted) -> bool:
+    """Behind one value a stray word is the rest of it, and what people meant: it is refused. Behind a list (--conf) or
+    a flag Submarine lost no more than the word."""
+    return bool(wanted.items) and wanted.items[-1].option.takes is not Takes.VALUE
 
 
 def _unknown(word: str) -> BadInput:

@@ -25,7 +25,7 @@ from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
-from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious
+from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious, workers_of
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
 from yarn_bridge.options import SERVICES, SLICES, Options
@@ -222,6 +222,11 @@ class Observer:
         got = self._reach(reports)
         nodes = shut(nodes, held, got.out)
         notes += [f"{name} is not offered: {why}" for name, why in sorted(got.out.items())]
+        notes += [
+            f"{each.host} has GPUs of several types: only its {each.gpu_name} are offered"
+            for each in one_a_host(reports)
+            if each.gpu_others
+        ]
         if self.limits.why:
             notes.append(f"the limits of queue {self._options.queue} are not known: {self.limits.why}")
         for label in ("", *sorted(set(got.asked.values()) | {each.label for each in self.limits.leaves()} - {""})):
@@ -239,6 +244,8 @@ class Observer:
         named = HOST_ATTRIBUTE if choice.pinned else ""
         got = reach(one_a_host(reports), self.limits.leaves(), self.limits.exclusive, asks, named)
         self._executor.by_service.partitions = got.asked
+        names = {each.host: each.gpu_name for each in one_a_host(reports) if each.gpus}
+        self._executor.by_service.names = self._executor.by_slices.names = names
         return got
 
     def given_back(self, before: Mapping[str, Gpus], after: Mapping[str, Gpus]) -> None:
@@ -338,14 +345,14 @@ class Observer:
         if record.phase is Phase.FORMING:
             if app is not None and app.state != "RUNNING":
                 return overdue and self._clock() - record.since_s > self._options.gang_s
-            return overdue or (app is not None and len(seen.members) >= record.gpus)
+            return overdue or (app is not None and len(seen.members) >= record.size)
         if record.phase is Phase.LEAVING and record.next is not None and not overdue:
             return False  # containers come and go as they should
         if record.phase is Phase.CLEARING:
-            return overdue or app is None or app.gpus == 0
+            return overdue or app is None or workers_of(record, app) == 0
         if record.phase is Phase.IDLE:
             useless = record.outcome.ended or record.runtime == SLICES or is_worn(facts, RENEW_WHEN_MOVED)
-            return app is not None and (app.gpus > 0 or useless) and overdue
+            return app is not None and (workers_of(record, app) > 0 or useless) and overdue
         return suspicious(record, app, seen.members)
 
     def next(self, seen: Seen, facts: Facts) -> Step:

@@ -73,7 +73,7 @@ class Steps:
         )
         self.put(seen, granted)
         same = components == record.components
-        action = Action(Verb.FLEX, shapes.counts(components, allocation)) if same else Action(Verb.MAKE)
+        action = Action(Verb.FLEX, shapes.counts(record, allocation, components)) if same else Action(Verb.MAKE)
         try:
             self.do(seen, action)
         except (TryLater, Gone):
@@ -161,7 +161,7 @@ class Steps:
         if not in_part or after.blocked is None or facts.service is None:
             return after
         came = Counter(each.node for each in living_instances(facts.service))
-        missing = {node: gpus - came[node] for node, gpus in before.allocation}
+        missing = {node: gpus - came[node] * before.each for node, gpus in before.allocation}
         if shapes.ANYWHERE in dict(before.components):
             return after  # YARN chose the nodes
         self._observer.limits.forget()

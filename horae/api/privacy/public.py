@@ -17,7 +17,7 @@ Data = Mapping[str, Any]
 JOB = frozenset(
     "id name owner tenant app pool state gpus range allocation target submitted_s since_s ended_s ran_s time_left_s "
     "waited_s attained step total rate starts resizes restart_cost_s exit_code ended code rho elastic "
-    "ahead ahead_jobs policy decided_ago_s start_s".split()
+    "ahead ahead_jobs policy decided_ago_s start_s priority precedence".split()
 )
 APP = frozenset(
     "name app tenant pool owners scheduler phase jobs running waiting completed ended_early held gpu_s weight rho best "
@@ -38,7 +38,7 @@ EVENT = frozenset("seq wall_s kind job pool name owner tenant".split())
 NUMBERS = frozenset(
     "code guard wanted for_s kind cap asked_s left_s waits_for losses again_in_s since_s gpu_type gpus at_most_s "
     "jobs rank ranked weight tenant_apps phase phases believed_for_s held owed from to most smallest free "
-    "in_s".split()
+    "in_s priority precedence".split()
 )
 
 #: What a policy's reason says, by its code.
@@ -62,13 +62,16 @@ CAUSES = {
     "mode": "its pool is not acted in", "cluster": "the cluster shows something of it that is its owner's",
     "end": "it is over", "limit": "the site limits what its tenant holds", "aside": "it is left out of decisions",
     "probe": "its speed is being measured", "size": "others hold GPUs that it could use",
+    "type": "it runs on another GPU type than it prefers",
     "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
+    "budget": "its tenant's budget of GPU time is used up",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",
     "cluster": "the cluster cannot be read", "policy": "the policy did not decide", "bug": "the arbiter failed",
+    "budget": "a tenant's budget of GPU time is used up",
 }  # fmt: skip
 ASK = "ask an operator"
 

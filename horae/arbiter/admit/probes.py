@@ -159,7 +159,7 @@ def suggested(ledger: Ledger, pool: Pool, view: SnapshotSources, snapshot: Snaps
         held = {types[n] for n in job.allocation if n in types}
         if record is None or record.state is not JobState.RUNNING or record.probe is not None or len(held) != 1:
             continue  # it waits, moves, is probed already, or spans types: its rate says nothing of either
-        allowed = {t: r for t, r in ratios.items() if not record.spec.gpu_types or t in record.spec.gpu_types}
+        allowed = {t: r for t, r in ratios.items() if record.spec.runs_on(t)}
         measured = view.fresh.get(record.id) or recorded(record)
         found.append(
             candidate(

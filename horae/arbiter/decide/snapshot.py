@@ -24,6 +24,7 @@ from policy.model import (
     EMPTY,
     Allocation,
     App,
+    Beyond,
     Bytes,
     Cluster,
     GpuRange,
@@ -42,7 +43,6 @@ from policy.model import (
     Slowdown,
     Snapshot,
     Tenant,
-    TypeChoice,
     Work,
 )
 
@@ -62,6 +62,7 @@ class SnapshotSources:
     strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say
     memory_per_gpu: Bytes | None = None
+    beyond: Mapping[str, Beyond] = field(default_factory=lambda: EMPTY)  #: by tenant whose budget is used up
 
 
 def strays(ledger: Ledger, observation: Observation) -> Counter[NodeName]:
@@ -124,6 +125,7 @@ def decidable(record: JobRecord, config: Config, now_s: Seconds, *, unseen: bool
         and (record.shown or unseen)
         and record.missing_since_s is None
         and not record.guessed
+        and not record.spec.without_gpus
         and record.cancel_why is None
         and record.hold_why is None
         and not record.state.ended
@@ -189,7 +191,7 @@ def picture_of_the_fit(
     snapshot = Snapshot(
         cluster=Cluster(nodes, view.limits, types),
         jobs=fit,
-        tenants=tuple(Tenant(t, config.weight(t), caps.get(t)) for t in tenants),
+        tenants=tuple(Tenant(t, config.weight(t), caps.get(t), view.beyond.get(t)) for t in tenants),
         now_s=now_s,
         apps=tuple(apps),
         active_apps=tuple((s, n) for s, n in books.active_apps),
@@ -279,7 +281,7 @@ class Album:
         parts = (
             record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
             record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
-            record.warmup_s,
+            record.warmup_s, record.priority, record.precedence,
         )  # fmt: skip
         known = self._jobs.get(record.id)
         if known is not None and known[0] == parts:
@@ -306,7 +308,7 @@ class Album:
             total = done + 1
         gpus = _range(record, sum(allocation.values()))
         slowdown = measured.slowdown or _NO_SLOWDOWN
-        choice = TypeChoice(require=spec.gpu_types) if spec.gpu_types else None
+        choice = spec.type_choice
         return Job(
             name=record.id,
             tenant=record.tenant,
@@ -328,12 +330,14 @@ class Album:
             restart_cost_s=record.whole_restart_cost_s,
             shape=None if spec.shape is None else self._same.setdefault(spec.shape, spec.shape),
             gpu_types=None if choice is None else self._same.setdefault(choice, choice),
+            priority=record.priority,
+            precedence=record.precedence,
         )
 
     def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:
         spec = record.spec
         provenance = tuple(measured.provenance.items()) if measured.provenance else ()
-        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.gpu_types)
+        key = (_content(spec.throughput), _content(measured.rates), provenance, spec.type_choice)
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = _throughput(record, measured, config, self._types)
@@ -409,7 +413,7 @@ def _throughput(record: JobRecord, measured: Measurement, config: Config, types:
     base = next(iter(sorted(known)), None)
     out = {}
     for gpu_type in types:
-        if record.spec.gpu_types and gpu_type not in record.spec.gpu_types:
+        if not record.spec.runs_on(gpu_type):
             provenance.pop(gpu_type, None)
             continue
         if gpu_type in known:

@@ -13,6 +13,7 @@ from typing import Any
 
 from horae.arbiter import round
 from horae.arbiter.decide.modes import mode_of, releasing
+from horae.arbiter.decide.queue import standing
 from horae.arbiter.decide.snapshot import SnapshotSources
 from horae.arbiter.execute.executor import Do, Op, ReleaseRest, SetOrder, SetReason
 from horae.arbiter.execute.outcomes import LONGEST_RETRY_S, Retries
@@ -116,9 +117,9 @@ class Actions:
         return True
 
     def _order(self, ledger: Ledger, pool: str) -> tuple[JobId, ...]:
-        """Waiting jobs, those first that the policy would run now, then by submission."""
+        """Waiting jobs, those first that the policy would run now, then as they stand in line."""
         waiting = [r for r in ledger.live(pool) if r.shown and not r.state.holds and r.state.startable]
-        waiting.sort(key=lambda r: (not r.target, r.submitted_s, r.id))
+        waiting.sort(key=standing(waiting))
         return tuple(r.id for r in waiting)
 
     def _tell(self, ledger: Ledger, pool: str) -> list[Op]:

@@ -116,10 +116,11 @@ class Executor:
         groups: list[list[Op]] = []
         last: Verb | None = None
         together = {Verb.FOLLOW_UP} | ({Verb.START, Verb.STOP} if isinstance(self._port, Batching) else set())
+        together |= {Verb.RELEASE} if isinstance(self._port, Leaving) else set()
         for op in ops:
             verb = op.verb if isinstance(op, Do) and op.verb in together else None
             alike = verb is not None and verb is last
-            if alike and len(groups[-1]) < AT_ONCE:
+            if alike and (len(groups[-1]) < AT_ONCE or verb is Verb.RELEASE):  # what is whole is handed back whole
                 groups[-1].append(op)
             else:
                 groups.append([op])
@@ -133,6 +134,10 @@ class Executor:
             if asked[0].verb is Verb.FOLLOW_UP:
                 assert isinstance(port, FollowingUp)  # who else shows what is due?
                 failed = port.follow_up([op.job for op in asked])
+                return [Done(op, failed.get(op.job)) for op in asked]
+            if asked[0].verb is Verb.RELEASE:
+                assert isinstance(port, Leaving)
+                failed = port.release_many([op.job for op in asked])
                 return [Done(op, failed.get(op.job)) for op in asked]
             assert isinstance(port, Batching)
             if asked[0].verb is Verb.START:

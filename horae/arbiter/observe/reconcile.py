@@ -60,7 +60,7 @@ def notice(
         elif _outdated(record, job, last, config, now_s):
             continue
         else:
-            drafts += _compare(record, job, observation, types, now_s)
+            drafts += _compare(record, job, observation, config, types, now_s)
         last.seen[job.id] = job
     drafts += _missing(ledger, shown, last, config, now_s)
     return drafts
@@ -84,15 +84,17 @@ def _alive_again(record: JobRecord, job: ObservedJob, last: LastSeen, config: Co
 
 
 def _compare(
-    record: JobRecord, job: ObservedJob, observation: Observation, types: Mapping[NodeName, GpuType], now_s: Seconds
+    record: JobRecord,
+    job: ObservedJob,
+    observation: Observation,
+    config: Config,
+    types: Mapping[NodeName, GpuType],
+    now_s: Seconds,
 ) -> list[Draft]:
     drafts: list[Draft] = []
     if job.spec is not None and (record.adopted or record.guessed) and job.spec != record.spec:
-        drafts.append(
-            events.respecified(
-                job.id, job.spec, tenant=_tenant(job.spec), app=_app(job.spec, job.id), owner=job.spec.owner
-            )
-        )
+        tenant, app = _tenant(job.spec, config), _app(job.spec, job.id)
+        drafts.append(events.respecified(job.id, job.spec, tenant=tenant, app=app, owner=job.spec.owner))
     if record.shown and record.missing_since_s is None and not _differs(record, job, now_s):
         return drafts
     drafts.append(_seen(record, job, observation, types, now_s))
@@ -207,7 +209,7 @@ def _adopt(
             job.id,
             spec,
             pool=pool_for(spec, job.allocation, config, pools),
-            tenant=_tenant(spec),
+            tenant=_tenant(spec, config),
             app=_app(spec, job.id),
             owner=spec.owner,
             submitted_s=submitted_s,
@@ -235,8 +237,11 @@ def pool_for(spec: JobSpec, held: Mapping[NodeName, Gpus], config: Config, pools
     return named if named is not None and config.pool(named) is not None else config.pools[0].name
 
 
-def _tenant(spec: JobSpec) -> str:
-    return spec.tenant or spec.owner or spec.name
+def _tenant(spec: JobSpec, config: Config) -> str:
+    """As the job names it. A user whom a tenant lists has no share beside it; of several the first counts, since nobody
+    can be asked."""
+    named = spec.tenant or spec.owner or spec.name
+    return config.at_home(spec.owner, named)[0] if spec.owner else named
 
 
 def _app(spec: JobSpec, job: JobId) -> str:

@@ -7,7 +7,7 @@ from what the caller says.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from horae.config import Config
@@ -39,6 +39,21 @@ def may_act_on(caller: Requester, record: JobRecord, config: Config) -> None:
         raise NotAllowed(f"job {record.id} belongs to {whose}; only they and operators may do this")
 
 
+def may_order(caller: Requester, owner: str, tenant: str, to: int, config: Config) -> None:
+    """Raises NotAllowed where the caller may not give a job of that owner and tenant this priority. An owner may move
+    it behind the tenant's others and back to 0; leads of the tenant and operators as they like."""
+    if caller.is_operator(config) or config.leads(caller.user, tenant):
+        return
+    if caller.user != owner:
+        whose = owner or "nobody we know"
+        raise NotAllowed(f"the job belongs to {whose}; only they, leads of tenant {tenant} and operators may do this")
+    if to > 0:
+        raise NotAllowed(
+            f"{caller.user} may not put a job before those of others in tenant {tenant}; 0 or less is yours to say, "
+            f"more a lead's (`leads` of the tenant in the configuration) or an operator's"
+        )
+
+
 def may_operate(caller: Requester, config: Config) -> None:
     """Raises NotAllowed. Modes, maintenance, release-all: what concerns everybody."""
     if not caller.is_operator(config):
@@ -47,9 +62,7 @@ def may_operate(caller: Requester, config: Config) -> None:
 
 def _at_home(owner: str, tenant: str, config: Config) -> str:
     """A user whom a tenant lists has no share of their own beside it."""
-    homes = config.homes(owner)
-    if tenant != owner or config.lists(tenant) or not homes:
-        return tenant
+    homes = config.at_home(owner, tenant)
     if len(homes) > 1:
         raise BadInput(f"{owner} belongs to several", field="tenant", remedy=f"say one of {', '.join(homes)}")
     return homes[0]
@@ -67,21 +80,26 @@ def submitter(
     owner = owner or caller.user
     tenant = of_site(tenant, owner, site) if site else _at_home(owner, tenant or owner, config)
     if operator and not site and config.tenants and not config.lists(tenant) and tenant != owner:
-        near = difflib.get_close_matches(tenant, [t.name for t in config.tenants], 1)
         names = ", ".join(t.name for t in config.tenants[:20])
         raise BadInput(
-            "is no tenant of the configuration" + (f"; did you mean {near[0]}?" if near else ""),
+            "is no tenant of the configuration" + _near(tenant, (t.name for t in config.tenants)),
             field="tenant",
             value=tenant,
             remedy=f"one of {names}, or a new one in its `tenants`",
         )
     if not operator and not config.may_submit(owner, tenant):
-        listed = any(t.name == tenant for t in config.tenants)
-        how = f"ask an operator to add {owner} to its users" if listed else "the configuration lists no such tenant"
+        how = f"ask an operator to add {owner} to its users"
+        if not config.lists(tenant):
+            how = "the configuration lists no such tenant" + _near(tenant, (t.name for t in config.tenants))
         raise NotAllowed(f"{owner} may not run jobs of tenant {tenant}; {how}")
     if not owner:
         raise BadInput("a job needs an owner", field="owner", remedy="say whose job it is")
     return owner, tenant
+
+
+def _near(tenant: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(tenant, known, 3)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def of_site(asked: str, owner: str, site: Sequence[SiteTenant]) -> str:
@@ -94,7 +112,9 @@ def of_site(asked: str, owner: str, site: Sequence[SiteTenant]) -> str:
         return found[0].name
     several = ", ".join(t.name for t in found or site)
     raise BadInput(
-        f"{len(found)} tenants are called '{meant}'" if found else f"no tenant here is called '{meant}'",
+        f"{len(found)} tenants are called '{meant}'"
+        if found
+        else f"no tenant here is called '{meant}'{_near(meant, (t.name for t in site))}",
         field="tenant",
         value=asked,
         remedy=f"say which with `tenant`: {several}",

@@ -20,6 +20,7 @@ from horae.config import Mode
 from horae.journal import Draft, JobRecord, events
 from horae.port import JobId, JobState, Never, SiteTenant, TryLater
 from horae.spec import JobSpec
+from policy import bounds
 from policy.model import BadInput, Seconds
 
 
@@ -116,6 +117,23 @@ class Commands:
             self._core.write([events.unheld(job, caller.user)], durable=True)
             self._core.wake()
 
+    def prioritise(self, job: JobId, to: int, caller: Requester, *, across: bool = False) -> None:
+        """Its place in line from now on: among its tenant's jobs, or `across` all, which operators may. Raises
+        BadInput, NotAllowed."""
+        if abs(to) > bounds.MOST_PRIORITY:
+            most = bounds.MOST_PRIORITY
+            raise BadInput("is out of bounds", field="priority", value=to, remedy=f"from {-most} to {most}")
+        config, record = self._core.config, self._core.ledger.jobs.get(job)
+        if record is None:
+            raise NoSuchJob(job)
+        if across:
+            authority.may_operate(caller, config)
+        else:
+            authority.may_order(caller, record.owner, record.tenant, to, config)
+        if record.live and to != (record.precedence if across else record.priority):
+            self._core.write([events.priority(job, to, caller.user, across=across)], durable=True)
+            self._core.wake()
+
     def _theirs(self, job: JobId, caller: Requester) -> JobRecord:
         record = self._core.ledger.jobs.get(job)
         if record is None:
@@ -180,20 +198,32 @@ def checked(spec: JobSpec, caller: Requester, core: Core) -> JobSpec:
         raise BadInput("a job needs a name on one line", field="name", value=spec.name, remedy="give it one")
     if not spec.command:
         raise BadInput("a job needs a command", field="command", remedy="say what to run")
-    gpus = spec.gpus
-    if gpus.allowed is not None:
-        bad = not gpus.allowed or gpus.allowed[0] < 1 or list(gpus.allowed) != sorted(set(gpus.allowed))
-    else:
-        bad = gpus.min < 1 or (gpus.max is not None and gpus.max < gpus.min)
-    if bad:
+    if spec.workers is not None and core.view is not None and not core.capabilities.own_workers:
         raise BadInput(
-            "this range of GPUs holds no size to run at", field="gpus", value=gpus, remedy="min <= max, from 1"
+            f"{core.capabilities.cluster} runs one worker a GPU",
+            field="workers",
+            value=spec.workers,
+            remedy="leave it out, and ask for at least one GPU",
         )
+    if not _runs_at_all(spec):
+        raise BadInput(
+            "this range of GPUs holds no size to run at", field="gpus", value=spec.gpus, remedy="min <= max, from 1"
+        )
+    authority.may_order(caller, owner, tenant, spec.priority, config)
     pool = spec.extra.get("pool")
     if pool is not None and config.pool(pool) is None:
         names = ", ".join(p.name for p in config.pools)
         raise BadInput(f"there is no pool {pool}", field="pool", value=pool, remedy=f"one of {names}")
     return replace(spec, owner=owner, tenant=tenant)
+
+
+def _runs_at_all(spec: JobSpec) -> bool:
+    gpus = spec.gpus
+    if spec.workers is not None:
+        return spec.workers > 0 and gpus.rigid and not spec.elastic and gpus.requested % spec.workers == 0
+    if gpus.allowed is not None:
+        return bool(gpus.allowed) and gpus.allowed[0] >= 1 and list(gpus.allowed) == sorted(set(gpus.allowed))
+    return gpus.min >= 1 and (gpus.max is None or gpus.max >= gpus.min)
 
 
 def _tenant_asked(spec: JobSpec, key: str, site: Sequence[SiteTenant]) -> str:

@@ -201,8 +201,8 @@ def _run_slurm(options: argparse.Namespace) -> int:
 
 def _run_gate(options: argparse.Namespace) -> int:
     """A YARN worker: stays, trains at each opening, and ends when the work is complete or the gate is closed."""
+    from ..stores.mirror import Mirror, Together
     from .gate import Gate, comes_back
-    from .mirror import Mirror, Together
 
     if not options.member:
         raise Unusable("--gate needs --member, this worker's name")
@@ -249,7 +249,7 @@ def _run_gate(options: argparse.Namespace) -> int:
             # Whoever hears of the end may take this container away.
             mirror.finish()
             (mirror.await_sent if stays else mirror.await_end)()
-        gate.acknowledge(epoch, supervisor.state, own, supervisor.mark, supervisor.native)
+        gate.acknowledge(epoch, supervisor.state, own, supervisor.marks.newest, supervisor.native)
         if not stays:
             return _over(code)
 

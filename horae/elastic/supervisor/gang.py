@@ -3,7 +3,7 @@
 import fcntl
 import os
 import signal
-from typing import Dict, List, NoReturn, Optional, Sequence, Set
+from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Set
 
 from .. import protocol
 from .processes import die_with_parent, send, send_group
@@ -33,13 +33,16 @@ class Member:
         rank: int,
         label: Optional[bytes] = None,
         serves: bool = False,
+        program: Optional[Sequence[str]] = None,
     ) -> None:
         self.argv = list(argv)
+        self.program = list(argv if program is None else program)  #: what the user asked for, where argv launches it
         self.env = env
         self.cwd = cwd
         self.rank = rank
         self.label = label  #: put before each line of its output; None: output passes as it is
         self.serves = serves  #: a server of the ranks (`tasks`): it is ended when they are
+        self.prepare: Optional[Callable[[], None]] = None  #: done by it last before it becomes its program
 
 
 class Gang:
@@ -154,8 +157,10 @@ def _fork(member: Member, output: int) -> int:
     try:
         _become(member, output, parent)
     except BaseException as error:  # noqa: BLE001  (the child must never return into the supervisor's code)
-        os.write(2, ("[horae-exec] cannot run %s: %s\n" % (" ".join(member.argv), error)).encode())
-        os._exit(126 if isinstance(error, PermissionError) else 127)
+        try:
+            os.write(2, ("[horae-exec] cannot run %s: %s\n" % (" ".join(member.argv), error)).encode(errors="replace"))
+        finally:  # the user's own limits may leave no memory for words
+            os._exit(126 if isinstance(error, PermissionError) else 127)
 
 
 def _become(member: Member, output: int, parent: int) -> NoReturn:
@@ -171,4 +176,6 @@ def _become(member: Member, output: int, parent: int) -> NoReturn:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.chdir(member.cwd or "/")
+    if member.prepare is not None:
+        member.prepare()
     os.execvpe(member.argv[0], member.argv, member.env)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import protocol
 from ..files import read_bytes
-from . import shape, tasks
+from . import shape, tasks, typed
 from .gang import Member
 from .jobfolder import JobFolder
 from .spool import DEFAULT_LIMIT
@@ -60,10 +60,20 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
     url = spec.get("checkpoint")
     checkpoint = None if url is None else checkpoint_url(str(url), cwd)
     fence = folder.file(protocol.EPOCH_FILE)
-    env = shape.plain_environment(spec.get("env") or {})
-    check_servers(env)
-    env.update(shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, grace_s))
-    run = Run(name, epoch, lambda: shape.local_members(command, env, cwd or folder.path, allocation, slots, speeds))
+    own = {str(key): str(value) for key, value in (spec.get("env") or {}).items()}
+    check_servers(shape.plain_environment(own))
+    told = shape.trainer_environment(name, folder.path, epoch, checkpoint, fence, grace_s)
+
+    def members() -> List[Member]:
+        """Anew for each attempt; what it was typed in is read by whoever runs it. Raises OSError."""
+        base, place = shape.plain_environment({}), cwd or folder.path
+        if not spec.get("typed"):
+            return shape.local_members(command, {**base, **own, **told}, place, allocation, slots, speeds)
+        found = typed.read(str(spec["typed"]))
+        env = {**found.environment(base), **own, **told}
+        return typed.prepared(shape.local_members(command, env, place, allocation, slots, speeds), found.apply)
+
+    run = Run(name, epoch, members)
     run.checkpoint = checkpoint
     run.grace_s = grace_s
     run.retries = retries

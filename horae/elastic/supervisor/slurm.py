@@ -165,7 +165,7 @@ def members(
     if shape.world > 1:
         argv.append("--label")
     argv += [sys.executable, os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "--slurm-task", "--"]
-    return [Member(argv + list(command), fresh, cwd, rank=0)]
+    return [Member(argv + list(command), fresh, cwd, rank=0, program=command)]
 
 
 def translate(folder: JobFolder, epoch: int, code: int) -> int:

@@ -9,33 +9,27 @@ nothing of the job outlives it (`processes.keep`).
 """
 
 import os
-import re
 import select
 import signal
 import time
-from typing import Any, Dict, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 from .. import protocol
-from ..files import write_atomic
 from ..protocol import State
-from ..stores.checkpoints import newest_mark
-from ..stores.store import Store, open_store
+from ..stores.marks import Marks, mark_in
+from ..stores.store import open_store
+from .departure import KILL_WAIT_S, Departure, Pressure
 from .gang import Gang
 from .jobfolder import JobFolder
 from .processes import become_subreaper, kill_below, reap
 from .run import Run, checkpoint_url, described
 from .spool import Lines, Spool
+from .typed import first_line
 from .verdict import RETRY, End, Ending, judge
 
 _LOOK_S = 0.5  #: how often the job folder is looked at; signals come at once
-_MARK_S = 2.0  #: how often a cheap store is asked for the newest checkpoint
-_MARK_PATIENCE_S = 10.0  #: how long another one may take to show what a trainer says that it saved
 _READ = 1 << 18
-_KILL_WAIT_S = 2.0  #: between TERM and KILL
 _RETRY_S = (1.0, 2.0, 5.0, 15.0, 60.0)  #: pauses before a failed gang is run again
-#: What the SDK says of a checkpoint that failed; the others of a gang only say that one of them did.
-_UNWRITTEN = re.compile(rb"\[horae\] (?:checkpoint at step \d+|the final checkpoint) could not be written[^:\n]*: (.+)")
-_LONGEST_WHY = 300
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -50,29 +44,19 @@ class Supervisor:
         before = folder.state() or {}
         self._failures = int(before.get("failures") or 0)
         self._ran_before_s = float(before.get("ran_s") or 0.0)
-        self.mark: Optional[Dict[str, Any]] = before.get("checkpoint")
+        own = run.self_checkpointing
+        self.marks = Marks(None if own else run.checkpoint, before.get("checkpoint"), self.say)
         self.state = State.STARTING
         self._since_s = time.time()
         self.native = ""
         self._code: Optional[int] = None
         self._unwritten = False  #: the last account did not reach the disk
-        self._news = False  #: it does not say all, and nobody waits for that
         self._told_dropped = 0  #: bytes of output that it said were dropped
-        self._trouble = ""  #: why the newest checkpoint could not be written
         self._began = time.monotonic()
-        self._store = self._open_store()
-        self._next_look = self._next_mark = 0.0
-        # What is asked of the job, and how far the asking has gone.
-        self._stop_at: Optional[float] = None
-        self._grace_s = run.grace_s
-        self._cancel_at: Optional[float] = None
-        self._out_of_time = False
-        self._terminated_at: Optional[float] = None
-        self._overdue = False  #: it was still there when its grace was over
-        self._killed = False
+        self._next_look = 0.0
+        self._departure = Departure(run.grace_s)
         self._over = False
         self.dismissed = False  #: told to go, not only to stop, since its gang was over
-        self._signalled = False
         # Servers of the ranks (`tasks`).
         self._all_done = False
         self._next_asked = 0.0
@@ -84,7 +68,6 @@ class Supervisor:
         self._listen()
         become_subreaper()
         self.folder.reserve_room()
-        self._try_store()
         self._account(State.STARTING)
         attempt = 0
         while True:
@@ -99,8 +82,7 @@ class Supervisor:
             self.native = verdict.text
             self._account(State.STARTING)
             if self._wait_to_retry(pause):
-                cancelled = self._cancel_at is not None
-                verdict = Ending(State.CANCELLED if cancelled else State.STOPPED, verdict.text)
+                verdict = Ending(State.CANCELLED if self._departure.cancel else State.STOPPED, verdict.text)
                 break
         return self._finish(verdict)
 
@@ -119,6 +101,9 @@ class Supervisor:
         lines: Dict[int, Lines] = {}
         try:
             gang = Gang(self.job.members())
+            for member in gang.members[:1]:
+                self.say(first_line(member))
+            self.marks.try_store()
             gang.spawn()
         except OSError as error:
             self.say("cannot start: %s" % error)
@@ -132,8 +117,7 @@ class Supervisor:
         poll.register(self._wake_read, select.POLLIN)
         for fd in lines:
             poll.register(fd, select.POLLIN)
-        self._signalled = False
-        self._terminated_at, self._killed = None, False
+        self._departure.next_gang()
         self._all_done, self._next_asked, self._dismissed_at = False, 0.0, None
         watch = self.job.watch() if self.job.watch is not None else None
         if watch is not None:
@@ -159,13 +143,13 @@ class Supervisor:
         if left:
             self.say("killed %d process%s that the trainer left behind" % (left, "es" if left > 1 else ""))
         self._code = self.job.translate(gang.result())
-        self._read_last_mark(self._code)
+        self.marks.look_last(self._code)
         return judge(self._end(self._code))
 
     def _waits(self, gang: Gang) -> bool:
         """Whether all ranks here have finished and those of other members have not."""
         well = gang.ranks_over and not gang.failed and not gang.stopping
-        if not well or self.job.all_done is None or self._stop_at is not None or self._cancel_at is not None:
+        if not well or self.job.all_done is None or self._departure.asked:
             return False
         if not self._all_done and time.monotonic() >= self._next_asked:
             self._all_done = self.job.all_done()
@@ -178,7 +162,7 @@ class Supervisor:
         if self._dismissed_at is None:
             self._dismissed_at = now
             gang.dismiss(signal.SIGTERM)
-        elif now >= self._dismissed_at + _KILL_WAIT_S:
+        elif now >= self._dismissed_at + KILL_WAIT_S:
             gang.dismiss(signal.SIGKILL)
 
     def _pass_on(self, fd: int, lines: Dict[int, Lines]) -> bool:
@@ -190,9 +174,7 @@ class Supervisor:
             data = b""
         if data:
             lines[fd].feed(data)
-            told = _UNWRITTEN.findall(data)
-            if told and self._store is not None:
-                self._no_checkpoint(told[-1].decode(errors="replace").strip())
+            self.marks.hear(data)
             return True
         lines.pop(fd).end()
         os.close(fd)
@@ -201,16 +183,16 @@ class Supervisor:
     def _end(self, code: int) -> End:
         return End(
             code=code,
-            cancel=self._cancel_at is not None and self._terminated_at is not None,
-            stop=self._stop_at is not None,
-            killed=self._overdue,
-            out_of_time=self._out_of_time,
-            complete=self.mark is not None or self.job.self_checkpointing,
+            cancel=self._departure.cancel and self._departure.terminated,
+            stop=self._departure.stop_at is not None,
+            killed=self._departure.overdue,
+            out_of_time=self._departure.out_of_time,
+            complete=self.marks.newest is not None or self.job.self_checkpointing,
             own_checkpoints=self.job.self_checkpointing,
             resumable=self.job.checkpoint is not None or self.job.self_checkpointing,
             failures=self._failures,
             retries=self.job.retries,
-            lost=self._trouble,
+            lost=self.marks.trouble,
         )
 
     # --- requests -----------------------------------------------------------------------------------------
@@ -229,13 +211,7 @@ class Supervisor:
         self.dismissed = self.dismissed or (self._over and number != signal.SIGUSR1)
         self._next_look = 0.0
         if not self.folder.cancelled():
-            self._ask_to_stop(None)
-
-    def _ask_to_stop(self, grace_s: Optional[float]) -> None:
-        if self._stop_at is None:
-            self._stop_at = time.monotonic()
-        if grace_s is not None and grace_s >= 0:
-            self._grace_s = grace_s
+            self._departure.ask(time.monotonic())
 
     def _drain_wakeups(self) -> None:
         try:
@@ -250,68 +226,56 @@ class Supervisor:
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_S
-        if self._cancel_at is None and self.folder.cancelled():
-            self._cancel_at = now
+        self._departure.cancel = self._departure.cancel or self.folder.cancelled()
         grace = self.folder.stop_request(self.job.epoch)
         if grace is not None:
-            self._ask_to_stop(grace)
+            self._departure.ask(now, grace)
         limit = self.job.time_limit_s
-        if limit is not None and not self._out_of_time and self._ran_s() >= limit:
-            self._out_of_time = True
+        if limit is not None and self._ran_s() >= limit and self._departure.time_over(now):
             self.say("time limit of %g s reached: asked to checkpoint and leave" % limit)
-            self._ask_to_stop(None)
-        if gang is not None and now >= self._next_mark and self._store is not None and self._store.cheap:
-            self._next_mark = now + _MARK_S
-            self._read_mark()
+        if gang is not None:
+            self.marks.look(now)
         if self._unwritten:
             self._account(self.state)
-        elif self._news or self.spool.dropped != self._told_dropped:
+        elif self.marks.news or self.spool.dropped != self._told_dropped:
             self._account(self.state, only_news=True)
 
     def _press(self, gang: Gang) -> None:
         """Signal the gang as far as the requests have come: ask, then TERM, then KILL."""
-        now = time.monotonic()
         if not gang.alive:
             return
-        if (
-            gang.stopping and not gang.failed
-        ):  # asked by somebody else (a person's kill -USR1): its other ranks have as long as ever
-            self._ask_to_stop(None)
-        if self._stop_at is not None and not self._signalled:
-            self._signalled = True
-            self._leave_stop_file()
-            gang.signal(self.job.stop_signal)
-            self._account(State.STOPPING)
-        overdue = self._stop_at is not None and now >= self._stop_at + self._grace_s
-        if self._terminated_at is None and (self._cancel_at is not None or overdue or gang.failed):
-            if overdue and self._cancel_at is None and not gang.failed:
-                self._overdue = True
-                who = ", ".join(str(rank) for rank in gang.ranks_alive)
-                self.say("still there after %g s of grace: rank %s" % (self._grace_s, who))
-            self._terminated_at = now
-            gang.signal(signal.SIGTERM)
-            if self._cancel_at is not None:
+        now, departure = time.monotonic(), self._departure
+        if gang.stopping and not gang.failed:
+            # Asked by somebody else (a person's kill -USR1): its other ranks have as long as ever.
+            departure.ask(now)
+        late = departure.overdue
+        for step in departure.press(now, gang.failed):
+            if step == Pressure.ASKED:
+                self._leave_stop_file()
+                gang.signal(self.job.stop_signal)
                 self._account(State.STOPPING)
-        if self._terminated_at is not None and now >= self._terminated_at + _KILL_WAIT_S and not self._killed:
-            self._killed = True
-            gang.signal(signal.SIGKILL)
+            elif step == Pressure.TERMINATED:
+                if departure.overdue and not late:
+                    who = ", ".join(str(rank) for rank in gang.ranks_alive)
+                    self.say("still there after %g s of grace: rank %s" % (departure.grace_s, who))
+                gang.signal(signal.SIGTERM)
+                if departure.cancel:
+                    self._account(State.STOPPING)
+            else:
+                gang.signal(signal.SIGKILL)
 
     def _leave_stop_file(self) -> None:
         """Pass a request that came by signal on by file too: a rank's handler may not be there yet."""
         if self.folder.stop_request(self.job.epoch) is None:
             try:
-                self.folder.request_stop(self.job.epoch, self._grace_s)
+                self.folder.request_stop(self.job.epoch, self._departure.grace_s)
             except OSError as error:
                 self.say("cannot write the stop file (%s); the signal has to do" % error.strerror)
 
     def _patience_ms(self) -> int:
-        now = time.monotonic()
-        times = [self._next_look]
-        if self._stop_at is not None and self._terminated_at is None:
-            times.append(self._stop_at + self._grace_s)
-        if self._terminated_at is not None and not self._killed:
-            times.append(self._terminated_at + _KILL_WAIT_S)
-        return max(1, int(1000 * (min(times) - now)) + 1)
+        due = self._departure.due()
+        until = self._next_look if due is None else min(self._next_look, due)
+        return max(1, int(1000 * (until - time.monotonic())) + 1)
 
     def _wait_to_retry(self, pause: float) -> bool:
         """True when a request came meanwhile: then there is no next attempt."""
@@ -322,7 +286,7 @@ class Supervisor:
             if poll.poll(int(1000 * min(_LOOK_S, max(0.001, until - time.monotonic())))):
                 self._drain_wakeups()
             self._look(None)
-            if self._stop_at is not None or self._cancel_at is not None:
+            if self._departure.asked:
                 return True
         return False
 
@@ -330,58 +294,6 @@ class Supervisor:
 
     def _ran_s(self) -> float:
         return self._ran_before_s + time.monotonic() - self._began
-
-    def _open_store(self) -> Optional[Store]:
-        if self.job.checkpoint is None or self.job.self_checkpointing:
-            return None
-        try:
-            return open_store(self.job.checkpoint)
-        except ValueError as error:
-            self.say(str(error))
-            return None
-
-    def _try_store(self) -> None:
-        """Whether the job's user can write its checkpoints here: said before it has trained for hours."""
-        if self._store is None or not self._store.cheap:
-            return
-        try:
-            folder = self._store.begin("trial")
-            try:
-                write_atomic(os.path.join(folder, "trial"), b"checkpoints can be written here\n")
-            finally:
-                self._store.abandon(folder)
-        except OSError as error:
-            self.say("its checkpoint folder cannot be written: %s" % error)
-            self._no_checkpoint(str(error))
-
-    def _no_checkpoint(self, why: str) -> None:
-        if why[:_LONGEST_WHY] != self._trouble:
-            self._trouble, self._news = why[:_LONGEST_WHY], True
-
-    def _read_mark(self) -> None:
-        if self._store is None:
-            return
-        try:
-            found = newest_mark(self._store)
-        except OSError as error:
-            self.say("cannot look for checkpoints: %s" % error)
-            return
-        mark = None
-        if found is not None:
-            mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
-        if mark != self.mark:
-            self.mark, self._news = mark, True
-            self._trouble = ""
-
-    def _read_last_mark(self, code: int) -> None:
-        """After the gang. One that says that it checkpointed failed if there is no checkpoint: looked for again."""
-        self._read_mark()
-        until = time.monotonic() + _MARK_PATIENCE_S
-        while code == protocol.EXIT_STOPPED and self.mark is None and self._store is not None:
-            if self._store.cheap or time.monotonic() >= until:
-                return
-            time.sleep(_MARK_S)
-            self._read_mark()
 
     def _account(self, state: str, only_news: bool = False) -> bool:
         """Write `state.json`; False when it could not be written, and then it is tried again later.
@@ -394,7 +306,7 @@ class Supervisor:
         self.state = state
         if self.folder.epoch() > self.job.epoch:
             return True
-        final = state in State.FINAL
+        final, trouble = state in State.FINAL, self.marks.trouble
         value = {
             "epoch": self.job.epoch,
             "state": state,
@@ -403,11 +315,11 @@ class Supervisor:
             "slots": {} if final else self.job.slots,
             "since_s": self._since_s,
             "exit_code": self._code if final else None,
-            "checkpoint": self.mark,
+            "checkpoint": self.marks.newest,
             "failures": self._failures,
             "ran_s": round(self._ran_s(), 3),
             "dropped_bytes": self.spool.dropped,
-            "native": protocol.CHECKPOINTS_FAIL + self._trouble if self._trouble and not final else self.native,
+            "native": protocol.CHECKPOINTS_FAIL + trouble if trouble and not final else self.native,
         }
         try:
             # A machine that loses power loses the job too: only its end must be on the disk.
@@ -419,7 +331,7 @@ class Supervisor:
                 self.say("cannot write %s: %s; trying again" % (protocol.STATE_FILE, error))
             self._unwritten = True
             return False
-        self._unwritten = self._news = False
+        self._unwritten = self.marks.news = False
         self._told_dropped = self.spool.dropped
         return True
 
@@ -427,7 +339,7 @@ class Supervisor:
         """Write the end down, however long that takes: until then the lock is held and nobody is told otherwise."""
         self._over = True
         self.native = verdict.text
-        if verdict.failure or verdict.state in (State.FAILED, State.CANCELLED) or self._terminated_at is not None:
+        if verdict.failure or verdict.state in (State.FAILED, State.CANCELLED) or self._departure.terminated:
             self.say(verdict.text)
         while not self._account(verdict.state):
             time.sleep(1.0)
@@ -454,9 +366,8 @@ def write_loss(folder: JobFolder, document: Optional[bytes]) -> None:
     mark = state.get("checkpoint")
     url = spec.get("checkpoint")
     if url is not None:
-        found = newest_mark(open_store(checkpoint_url(str(url), str(spec.get("cwd") or ""))))
-        if found is not None:
-            mark = {"epoch": found[0].epoch, "step": found[0].step, "time_s": found[1]}
+        store = open_store(checkpoint_url(str(url), str(spec.get("cwd") or "")))
+        mark = mark_in(store) or mark
     folder.write_state(
         dict(
             state,

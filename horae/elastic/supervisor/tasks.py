@@ -25,6 +25,8 @@ _STALE = {
     "tensorflow": ("TF_CONFIG", "_TASK_TYPE", "_TASK_INDEX"),
     "mxnet": ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER"),
 }
+#: runs beside the gang and is no task of its training
+BOARD = "tensorboard"
 _DMLC = {RANK: "worker", "ps": "server", "scheduler": "scheduler"}
 
 
@@ -105,9 +107,11 @@ def _tensorflow(gang: Sequence[Task], position: int, port: int) -> Dict[str, str
     words = [_tensorflow_task(task) for task in gang]
     kind, index = words[position]
     found = {"_TASK_TYPE": kind, "_TASK_INDEX": str(index)}
-    if len(gang) > 1:
+    if kind != BOARD and sum(task.role != BOARD for task in gang) > 1:
         cluster: Dict[str, List[str]] = {}
         for place, task in enumerate(gang):
+            if task.role == BOARD:
+                continue
             cluster.setdefault(words[place][0], []).append("%s:%d" % (task.host, port + _FIRST + place))
         value: Mapping[str, Any] = {"cluster": cluster, "task": {"type": kind, "index": index}}
         found["TF_CONFIG"] = json.dumps(value, sort_keys=True)

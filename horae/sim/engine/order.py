@@ -1,8 +1,9 @@
 """Policies that are an order: the same decisions without a snapshot, reasons, or a placement made anew.
 
-In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF, LAS (and AFS-L of rigid jobs) decide
-follows from their keys alone: those of jobs that wait stand still and are kept sorted by gang, those of jobs that run
-are worked out anew. The keys are the policies' own numbers, computed the same way; tests compare results to the byte.
+In one pool a gang fits where as many GPUs are free, so what FIFO, SRTF, SRSF, LAS, Tiresias-L (and AFS-L, AFS-P and
+max-min of rigid jobs) decide follows from their keys alone: those of jobs that wait stand still and are kept sorted by
+gang, those of jobs that run are worked out anew. The keys are the policies' own numbers, computed the same way; tests
+compare results to the byte. Policies that keep books of jobs (`books.py`) say whose keys a moment has changed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import Any
 
 from horae.sim.engine.asking import AskedPolicy
+from horae.sim.engine.books import BOOKS, JobBooks
 from horae.sim.engine.moments import Engine
 from horae.sim.engine.reviews import las_turn_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
@@ -29,18 +32,37 @@ def short_cut(asked: AskedPolicy, world: SimulatedWorld, runs: Sequence[Simulate
     """The engine that decides the same without asking; None: the policy has to be asked."""
     settings = asked.settings
     name, options = settings.entry.name, settings.options
-    if settings.ideal and len(settings.cluster.nodes) == 1:
-        # AFS-L's first stage orders smallest gangs by what they leave to do; rigid jobs leave its second nothing.
-        rigid = all(run.plain.gpus.rigid for run in runs)
-        plain = not options.get("network_packing", False) and options.get("span", "ignore") == "ignore"
-        refuses = options.get("unknown") == "refuse"
-        if (
-            name in _KEYS
-            and options.get("scope", "job") == "job"
-            and (name != "afs-l" or (rigid and plain and not refuses))
-        ):
-            return Order(asked, world)
+    one_pool = settings.ideal and len(settings.cluster.nodes) == 1
+    if one_pool and name in _KEYS and options.get("scope", "job") == "job":
+        fits = _ONLY.get(name)
+        if fits is None or fits(options, runs):
+            books = BOOKS.get(name)
+            return Order(asked, world) if books is None else Kept(asked, world, books(options))
     return Queue(asked, world) if name == "fifo" else None
+
+
+def _rigid(runs: Sequence[SimulatedJob]) -> bool:
+    return all(run.plain.gpus.rigid for run in runs)
+
+
+def _plain_afs(options: Mapping[str, Any], runs: Sequence[SimulatedJob]) -> bool:
+    """AFS-L's first stage orders smallest gangs by what they leave to do; rigid jobs leave its second nothing."""
+    plain = not options["network_packing"] and options["span"] == "ignore" and options["unknown"] != "refuse"
+    return plain and _rigid(runs)
+
+
+def _one_line(options: Mapping[str, Any], runs: Sequence[SimulatedJob]) -> bool:
+    """Max-min of rigid jobs: within a tenant, and where jobs are all equals, in the order of submission."""
+    return _rigid(runs) and (options["over"] == "job" or len({run.plain.tenant for run in runs}) == 1)
+
+
+#: For which jobs and options of a policy its order is all.
+_ONLY: Mapping[str, Callable[[Mapping[str, Any], Sequence[SimulatedJob]], bool]] = {
+    "afs-l": _plain_afs,
+    "afs-p": lambda _options, runs: _rigid(runs),
+    "max-min": _one_line,
+    "tiresias-l": lambda options, _runs: options["threshold"] > 0,
+}
 
 
 class Order:
@@ -59,9 +81,11 @@ class Order:
         self._rates: dict[tuple[int, Gpus | None, Gpus], float] = {}
 
     def arrived(self, run: SimulatedJob) -> None:
-        job = run.plain
-        size = job.gpus.requested
-        self._wait(run, size if size <= self._gpus else job.gpus.at_most(self._gpus) or size, job.submitted_s)
+        self._wait(run, self._usual(run), run.plain.submitted_s)
+
+    def _usual(self, run: SimulatedJob) -> Gpus:
+        sizes = run.plain.gpus
+        return sizes.requested if sizes.requested <= self._gpus else sizes.at_most(self._gpus) or sizes.requested
 
     def _wait(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> None:
         self._wanted += size
@@ -127,14 +151,17 @@ class Order:
         out += [(run, size) for _, run, size in line[at:]]
         self._running = stay
         for run, size in out:
-            name = run.plain.name
-            self._attained[name] = self._served(run, now_s)
+            self._attained[run.plain.name] = self._served(run, now_s)
+            self._stopped(run, now_s)
             self._world.stop(run, now_s)
             self._free += size
             self._wait(run, size, now_s)
         for run, size in new:
             self._running[run.plain.name] = (run, size)
         return new
+
+    def _stopped(self, run: SimulatedJob, now_s: Seconds) -> None:
+        """It is about to lose its GPUs; its account is charged."""
 
     def _take(self, size: Gpus, queue: list[tuple[Key, SimulatedJob]]) -> SimulatedJob:
         """The first of this gang goes from those who wait."""
@@ -176,6 +203,63 @@ class Order:
                 rest = min(run.seconds_left(self._speeds), waiting[other].seconds_left(self._speeds))
                 soonest = min(soonest, now_s + (level - served) / size + las_turn_s(level / size, rest, len(levels)))
         return soonest
+
+
+class Kept(Order):
+    """An order that follows from books which the policy keeps of every job. See `moments.Engine`."""
+
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld, books: JobBooks) -> None:
+        super().__init__(asked, world)
+        self._books = books
+        self._came = False
+
+    def arrived(self, run: SimulatedJob) -> None:
+        self._books.open(run)
+        self._came = True
+        super().arrived(run)
+
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
+        started = time.perf_counter()
+        for run in over:
+            self._free += self._running.pop(run.plain.name)[1]
+            self._attained.pop(run.plain.name, None)
+            self._books.close(run)
+        moved = self._books.charged([(run, self._served(run, now_s)) for run, _ in self._running.values()])
+        back = self._books.due(now_s)
+        for run in back:
+            self._again(run, now_s)
+        chosen: list[tuple[SimulatedJob, Gpus]] = []
+        if self._wanted <= self._free:
+            chosen = self._next()
+        elif self._came or over or moved or back:  # else whoever runs goes on
+            chosen = self._best(now_s)
+        self._came = False
+        review_s = inf
+        if self._waiting:
+            runs = [(run, size, self._served(run, now_s)) for run, size in self._running.values()]
+            review_s = self._books.review_s(runs, now_s)
+        self._asked.seconds.append(time.perf_counter() - started)
+        for run, size in chosen:
+            self._world.start(run, {self._node: size}, now_s)
+        return review_s
+
+    def _of(self, run: SimulatedJob, size: Gpus, now_s: Seconds) -> Key:
+        held = run.plain.name in self._running
+        served = self._served(run, now_s)
+        return (self._books.key(run, held, served), run.plain.submitted_s, run.plain.name)
+
+    def _stopped(self, run: SimulatedJob, now_s: Seconds) -> None:
+        self._books.stopped(run, self._attained[run.plain.name], now_s)
+
+    def _again(self, run: SimulatedJob, now_s: Seconds) -> None:
+        """Its key has changed while it waits."""
+        size = self._usual(run)
+        queue = self._waiting[size]
+        queue.remove(next(entry for entry in queue if entry[1] is run))
+        if not queue:
+            del self._waiting[size]
+        self._wanted -= size
+        self._wait(run, size, now_s)
 
 
 class Queue:
@@ -224,4 +308,7 @@ _KEYS: dict[str, Callable[[Order, SimulatedJob, Gpus, Seconds], float]] = {
     "srsf": lambda order, run, size, now_s: order._remaining_s(run, size, now_s) * size,
     "afs-l": Order._remaining_s,
     "las": lambda order, run, _size, now_s: order._served(run, now_s),
+    "max-min": lambda _order, _run, _size, _now_s: 0.0,
+    "afs-p": lambda _order, _run, _size, _now_s: 0.0,  # by its books
+    "tiresias-l": lambda _order, _run, _size, _now_s: 0.0,  # by its books
 }

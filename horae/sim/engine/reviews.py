@@ -105,7 +105,7 @@ def _tiresias(settings: Settings, snapshot: Snapshot, proposal: Proposal, left: 
         if gpus and served < threshold:
             soonest = min(soonest, now_s + (threshold - served) / gpus)
         elif not gpus and served >= threshold and knob > 0:
-            soonest = min(soonest, max(book["ran_s"], now_s) + max(knob * served / job.gpus.requested, 0.0))
+            soonest = min(soonest, max(book["ran_s"] + knob * served / job.gpus.requested, now_s))
     return max(soonest, now_s + LEAST_S)
 
 

@@ -15,7 +15,7 @@ from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import Change, RestartCost, SimulatedJob, SimulatedWorld
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import Seconds
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def simulate(
     if made is None and shortcuts:
         made = short_cut(asked, world, jobs)
     if made is None:
-        made = Fast(asked, world)
+        made = Fast(asked, world, shortcuts=shortcuts)
     rounds = play(settings, world, sorted(jobs, key=lambda run: run.plain.order), made)
     return Simulated(settings, jobs, rounds, asked.seconds, left_out(trace, large, skip_bad), changes)
 

@@ -12,7 +12,7 @@ from typing import Any
 from policy.model import BadInput, Seconds
 
 #: Modules with `REPRODUCTIONS`, one a paper.
-MODULES = ("horae.sim.reproductions.gandiva_fair", "horae.sim.reproductions.oef")
+MODULES = tuple(f"horae.sim.reproductions.{room}" for room in ("afs", "gandiva_fair", "oef", "oef_shares", "themis"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log2
+from operator import attrgetter
 
 from policy.model import App, Gpus, GpuType, Health, Job, Seconds, Snapshot
-from policy.parts.throughput import Span, Throughput
-from policy.themis.auction.shapes import Bundle, Chunk, canonical, size
 from policy.themis.contention import average, by_app, weights
 from policy.themis.options import Options
 from policy.themis.schedule import Gangs, Schedule, Task, schedule
+from policy.themis.shapes import Bundle, Chunk, canonical, size
+from policy.throughput import Span, Throughput
 
 UNKNOWN_S: Seconds = 3600.0  #: the least work, on one GPU, of a job of unknown length
 
@@ -178,7 +179,7 @@ def valuations(snapshot: Snapshot, options: Options, throughput: Throughput) -> 
             capacity[n.gpu_type] = capacity.get(n.gpu_type, 0) + max(n.gpus - n.foreign, 0)
     out = {}
     for name, jobs in apps.items():
-        start = jobs[0].submitted_s
+        start = min(map(attrgetter("submitted_s"), jobs))
         gangs = Gangs(rates, types, limits.equal_gpus_per_node, limits.one_type_per_job)
         # What can never run here has no end: with it no bundle would be worth anything to the app.
         able = [j for j in jobs if gangs.smallest(j) > 0] or jobs

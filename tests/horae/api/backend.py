@@ -133,6 +133,9 @@ class Book:
             self.specs.update(zip(names, specs, strict=True))
         return names
 
+    def notes(self, jobs: Sequence[JobId]) -> list[str]:
+        return [f"{job} is noted" for job in jobs if self.specs[job].name == "noted"]
+
     def dry_run(self, specs: Sequence[JobSpec], *, by: str) -> dict[str, Any]:
         jobs = [
             {"id": str(i), "name": s.name, "tenant": s.tenant, "allocation": {"n1": 1}, "code": "granted", "why": "w",
@@ -152,6 +155,12 @@ class Book:
         self.job(job)
         self.held[job] = why
         return "is held"
+
+    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+        self._maybe_fail()
+        self.job(job)
+        self.asked.append((job, f"{by} {to} {across}"))
+        return f"priority is {to}"
 
     def unhold(self, job: JobId, *, by: str) -> str:
         self.job(job)

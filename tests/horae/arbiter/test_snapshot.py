@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.round import question
 from horae.journal import events
 from horae.port import JobState
 from policy.decide import decide
-from policy.model import Code, GpuRange, Health, Job, Limits, Provenance, Shape, Snapshot, TypeChoice, Work
+from policy.model import BadInput, Code, GpuRange, Health, Job, Limits, Provenance, Shape, Snapshot, TypeChoice, Work
 from policy.text import instance
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
@@ -59,6 +61,28 @@ def test_what_a_policy_may_not_move_is_foreign_use(tmp_path: Path) -> None:
     shown = picture(site)
     assert [j.name for j in shown.jobs] == [kept]
     assert {n.name: n.foreign for n in shown.cluster.nodes} == {"n1": 4, "n2": 4, "n3": 0, "n4": 0}
+
+
+def test_a_job_without_gpus_is_the_clusters_alone(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    plain = replace(spec("plain", 0, elastic=False, owner="ann"), workers=2)
+    with pytest.raises(BadInput, match="runs one worker a GPU"):
+        site.run(0.25)
+        site.commands.submit([plain], ANN)
+    fake = site.world.submit("9", plain)
+    fake.state, fake.epoch = JobState.RUNNING, 1
+    (other,) = running(site, spec("a", 4, steps=10**6))
+    shown = picture(site)
+    assert [j.name for j in shown.jobs] == [other]
+    assert [n.foreign for n in shown.cluster.nodes] == [0, 0, 0, 0]
+    record = site.core.ledger.jobs["9"]
+    assert (record.state, dict(record.allocation), record.attained) == (JobState.RUNNING, {}, {})
+    fake.state = JobState.LOST
+    site.run(60)
+    assert fake.epoch == 1, "nobody but the cluster starts it"
+    fake.state = JobState.RUNNING
+    site.commands.cancel("9", ANN)
+    site.until("9", JobState.CANCELLED)
 
 
 def test_gpus_that_could_not_be_had_are_foreign_for_a_while(tmp_path: Path) -> None:

@@ -59,6 +59,33 @@ def test_submit_says_what_each_gpu_brings_along(site: Client, horae: Horae) -> N
         assert horae("submit", "-g", "1", *words, "--", "true").code == 3
 
 
+def test_submit_chooses_types_and_explain_says_where_a_preference_was_not_followed(site: Client, horae: Horae) -> None:
+    type_of = {node["name"]: node["gpu_type"] for node in site.status()["nodes"]}
+    first, other = dict.fromkeys(type_of.values())
+    horae("submit", "-g", "2", "--prefer-gpu-type", other, "--forbid-gpu-type", "a100", *ENDLESS)
+    running(site, "1")
+    assert {type_of[node] for node in site.job("1")["allocation"]} == {other}
+    horae("submit", "-g", "1", "--forbid-gpu-type", other, *ENDLESS)
+    running(site, "2")
+    jobs = horae("snapshot", "--json").json["jobs"]
+    assert [job["gpu_types"] for job in jobs] == [{"prefer": [other], "forbid": ["a100"]}, {"forbid": [other]}]
+    horae("submit", "-g", "1", "--prefer-gpu-type", "a100", *ENDLESS)
+    running(site, "3")
+    told = [cause for cause in site.explain("3")["causes"] if cause["what"] == "type"]
+    assert [cause["text"].partition(" and runs on ")[0] for cause in told] == ["it prefers GPUs of a100"]
+    assert told[0]["text"].endswith("no node of its pool has those")
+    horae("submit", "-g", "1", "--forbid-gpu-type", first, "--forbid-gpu-type", other, *ENDLESS)
+    eventually(lambda: "that it may run on (never on" in horae("explain", "4").out)
+    for words in (("--gpu-type", first, "--forbid-gpu-type", first), ("--gpu-type", first, "--prefer-gpu-type", other)):
+        assert horae("submit", "-g", "1", *words, *ENDLESS).code == 3
+
+
+def test_what_is_carried_is_for_one_machine_and_slurm(site: Client, horae: Horae) -> None:
+    said = horae("submit", "-g", "1", "--export", "ALL", "--", "true")
+    assert said.code == 3
+    assert "--env NAME=VALUE" in said.err
+
+
 def test_submit_goes_to_the_kind_of_cluster_that_was_named(site: Client, horae: Horae) -> None:
     assert horae("submit", "-g", "1", "--cluster", "fake", "--", "true").code == 0
     said = horae("submit", "-g", "1", "--cluster", "yarn", "--", "true")
@@ -449,6 +476,29 @@ def test_a_sweep_is_an_app_with_trials(horae: Horae, site: Client, tmp_path: Pat
 def test_without_apps_the_table_is_only_its_header(horae: Horae, site: Client) -> None:
     assert len(horae("apps").lines) == 1
     assert horae("apps", "--json").json == {"apps": []}
+
+
+def test_a_job_is_moved_in_line(horae: Horae, site: Client) -> None:
+    first, second = (site.submit([{"command": ["train"], "gpus": 1, "priority": n}])[0] for n in (0, 3))
+    assert site.job(second)["priority"] == 3
+    moved = horae("priority", first, second, "-5")
+    assert moved.lines == [f"job {job}: priority is -5, among its tenant's jobs" for job in (first, second)]
+    assert horae("priority", first, "7", "--json").json["jobs"][first]["text"].startswith("priority is 7")
+    assert horae("status", "-o", "%i %Q").lines[1:] == [f"{first} 7", f"{second} -5"]
+    assert horae("priority", first, "1", "--across").lines == [f"job {first}: precedence is 1, among all jobs"]
+    assert horae("status", "-o", "%i %Q").lines[1] == f"{first} 7!"
+    assert horae("priority", first, "101").code == 3
+    assert horae("priority", first, "urgent").code == 2
+    assert horae("priority", "5").code == 2
+    assert horae("priority", "4711", "1").code == 4
+
+
+def test_what_a_tenant_used_of_its_budget_stands_beside_it(horae: Horae, site: Client) -> None:
+    site.submit([{"command": ["train"], "gpus": 1}])
+    header, *rows = horae("status", "--tenants").lines
+    assert "BUDGET" in header and rows
+    tenants = horae("status", "--tenants", "--json").json["tenants"]
+    assert all(tenant["budget"] is None for tenant in tenants)
 
 
 def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:

@@ -91,9 +91,26 @@ def test_mistakes_are_told_without_an_arbiter(horae: Horae, tmp_path: Path) -> N
     said = horae("submarine", "job", "run", "-f", str(file))
     assert said.code == 3
     assert f"{file}:2: spec.nam: is no key of a Submarine file" in said.err
-    said = horae("submarine", "job", "show", "--name", "x")
-    assert (said.code, "only `job run` is known" in said.err) == (3, True)
+    for words in (("job", "frob"), ("job", "show"), ("job", "kill", "--frob")):
+        said = horae("submarine", *words)
+        assert (said.code, "horae submarine" in said.err) == (3, True)
     assert horae(*RUN, "--socket", str(tmp_path / "none")).code == 6
+
+
+def test_jobs_are_shown_listed_and_killed_by_their_name(site: Client, horae: Horae) -> None:
+    for _ in range(2):
+        assert horae(*RUN).code == 0
+    eventually(lambda: len(site.status()["jobs"]) == 2)
+    assert [row["job"] for row in horae("submarine", "job", "list", "--json").json["jobs"]] == ["1", "2"]
+    assert horae("submarine", "job", "list").lines[0].split()[-1] == "mnist"
+    shown = horae("submarine", "job", "show", "-name", "mnist", "--json").json
+    assert (shown["job"], shown["name"]) == ("2", "mnist"), "of two the newest that lives"
+    said = horae("submarine", "job", "kill", "--name=mnist")
+    assert (said.code, said.out) == (0, "Job 2 (mnist) is ended\n")
+    eventually(lambda: site.job("2")["state"] == "cancelled")
+    assert "state    cancelled" not in horae("submarine", "job", "show", "--name", "mnist").out, "the first lives"
+    none = horae("submarine", "job", "kill", "--name", "other")
+    assert (none.code, "no job of this name" in none.err) == (3, True)
 
 
 def test_help_lists_every_option(horae: Horae) -> None:

@@ -13,12 +13,8 @@ from pathlib import Path
 import pytest
 
 from horae.elastic.protocol import EXIT_NO_CHECKPOINT
-from horae.elastic.stores import checkpoints
+from horae.elastic.stores import checkpoints, marks
 from horae.elastic.stores.store import FolderStore
-from horae.elastic.supervisor import supervisor
-from horae.elastic.supervisor.jobfolder import JobFolder
-from horae.elastic.supervisor.run import Run
-from horae.elastic.supervisor.spool import Spool
 from tests.horae.elastic.exec_job import ExecJob, counter, gone, until
 
 Make = Callable[..., ExecJob]
@@ -47,7 +43,7 @@ def test_one_rank_alone_is_not_labelled(exec_job: Make) -> None:
     job = exec_job("print('plain', flush=True)")
     job.start()
     assert job.wait() == 0
-    assert job.log == "plain\n"
+    assert job.log.splitlines()[1:] == ["plain"]
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "completed"), (7, "failed"), (1, "failed")])
@@ -364,12 +360,14 @@ def test_a_store_that_is_away_when_a_stopped_gang_ends_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: int, found: bool
 ) -> None:
     """Exit 86 without a checkpoint is a failure: one that cannot be seen for a moment is not none."""
-    monkeypatch.setattr(supervisor, "_MARK_S", 0.01)
-    monkeypatch.setattr(supervisor, "_MARK_PATIENCE_S", 60.0 if found else 0.05)
+    monkeypatch.setattr(marks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(marks, "_PATIENCE_S", 60.0 if found else 0.05)
     store = AwayForAWhile(str(tmp_path / "checkpoints"))
     checkpoints.write(store, 7, 1, {}, lambda folder: None, lambda: None)
     store.faults = faults
-    made = supervisor.Supervisor(Run("job", 1, list), JobFolder(str(tmp_path)), Spool(str(tmp_path / "log"), echo=None))
-    made._store = store
-    made._read_last_mark(86)
-    assert (made.mark is not None) == found
+    monkeypatch.setattr(marks, "open_store", {"away:": store}.__getitem__)
+    said: list[str] = []
+    made = marks.Marks("away:", None, said.append)
+    made.look_last(86)
+    assert (made.newest is not None) == found
+    assert bool(said) == bool(faults)

@@ -181,7 +181,7 @@ class Day:
         return int(line.split()[1]) << 10
 
 
-def _everybodys_python() -> tuple[str, dict[str, str]]:
+def everybodys_python() -> tuple[str, dict[str, str]]:
     """An interpreter of our packages that any account may run, and its environment."""
     if all(folder.stat().st_mode & 0o001 for folder in Path(sys.base_prefix).resolve().parents):
         return sys.executable, {}
@@ -211,7 +211,7 @@ def serving(folder: Path, account: str = "", ends: bool = True) -> Iterator[Day]
     command, environment = [str(Path(sys.executable).with_name("horae"))], {}
     if account:
         options += f", account: {account}, least_uid: 1"
-        python, environment = _everybodys_python()
+        python, environment = everybodys_python()
         command = [python, "-P", "-c", "import sys; from horae.cli import main; sys.exit(main(sys.argv[1:]))"]
     config = folder / "config.yaml"
     text = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -46,6 +47,10 @@ def trace(
             )
         )
     return Trace(tuple(out))
+
+
+def of_one_tenant(jobs: Trace) -> Trace:
+    return replace(jobs, jobs=tuple(replace(job, tenant="a") for job in jobs.jobs))
 
 
 def played(

@@ -9,7 +9,9 @@ from tests.horae.sim import made
 
 POLICIES = tuple(entries())
 #: Those whose order decides alone over one pool.
-ORDERS = ("fifo", "srtf", "srsf", "las", "afs-l")
+ORDERS = ("fifo", "srtf", "srsf", "las", "afs-l", "afs-p", "max-min", "tiresias-l")
+#: Those of them that hand out more than jobs ask for.
+ELASTIC = ("afs-l", "afs-p", "max-min")
 
 
 @pytest.mark.parametrize("ideal", [True, False], ids=["ideal", "placed"])
@@ -24,9 +26,23 @@ def test_both_engines_give_the_same_bytes(policy: str, ideal: bool) -> None:
 @pytest.mark.parametrize("policy", ORDERS)
 def test_an_order_without_a_placement_decides_as_the_policy_does(policy: str) -> None:
     for seed in range(1 if policy == "las" else 8):  # LAS takes turns, and the policy itself is asked for each
-        jobs = made.trace(seed, 6 if policy == "las" else 25, apart_s=150.0, elastic=policy != "afs-l")
-        short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True))
-        assert made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, shortcuts=False)) == short
+        jobs = made.trace(seed, 6 if policy == "las" else 25, apart_s=150.0, elastic=policy not in ELASTIC)
+        jobs = made.of_one_tenant(jobs) if policy == "max-min" else jobs
+        given = {"unit": 500.0} if policy == "afs-p" else {"threshold": 400.0, "promote_knob": 2.0 - seed % 2}
+        options = given if policy in ("afs-p", "tiresias-l") else {}
+        short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, options=options))
+        plain = made.played(jobs, policy, "v100:1x6", ideal=True, options=options, shortcuts=False)
+        assert made.rows(plain) == short
+
+
+@pytest.mark.parametrize("policy", ELASTIC)
+def test_sizes_in_one_pool_are_those_of_the_policy_with_its_places(policy: str) -> None:
+    for seed in range(4):
+        jobs = made.trace(seed, 25, apart_s=150.0, model="concave" if seed > 1 else None)
+        options = {"unit": 500.0} if policy == "afs-p" else {}
+        short = made.rows(made.played(jobs, policy, "v100:1x6", ideal=True, options=options))
+        plain = made.played(jobs, policy, "v100:1x6", ideal=True, options=options, shortcuts=False)
+        assert made.rows(plain) == short
 
 
 def test_first_come_first_served_on_nodes_keeps_its_ledger() -> None:

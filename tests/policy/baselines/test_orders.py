@@ -134,3 +134,19 @@ def test_a_tenants_cap_is_kept_and_said(policy: str) -> None:
     decision = decide(snapshot(jobs, 8, tenants=[{"name": "t", "cap": 2}]), policy)
     assert len(running(decision)) == 1
     assert Code.WAITS_CAP in {r.code for r in decision.reasons.values()}
+
+
+def test_backfilling_takes_another_place_where_the_best_one_would_delay_the_head() -> None:
+    """The head is to have all of a and two of b when `short` ends: one GPU of b is in nobody's way."""
+    text = (
+        "cluster: {nodes: [{name: a, gpu_type: g, gpus: 4}, {name: b, gpu_type: g, gpus: 4}]}\n"
+        "jobs:\n- {name: short, gpus: 2, allocation: {a: 2}, work: {total: 100}, throughput: {g: 1.0}}\n"
+        "- {name: runs, gpus: 1, allocation: {b: 1}}\n"
+        "- {name: head, gpus: 6, submitted: 1, work: {total: 100}, throughput: {g: 1.0}}\n"
+        "- {name: long, gpus: 1, submitted: 2, work: {total: 900}, throughput: {g: 1.0}}\n"
+        "- {name: longer, gpus: 1, submitted: 3, work: {total: 900}, throughput: {g: 1.0}}"
+    )
+    decision = decide(parse(text), "fifo-backfill")
+    assert dict(decision.allocation["long"]) == {"b": 1}
+    assert not decision.allocation["head"]
+    assert not decision.allocation["longer"]

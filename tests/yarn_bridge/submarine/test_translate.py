@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from horae.job_form import JobForm
-from policy.model import BadInput
+from policy.model import BadInput, Shape
 from yarn_bridge.submarine import Translation, markdown, translate
 from yarn_bridge.submarine.table import BY_NAME, OPTIONS, Fate
 
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "env": (BASE, ("--env", "A=b")),
     "localization": (BASE, ("--localization", "hdfs:///a:.")),
     "conf": (BASE, ("--conf", "tony.yarn.queue=gpu")),
+    "tensorboard": (BASE, ("--tensorboard",)),
     "wait_job_finish": (BASE, ("--wait_job_finish",)),
     "verbose": (BASE, ("--verbose",)),
     "keytab": ((*BASE, *KERBEROS[2:]), KERBEROS[:2]),
@@ -90,7 +92,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "socket": (BASE, ("--socket", "/s")),
 }  # fmt: skip
 #: A file, a condition of others, and the one that has nothing to act on: tested below and in test_yamlfile.
-IDLE = {"tensorboard", "tensorboard_resources", "tensorboard_docker_image", "quicklink"}
+IDLE = {"tensorboard_resources", "tensorboard_docker_image", "quicklink"}
 ELSEWHERE = {"f", "distribute_keytab", "insecure", "strict", "without", *IDLE}
 
 
@@ -177,7 +179,9 @@ def test_parameter_servers_stand_beside_the_workers_of_a_rigid_gang() -> None:
     assert "larger by 6144 MB and 3 vcores" in next(n.text for n in crowded.lines if n.option == "--ps_resources")
     assert "is rigid" in refused(*BASE, *PS, "--max_workers", "8").message
     assert "for one worker" in refused("--name", "j", *WORKERS, *PS).message
-    assert "GPUs are the workers'" in refused(*BASE, *PS[:2], "--ps_resources", "memory=1G,vcores=1,gpu=1").message
+    greedy = (*BASE, *PS[:2], "--ps_resources", "memory=1G,vcores=1,gpu=1", *PS[4:])
+    assert "GPUs are the workers'" in refused(*greedy, "--strict").message
+    assert "a ps sees no GPU" in next(n.text for n in said(*greedy).lines if n.option == "--ps_resources")
     assert "there is no ps" in refused(*BASE, "--ps_launch_cmd", "x").message
     assert "is missing" in refused(*BASE, "--num_ps", "1").message
     assert "need each other" in refused(*BASE, "--framework", "mxnet", *PS).message
@@ -187,17 +191,74 @@ def test_parameter_servers_stand_beside_the_workers_of_a_rigid_gang() -> None:
 
 def test_a_worker_of_many_gpus_is_split_only_by_the_users_word() -> None:
     words = ["--name", "j", "--worker_resources", "memory=8G,vcores=6,gpu=4", *WORKERS[2:], *SIZED]
-    assert "16 processes of one GPU each" in refused(*words).remedy
+    assert "16 processes of one GPU each" in refused(*words, "--strict").remedy
     made = said(*words, "--split_workers", "--max_workers", "6").job
     assert made["gpus"] == {"requested": 16, "min": 4, "max": 24}
     assert (made["memory_per_gpu"], made["cpus_per_gpu"]) == (2 << 30, 1.5)
+    assert "of 4 GPUs a process is rigid" in refused(*words, "--max_workers", "6").message
+
+
+def test_several_gpus_of_one_process_stay_together_on_a_node_of_their_own() -> None:
+    found = said("--name", "j", "--worker_resources", "memory=8G,vcores=6,gpu=4", *WORKERS[2:], *SIZED)
+    assert (found.job["gpus"], found.job["workers"]) == (16, 4)
+    assert (found.job["memory_per_gpu"], found.job["cpus_per_gpu"]) == (2 << 30, 1.5)
+    spec = JobForm.model_validate(found.job).spec(owner="ann")
+    assert (spec.gpus_a_worker, spec.shape) == (4, Shape(nodes=4, gpus_per_node=4))
+    assert "4 GPUs for each process" in next(n.text for n in found.lines if n.option == "--worker_resources")
+
+
+def test_a_job_without_gpus_is_handed_in_and_said() -> None:
+    found = said("--name", "j", "--worker_resources", "memory=4G,vcores=2", *WORKERS[2:], *SIZED, *PS)
+    assert (found.job["gpus"], found.job["workers"], found.job["elastic"]) == (0, 4, False)
+    assert (found.job["memory_per_gpu"], found.job["cpus_per_gpu"]) == ((4096 + 2048) << 20, 3.0)
+    spec = JobForm.model_validate(found.job).spec(owner="ann")
+    assert (spec.without_gpus, spec.gpus_a_worker, spec.workers, spec.shape) == (True, 0, 4, None)
+    assert "no GPU" in next(n.text for n in found.lines if n.option == "--worker_resources")
+
+
+def test_other_resources_are_asked_of_yarn() -> None:
+    made = said("--name", "j", "--worker_resources", "memory=4G,vcores=2,gpu=1,fpga=2", *WORKERS[2:], *SIZED).job
+    assert part(made, "worker") == {"resource": {"additional": {"yarn.io/fpga": {"value": 2, "unit": ""}}}}
+
+
+def test_tensorboard_runs_beside_the_first_worker_or_alone() -> None:
+    made = job("--tensorboard", "--checkpoint_path", "hdfs:///ck", "--max_workers", "8")
+    (board,) = servers(made)
+    assert (board["role"], board["count"]) == ("tensorboard", 1)
+    assert "tensorboard --logdir=hdfs:///ck --bind_all --port=0" in board["command"][2]
+    assert made["memory_per_gpu"] == (4096 + 4096) << 20, "as large as Submarine made TensorBoard's own container"
+    assert made["gpus"]["max"] == 8, "it makes no job rigid"
+    sized = job("--tensorboard", "--tensorboard_resources", "memory=1G,vcores=2", *PS)
+    assert [each["role"] for each in servers(sized)] == ["tensorboard", "ps"], "it is beside the first"
+    alone = said("--name", "j", "--num_workers", "0", "--tensorboard", "--checkpoint_path", "hdfs:///ck").job
+    assert (alone["gpus"], alone["workers"], alone["memory_per_gpu"]) == (0, 1, 4 << 30)
+    assert "tensorboard --logdir=hdfs:///ck" in alone["command"][2]
+
+
+def test_what_is_on_the_users_machine_is_put_into_hdfs(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    found = said(
+        *BASE, "--localization", "./t.py:.", "--localization", f"{tmp_path}/data:.",
+        "--conf", "tony.containers.resources=env.zip#archive,b.py::c.py,,hdfs:///x",
+    )  # fmt: skip
+    staging = "hdfs:///user/ann/submarine/jobs/j/staging"
+    assert [(each.upload, each.source) for each in found.uploads] == [
+        ("./t.py", f"{staging}/t.py"),
+        (f"{tmp_path}/data", f"{staging}/data.zip"),
+        ("env.zip", f"{staging}/env.zip"),
+        ("b.py", f"{staging}/b.py"),
+    ]
+    assert [(each["dest_file"], each["type"]) for each in part(found.job, "service")["configuration"]["files"]] == [
+        ("t.py", "STATIC"), ("data", "ARCHIVE"), ("env.zip", "ARCHIVE"), ("c.py", "STATIC"), ("x", "STATIC"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--worker_resources", "memory=4G,vcores=2", *WORKERS[2:]), "asks for no GPU"),
-        (("--worker_resources", "memory=4G,vcores=2,gpu=1,fpga=1", *WORKERS[2:]), "Horae shares GPUs only"),
+        (("--worker_resources", "memory=4G,vcores=2", *WORKERS[2:], "--strict"), "asks for no GPU"),
+        (("--worker_resources", "memory=4G,vcores=2,gpu=1,fpga=1", *WORKERS[2:], "--strict"), "Horae shares GPUs only"),
+        (("--worker_resources", "memory=4G,vcores=2", *WORKERS[2:], "--max_workers", "2"), "without GPUs is rigid"),
         ((*WORKERS[2:],), "is missing"),
         ((*WORKERS[:2],), "is missing"),
         ((*WORKERS, "--num_workers", "2"), "is missing: Submarine asks for it"),
@@ -215,15 +276,17 @@ def test_a_worker_of_many_gpus_is_split_only_by_the_users_word() -> None:
         ((*WORKERS, "--tensorboard_resources", "memory=4,vcores=1", "--without", "tensorboard"), "bytes"),
         ((*WORKERS, "--without", "gpus"), "cannot be left out"),
         ((*WORKERS, "--quicklink", "ui=ftp://x"), "is not LABEL="),
-        ((*WORKERS, "--keytab", "/k"), "go together"),
-        ((*WORKERS, "--principal", "a/b@C"), "go together"),
-        ((*WORKERS, "--keytab", "/k", "--principal", "ann@LAB"), "user/host@REALM"),
-        ((*WORKERS, "--keytab", "/k", "--principal", "a/b@C", "--distribute_keytab"), "copies no key"),
-        ((*WORKERS, "--distribute_keytab"), "no keytab to distribute"),
+        ((*WORKERS, "--keytab", "/k", "--strict"), "go together"),
+        ((*WORKERS, "--principal", "a/b@C", "--strict"), "go together"),
+        ((*WORKERS, "--keytab", "/k", "--principal", "ann@LAB", "--strict"), "user/host@REALM"),
+        ((*WORKERS, "--keytab", "/k", "--principal", "a/b@C", "--distribute_keytab", "--strict"), "copies no key"),
+        ((*WORKERS, "--distribute_keytab", "--strict"), "no keytab to distribute"),
         ((*WORKERS, "--self_checkpointing"), "for an elastic job"),
         ((*WORKERS, "--max_workers", "2", "--checkpoint_path", "s3a://b/ck"), "no checkpoints in s3a"),
         ((*WORKERS, "--max_workers", "2", "--checkpoint_path", "ck"), "relative path"),
-        ((*WORKERS, "--conf", "tony.containers.resources=hdfs:///a.zip#archive"), "are TonY's"),
+        ((*WORKERS, "--conf", "tony.containers.resources=hdfs:///a.zip#archive", "--strict"), "are TonY's"),
+        ((*WORKERS, "--conf", "tony.worker.memory=2", "--strict"), "--worker_resources"),
+        ((*WORKERS, "--strict", "--insecure", "word"), "belongs to no option"),
         ((*WORKERS, "--queue", "a", "--conf", "tony.yarn.queue=b"), "says b"),
         ((*WORKERS, "--localization", "hdfs:///a/x:.", "--localization", "hdfs:///b/x:."), "two files"),
     ],
@@ -234,8 +297,11 @@ def test_what_cannot_be_honoured_is_refused(words: tuple[str, ...], message: str
 
 #: what Submarine's own guides write, and what becomes of it
 NO_EFFECT = {
-    "--tensorboard": ("", "where you have a shell, `tensorboard --logdir=hdfs:///ck` shows the same"),
-    "--tensorboard_docker_image": ("tf:1.13", "tensorboard --logdir"),
+    "--tensorboard_docker_image": ("tf:1.13", "there is no --tensorboard"),
+    "--keytab": ("/k", "user/host@REALM"),
+    "--principal": ("ann@LAB", "user/host@REALM"),
+    "--localization": ("nfs://h/x:/x", "put it into HDFS"),
+    "--conf": ("tony.worker.instances=3", "--num_workers"),
     "--quicklink": ("ui=http://master-0:80", "no link would hold"),
     "--ps_resources": ("memory=4G,vcores=2", "there is no ps"),
     "--ps_launch_cmd": ("cmd for ps", "there is no ps"),
@@ -248,7 +314,7 @@ def test_what_has_no_effect_is_said_line_by_line_and_the_job_is_the_same() -> No
     words = [*WORKERS, "--name", "j", "--num_workers", "2", "--num_ps", "0", "--checkpoint_path", "hdfs:///ck"]
     plain = said(*words, "--input_path", "hdfs:///in")
     for option, (value, _) in NO_EFFECT.items():
-        flag = option in ("--tensorboard", "--insecure")
+        flag = option == "--insecure"
         words += [option] if flag else [option, value]
     found = said(*words)
     told = {line.option: line.text for line in found.lines if line.fate is Fate.NOTHING}
@@ -295,8 +361,9 @@ def test_docker_is_described_as_submarine_described_it() -> None:
         "/etc/passwd:/etc/passwd:ro,/etc/krb5.conf:/etc/krb5.conf:ro"
     }
     assert part(made, "worker") == {"artifact": {"id": "site/w", "type": "DOCKER"}}
-    error = refused(*BASE, *PS, "--docker_image", "site/tf", "--ps_docker_image", "site/ps")
-    assert "another image than the workers'" in error.message
+    other = (*BASE, *PS, "--docker_image", "site/tf", "--ps_docker_image", "site/ps")
+    assert "another image than the workers'" in refused(*other, "--strict").message
+    assert "another image" in next(line.text for line in said(*other).lines if line.option == "--ps_docker_image")
 
 
 def test_the_guides_table_has_every_option_once() -> None:

@@ -8,9 +8,10 @@ from policy.model import BadInput
 from yarn_bridge.submarine import values
 from yarn_bridge.submarine.given import Given
 from yarn_bridge.submarine.table import BY_NAME
-from yarn_bridge.submarine.values import Conf, Localization
+from yarn_bridge.submarine.values import Conf, Localization, LocalPolicy
 
 STAGING = "hdfs:///user/ann/submarine/jobs/j/staging"
+STRICT, KIND = LocalPolicy(STAGING, strict=True), LocalPolicy(STAGING, strict=False)
 
 
 def item(option: str, text: str) -> Given:
@@ -34,7 +35,7 @@ def test_the_same_variable_again_is_appended_as_submarine_did() -> None:
     ],
 )
 def test_files_in_hdfs_are_taken(text: str, expected: Localization) -> None:
-    assert values.localization(item("localization", text), True, STAGING) == expected
+    assert values.localization(item("localization", text), True, STRICT) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_files_in_hdfs_are_taken(text: str, expected: Localization) -> None:
 )
 def test_other_files_are_refused_with_what_to_do(text: str, message: str, remedy: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
-        values.localization(item("localization", text), False, STAGING)
+        values.localization(item("localization", text), False, STRICT)
     assert remedy in caught.value.remedy
 
 
@@ -64,13 +65,29 @@ def test_settings_of_other_runtimes_are_named() -> None:
         "tony.containers.resources=hdfs:///a,hdfs:///b",
         "submarine.runtime.class=org.apache.submarine.X",
     ]
-    assert values.conf([item("conf", pair) for pair in pairs]) == Conf("gpu", ("hdfs:///a", "hdfs:///b"))
+    assert values.conf([item("conf", pair) for pair in pairs], strict=True) == Conf("gpu", ("hdfs:///a", "hdfs:///b"))
     with pytest.raises(BadInput, match="--num_workers"):
-        values.conf([item("conf", "tony.worker.instances=3")])
+        values.conf([item("conf", "tony.worker.instances=3")], strict=True)
     with pytest.raises(BadInput, match="nothing to act on"):
-        values.conf([item("conf", "yarn.x=1")])
+        values.conf([item("conf", "yarn.x=1")], strict=True)
     with pytest.raises(BadInput, match="no KEY=VALUE"):
-        values.conf([item("conf", "yarn.x")])
+        values.conf([item("conf", "yarn.x")], strict=False)
+
+
+def test_files_elsewhere_are_put_into_hdfs_fetched_or_said() -> None:
+    def found(text: str) -> Localization | None:
+        return values.localization(item("localization", text), False, KIND)
+
+    local = found("lib/train.py:./t.py")
+    assert local is not None
+    assert (local.source, local.name, local.upload) == (f"{STAGING}/train.py", "t.py", "lib/train.py")
+    bucket = found("s3a://b/x:.")
+    assert bucket is not None
+    assert (bucket.source, bucket.upload, "s3a://" in bucket.note) == ("s3a://b/x", "", True)
+    mounted = found("hdfs:///a:/opt/b")
+    assert mounted is not None
+    assert (mounted.name, mounted.mount, "./b in the working folder" in mounted.note) == ("b", "", True)
+    assert found("nfs://h/x:/x") is None, "nothing of Hadoop's fetches it"
 
 
 @pytest.mark.parametrize("text", ["ui", "ui=master-0:7070", "ui=https://master-0", "ui=http://master-0:99999"])

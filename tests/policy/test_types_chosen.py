@@ -1,0 +1,54 @@
+"""What jobs say of GPU types is kept to by every policy; a preference where the policy leaves the type open."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.decide import decide
+from policy.model import Code
+from policy.text import instance
+from tests.policy.worlds import NAMES
+
+CLUSTER = """
+cluster: {groups: [{count: 1, gpu_type: v100, gpus: 4}, {count: 1, gpu_type: k80, gpus: 4}]}
+jobs:
+"""
+SPEEDS = "throughput: {v100: {1: 2, 2: 4, 4: 8}, k80: {1: 1, 2: 2, 4: 4}}, work: {total: 1000}"
+#: Policies that choose sizes and leave types to the placement (docs/faq.md).
+OPEN = ("drf", "fifo", "fifo-backfill", "las", "srsf", "srsf-e", "srtf", "srtf-e", "tiresias-l")
+
+
+def world(*jobs: str) -> str:
+    return CLUSTER + "".join(
+        f"  - {{name: {name}, {SPEEDS}, gpus: {words}}}\n" for name, words in zip("abc", jobs, strict=False)
+    )
+
+
+@pytest.mark.parametrize("speeds", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("policy", NAMES)
+def test_what_is_required_and_forbidden_is_kept_to(policy: str, speeds: bool) -> None:
+    text = world("2, gpu_types: {forbid: [v100]}", "{min: 1, max: 8}, gpu_types: {forbid: [k80]}",
+                 "2, gpu_types: {require: [k80]}")  # fmt: skip
+    found = decide(instance.parse(text if speeds else text.replace(SPEEDS, "work: {total: 1000}")), policy)
+    assert {job: set(nodes) for job, nodes in found.allocation.items() if nodes} == {
+        job: {"k80-1" if job != "b" else "v100-1"} for job, nodes in found.allocation.items() if nodes
+    }
+    assert found.certificate is None or found.certificate.feasible
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_a_type_that_is_not_there_or_forbidden_everywhere_is_infeasible(policy: str) -> None:
+    text = world("1, gpu_types: {require: [a100]}", "1, gpu_types: {forbid: [v100, k80]}", "1")
+    found = decide(instance.parse(text), policy)
+    assert not found.allocation["a"]
+    assert not found.allocation["b"]
+    assert {found.reasons[job].code for job in ("a", "b")} == {Code.INFEASIBLE}
+
+
+@pytest.mark.parametrize("policy", OPEN)
+def test_a_preference_is_followed_where_there_is_room(policy: str) -> None:
+    found = decide(instance.parse(world("2, gpu_types: {prefer: [k80]}")), policy)
+    assert found.allocation == {"a": {"k80-1": 2}}
+    taken = CLUSTER.replace("gpu_type: k80, gpus: 4", "gpu_type: k80, gpus: 1")
+    full = world("2, gpu_types: {prefer: [k80]}").replace(CLUSTER, taken)
+    assert decide(instance.parse(full), policy).allocation == {"a": {"v100-1": 2}}

@@ -1,0 +1,266 @@
+"""What a site's other users do in a managed partition beside sbatch of one job: it goes as in plain Slurm."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.port import JobId, JobState, attend
+from horae.spec import OWN_PROFILE
+from slurm_plugin import connect
+from slurm_plugin.adapter import SlurmCluster
+from tests.contract.driver import Driver
+from tests.real.slurm import (
+    Private,
+    private_slurm,  # noqa: F401 - a fixture
+    wait_for,
+)
+from tests.real.slurm_harness import SlurmHarness
+
+pytestmark = pytest.mark.real
+
+SLEEPS = "#!/bin/bash\nsleep 600\n"
+
+
+class Site:
+    """One partition of a private Slurm with an arbiter's adapter."""
+
+    def __init__(self, slurm: Private, memory: Path) -> None:
+        self.slurm, self.harness = slurm, SlurmHarness(slurm, memory)
+        self.driver, self.partition = Driver(self.harness), self.harness.partition
+
+    def submit(self, *options: str, script: str = SLEEPS) -> str:
+        self.driver.patient(self.driver.port.heartbeat)
+        return self.slurm.submit(script, f"--partition={self.partition}", *options)
+
+    def open(self, *argv: str) -> subprocess.Popen[str]:
+        """srun or salloc, which stay until their job is over."""
+        self.driver.patient(self.driver.port.heartbeat)
+        environment = {**os.environ, **self.slurm.lab.env()}
+        return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def named(self, number: str) -> JobId | None:
+        found = [job.id for job in self.driver.observe().jobs if job.id.partition(".")[0] == number]
+        return found[0] if found else None
+
+    def offered(self, number: str) -> JobId:
+        wait_for(f"{number} is offered", lambda: self.named(number))
+        found = self.named(number)
+        assert found is not None
+        return found
+
+    def newest(self, name: str) -> str:
+        """The number of a job by its name, once Slurm has it."""
+        wait_for(f"Slurm has {name}", lambda: self._by_name(name))
+        return self._by_name(name)
+
+    def _by_name(self, name: str) -> str:
+        return self.slurm.run("squeue", "-h", "-t", "all", f"--name={name}", "-o", "%i").partition("\n")[0]
+
+    def shown(self, number: str) -> dict[str, str]:
+        words = self.slurm.run("scontrol", "show", "job", number).split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+@pytest.fixture
+def site(private_slurm: Private, tmp_path: Path) -> Iterator[Site]:  # noqa: F811
+    made = Site(private_slurm, tmp_path / "memory")
+    yield made
+    made.harness.end()
+
+
+@pytest.mark.parametrize("command", ["srun", "salloc"])
+def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: Site, command: str) -> None:
+    name = f"{command}-{site.partition}"
+    step = ["sh", "-c", "echo task $SLURM_PROCID with $CUDA_VISIBLE_DEVICES"]
+    inner = step if command == "srun" else ["srun", *step]
+    asked = [command, f"--partition={site.partition}", f"--job-name={name}", "-n2", "--gres=gpu:2", *inner]
+    with site.open(*asked) as process:
+        number = site.newest(name)
+        job = site.offered(number)
+        assert site.driver.job(job).state is JobState.QUEUED
+        site.driver.start(job, site.driver.one(2))
+        out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert sorted(out.splitlines()) == ["task 0 with 0,1", "task 1 with 0,1"]
+    assert site.shown(number)["NumTasks"] == "2"
+    site.driver.wait(job, JobState.COMPLETED)
+
+
+def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Site) -> None:
+    here = site.offered(site.submit(f"--partition={site.partition},raw", "--gres=gpu:1"))
+    site.driver.start(here, site.driver.one())
+    site.driver.wait(here, JobState.RUNNING)
+    number = site.submit(f"--partition={site.partition},raw", "--gres=gpu:2")
+    there = site.offered(number)
+    site.slurm.run("scontrol", "update", f"PartitionName={site.partition}", "State=DOWN")
+    try:
+        site.driver.start(there, site.driver.one(2))
+        wait_for("it runs in the other one", lambda: site.shown(number)["JobState"] == "RUNNING")
+        assert site.shown(number)["Partition"] == "raw"
+        wait_for("it is Slurm's there", lambda: site.named(number) is None)
+        site.driver.observe()  # hands it back
+        wait_for("its GPUs are others'", lambda: sum(node.foreign for node in site.driver.observe().nodes) == 2)
+        assert [note for note in site.driver.observe().notes if number in note] == []
+    finally:
+        site.slurm.run("scontrol", "update", f"PartitionName={site.partition}", "State=UP")
+        site.slurm.run("scancel", number)
+
+
+def test_a_heterogeneous_job_is_slurms_own(site: Site) -> None:
+    """As in any partition, and nobody is told of a record that cannot be read."""
+    part = f"--partition={site.partition}"
+    number = site.submit("-n1", "--gres=gpu:1", ":", part, "-n1", "--gres=gpu:2")
+
+    def states() -> list[str]:
+        return site.slurm.run("squeue", "-h", "-j", number, "-o", "%T").split()
+
+    wait_for("both components run", lambda: states() == ["RUNNING", "RUNNING"], 200)
+    seen = site.driver.observe()
+    assert sum(node.foreign for node in seen.nodes) == 3
+    assert (seen.jobs, seen.notes) == ((), ())
+    site.slurm.run("scancel", number)
+
+
+def test_a_hold_of_an_owner_or_an_administrator_stands(site: Site) -> None:
+    """Of `sbatch --hold` and of `scontrol hold`, rigid or elastic; their release starts nothing either."""
+    for number, options in enumerate((["--hold"], [], ["--comment=horae:min=1"])):
+        job = site.offered(site.submit("--gres=gpu:1", *options))
+        jobid = job.partition(".")[0]
+        if "--hold" not in options:
+            site.slurm.run("scontrol", "hold", jobid)
+        site.driver.observe()
+        with pytest.raises(Exception, match="scontrol release"):
+            site.driver.port.start(job, site.driver.one(), 1)
+        assert site.shown(jobid)["Priority"] == "0"
+        site.slurm.run("scontrol", "release", jobid)
+        site.driver.observe()
+        assert site.shown(jobid)["JobState"] == "PENDING", "it waits for its turn"
+        site.driver.start(job, site.driver.one(), number + 1)
+        site.driver.wait(job, JobState.RUNNING)
+
+
+def test_leaving_keeps_a_hold_of_its_users(site: Site) -> None:
+    for release in (site.driver.port.release, lambda job: release_by_script(site)):
+        job = site.offered(site.submit("--gres=gpu:1", "--hold"))
+        jobid = job.partition(".")[0]
+        release(job)
+        shown = site.shown(jobid)
+        assert (shown["JobState"], shown["Priority"], shown["Reason"]) == ("PENDING", "0", "JobHeldUser")
+        site.slurm.run("scontrol", "release", jobid)
+        wait_for("it is Slurm's", lambda jobid=jobid: site.shown(jobid)["JobState"] == "RUNNING")  # type: ignore[misc]
+
+
+def release_by_script(site: Site) -> None:
+    script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
+    site.slurm.lab.run(["sh", str(script), str(site.slurm.lab.spool)])
+
+
+def test_a_dependency_of_an_elastic_job_is_judged_at_once(site: Site) -> None:
+    first = site.offered(site.submit("--gres=gpu:1"))
+    second = site.submit("--gres=gpu:1", "--comment=horae:min=1", f"--dependency=afterany:{first.partition('.')[0]}")
+    assert site.named(second) is None
+    site.driver.cancel(first)
+    site.driver.until("it is offered", lambda: site.named(second) is not None)
+    assert "Dependency=(null)" in site.slurm.run("scontrol", "show", "job", second)
+
+
+def requests(slurm: Private) -> Counter[str]:
+    """What slurmctld was asked so far, by sdiag."""
+    text = slurm.run("sdiag").partition("by message type")[2].partition("Remote Procedure Call")[0]
+    return Counter({name: int(count) for name, count in re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)", text)})
+
+
+def test_a_start_is_one_write_of_a_rigid_job_and_two_of_an_elastic_one(site: Site) -> None:
+    """Beside them, scontrol itself looks at a job whose nodes it is to change."""
+    for options, writes in (([], 1), (["--comment=horae:min=1"], 2)):
+        jobs = [site.offered(site.submit("--gres=gpu:1", *options)) for _ in range(4)]
+        one, port = site.driver.one(), site.driver.port
+        assert isinstance(port, SlurmCluster)
+        before = requests(site.slurm)
+        assert port.start_many([(job, one, 1) for job in jobs]) == {}
+        made = requests(site.slurm) - before
+        asked = {name: count for name, count in made.items() if "JOB" in name}
+        assert asked.pop("REQUEST_UPDATE_JOB") == writes * len(jobs)
+        assert sum(asked.values()) <= (writes - 1) * len(jobs)
+        for job in jobs:
+            site.driver.wait(job, JobState.RUNNING)
+            site.driver.cancel(job)
+        for job in jobs:
+            site.driver.wait(job, JobState.CANCELLED)
+
+
+def test_within_a_second_the_first_number_is_first(site: Site) -> None:
+    arrays = [site.submit("--gres=gpu:1", "--array=1-11") for _ in range(2)]
+    wanted = [f"{array}_{task}" for array in arrays for task in range(1, 12)]
+    site.driver.until("all tasks are seen", lambda: len(site.driver.observe().jobs) == len(wanted))
+    jobs = site.driver.observe().jobs
+    order = sorted(jobs, key=lambda job: job.submitted_s or 0.0)
+    assert len({job.submitted_s for job in jobs}) == len(jobs)
+    assert [job.id.partition(".")[0] for job in order] == wanted
+
+
+def test_two_jobs_of_one_script_have_profiles_of_their_own(site: Site) -> None:
+    """Slurm does not tell what arguments and environment change; `key=` does."""
+    path = site.slurm.shared()[0] / f"{site.partition}.sh"
+    path.write_text(SLEEPS)
+    common = [f"--partition={site.partition}", "--gres=gpu:1"]
+    site.driver.patient(site.driver.port.heartbeat)
+    for words in (["a"], ["b"]):
+        site.slurm.run("sbatch", *common, "--comment=horae:min=1", str(path), *words)
+    for words in (["a"], ["b"]):
+        site.slurm.run("sbatch", *common, "--comment=horae:min=1,key=resnet", str(path), *words)
+    specs = [job.spec for job in site.driver.observe().jobs if job.spec is not None]
+    assert len({spec.extra[OWN_PROFILE] for spec in specs}) == 4
+    assert [spec.model for spec in specs] == [None, None, "resnet", "resnet"]
+
+
+def test_folders_of_jobs_that_are_over_leave_the_spool(site: Site, tmp_path: Path) -> None:
+    """Slurm itself remembers a job for minutes: so one that an arbiter of another partition started."""
+    here = Site(site.slurm, tmp_path / "here")
+    try:
+        over, lives = (each.offered(each.submit("--gres=gpu:1")) for each in (site, here))
+        for each, job in ((site, over), (here, lives)):
+            each.driver.start(job, each.driver.one())
+            each.driver.wait(job, JobState.RUNNING)
+        site.driver.cancel(over)
+        site.driver.wait(over, JobState.CANCELLED)
+        folder = site.slurm.lab.spool / "jobs"
+        assert {over, lives} <= {path.name for path in folder.iterdir()}
+        port = connect({**site.slurm.options(here.partition), "state": str(tmp_path / "third"), "keep_days": 1e-9})
+        try:
+            port.claim("another")
+            attend(port)
+            port.heartbeat()
+        finally:
+            port.close()
+        assert {path.name for path in folder.iterdir()} & {over, lives} == {lives}
+    finally:
+        here.harness.end()
+
+
+def test_leaving_hands_back_many_at_once_and_arrays_whole(site: Site) -> None:
+    busy = [site.submit("--gres=gpu:4", f"--nodelist=n{at}") for at in range(1, 9)]
+    for each in busy:
+        job = site.offered(each)
+        site.driver.start(job, site.driver.one(4))
+        site.driver.wait(job, JobState.RUNNING)
+    arrays = [site.submit("--gres=gpu:1", "--array=1-60%2") for _ in range(2)]
+    singles = [site.submit("--gres=gpu:1") for _ in range(5)]
+    port = site.driver.port
+    assert isinstance(port, SlurmCluster)
+    site.driver.until("all are seen", lambda: len(site.driver.observe().jobs) == 133)
+    waiting = [job.id for job in site.driver.observe().jobs if job.state is JobState.QUEUED]
+    before = requests(site.slurm)
+    assert port.release_many(waiting) == {}
+    assert (requests(site.slurm) - before)["REQUEST_UPDATE_JOB"] == len(arrays) + len(singles)
+    for array in arrays:
+        assert site.slurm.run("squeue", "-h", "-j", array, "-o", "%K") == "1-60%2", "one record"
+    assert site.shown(singles[0])["Reason"] in {"Resources", "Priority", "None"}
+    assert len(site.driver.observe().jobs) == len(busy)
