@@ -215,9 +215,10 @@ def _run_gate(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
-    gate = Gate(options.gate, options.member, options.gpus or 1, say)
+    gpus = options.gpus or 1
+    gate = Gate(options.gate, options.member, gpus, say)
     gate.register()
-    own_gpus.heed(options.member, options.gpus or 1, say)
+    own_gpus.heed(options.member, gpus, say)
     epoch, mirror = 0, None
     while True:
         opening = gate.wait(after=epoch)
