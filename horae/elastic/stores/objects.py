@@ -129,7 +129,7 @@ def _driver(scheme: str) -> Any:
     """fsspec's filesystem. Raises ValueError where this Python lacks it."""
     name, package = SCHEMES[scheme]
     try:
-        import fsspec  # type: ignore[import-untyped, unused-ignore]
+        import fsspec
 
         return fsspec.filesystem(name, use_listings_cache=False, skip_instance_cache=True)
     except ImportError as error:
