@@ -34,6 +34,7 @@ from yarn_bridge.lab.jars import jars, local_framework
 KERBEROS, STANDBYS = "kerberos", "standbys"
 #: daemons at the standby's address, and what they are
 _SECOND = {"namenode2": "namenode", "resourcemanager2": "resourcemanager"}
+_FIRST_NODE = 11  #: last number of its address
 #: folders of a lab beside that of its logs
 _MADE = ("data", "etc", "run", "kdc")
 _READY_S = 180.0  #: for all daemons together, on a machine that does other things
@@ -178,6 +179,8 @@ class PrivateHadoop:
             kind, gpus = kinds[daemon]
             # the application masters' options; their own setting for it refuses every '='
             env |= {"GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
+            # workers are no Java, and know no node's name
+            env["HORAE_NODE_MANAGER"] = f"{lab['net']}.{list(kinds).index(daemon) + _FIRST_NODE}:{settings.NM_WEB_PORT}"
             options = []
         words = [lab["java"], settings.heap(role), *options, f"-Dservice.libdir={lab['jars']}",
                  "-cp", f"{conf}:{lab['jars']}/*", settings.CLASSES[role]]  # fmt: skip
@@ -265,7 +268,7 @@ class PrivateHadoop:
             second = settings.Daemon(bind=self._standby, mine=1)
             settings.write_conf(self.folder / "etc/second", site, second, lab["yarn"])
         for index, (name, kind, _gpus) in enumerate(lab["nodes"]):
-            address = f"{net}.{index + 11}"
+            address = f"{net}.{index + _FIRST_NODE}"
             hosts.append(f"{address} {name}")
             folder = self.folder / "etc" / name
             daemon = settings.Daemon(name, address, kind, str(folder))

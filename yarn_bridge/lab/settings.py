@@ -15,6 +15,7 @@ from yarn_bridge.lab import kerberos, standbys
 
 RELEASES = ("3.4.2", "3.3.6")
 RM_PORT, NN_PORT, NN_RPC, DN_PORT, ZK_PORT, NM_PORT = 8088, 9870, 9000, 9864, 2181, 8041
+NM_WEB_PORT = 8042
 #: where the framework of the Services' application master lies in HDFS, so that it is not uploaded at each start
 FRAMEWORK = "/yarn-services/service-dep.tar.gz"
 TMP = "/tmp/horae-hadoop"
@@ -122,7 +123,7 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
         "core-site.xml": xml(core),
         "hdfs-site.xml": xml(hdfs),
         "yarn-site.xml": xml(yarn),
-        "resource-types.xml": xml({"yarn.resource-types": (extra or {}).get("yarn.resource-types", "yarn.io/gpu")}),
+        "resource-types.xml": xml({"yarn.resource-types": yarn["yarn.resource-types"]}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
         "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
@@ -228,7 +229,7 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.nodemanager.address": f"{nm}:{NM_PORT}",
         "yarn.nodemanager.localizer.address": f"{nm}:8040",
         "yarn.nodemanager.collector-service.address": f"{nm}:8048",
-        "yarn.nodemanager.webapp.address": f"{nm}:8042",
+        "yarn.nodemanager.webapp.address": f"{nm}:{NM_WEB_PORT}",
         "yarn.nodemanager.local-dirs": f"{site.data}/{nm}/local",
         "yarn.nodemanager.log-dirs": f"{site.data}/{nm}/logs",
         "yarn.nodemanager.resource.memory-mb": "12288",
@@ -243,7 +244,7 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
         # A worker counts as ready once this monitor has seen its address: 3 s by default.
         "yarn.nodemanager.container-monitor.interval-ms": "500",
-        "yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,JDK_JAVA_OPTIONS",
+        "yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,JDK_JAVA_OPTIONS,HORAE_NODE_MANAGER",
         "yarn.nodemanager.resource-plugins": "yarn.io/gpu",
         "yarn.nodemanager.resource-plugins.gpu.path-to-discovery-executables": daemon.folder,
         "yarn.nodemanager.node-attributes.provider": "config",
