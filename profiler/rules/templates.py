@@ -22,10 +22,23 @@ from profiler.rules.plan import Field, Plan
 from profiler.rules.units import TIME_UNITS, words_for
 from profiler.rules.words import excluded, words_of
 from profiler.text import ranks
-from profiler.text.tokens import DEC, DUR, INT, PRIVATE, number, tokenise
+from profiler.text.tokens import (
+    DEC,
+    DUR,
+    INT,
+    PRIVATE,
+    number,
+    tokenise,
+)
 
 ALIKE = 0.7  #: share of words that lines of one template have in common
-LOOKS = (12, 24, 48, 96, 192)  #: rows at which a template is judged; after the last it is given up
+LOOKS = (
+    12,
+    24,
+    48,
+    96,
+    192,
+)  #: rows at which a template is judged; after the last it is given up
 MOST_NUMBERS = 24
 RULE = "learnt/template"
 ORIGIN = "learnt "

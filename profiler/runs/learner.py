@@ -14,7 +14,13 @@ from zlib import crc32
 
 from profiler.model import Run
 from profiler.rules.plan import Plan
-from profiler.rules.templates import MOST_NUMBERS, Columns, Template, columns, words_in
+from profiler.rules.templates import (
+    MOST_NUMBERS,
+    Columns,
+    Template,
+    columns,
+    words_in,
+)
 from profiler.runs.run_reader import Runs
 from profiler.text.tokens import tokenise
 

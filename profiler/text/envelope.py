@@ -51,7 +51,12 @@ _LOSSES = (
     b"oss':0,0",
     b'oss"=0,0',
 )
-_BELOW_ONE = (b" 0,", b"=0,", b":0,", b"\t0,")
+_BELOW_ONE = (
+    b" 0,",
+    b"=0,",
+    b":0,",
+    b"\t0,",
+)
 _POINT = re.compile(rb"\d\.\d")
 _ZERO = bytes.maketrans(b"123456789", b"000000000")
 
