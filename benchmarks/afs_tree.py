@@ -24,7 +24,7 @@ from policy.afs.afs_l import share
 from policy.model import Cluster, GpuRange, Job, Node, Slowdown, Snapshot, Tenant, Work
 from policy.parts.ordered import active
 from policy.parts.pools import Pools
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.afs.literal import literal
 
 

@@ -52,9 +52,15 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list) and any(v is not None for v in value):
         return ", ".join(map(_text, value))
-    return "picture" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+    return (
+        "picture"
+        if value is None or isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, int | float)
+        else str(value)
+    )
 
 
 def main() -> None:

@@ -29,8 +29,8 @@ from policy.catalogue import entries
 from policy.contract import Context
 from policy.decide import choose, decide, propose
 from policy.model import Cluster, GpuRange, Job, Node, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Policies that solve mathematical programs have benchmarks of their own.

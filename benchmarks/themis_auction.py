@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks._record import record
 from policy.contract import Context
 from policy.model import Cluster, GpuRange, Job, Node, Slowdown, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
 from policy.themis import round as themis
 from policy.themis.options import Options
+from policy.throughput import Throughput
 
 PAPER = {"agent_s": {"median": 0.029, "p95": 0.334}, "arbiter_s": {"median": 0.354, "p95": 1.398}}
 

@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -170,6 +171,7 @@ def apply(changes: Sequence[Change], record: Path) -> None:
         mode = None if change.place else _mode(change.path)
         entry = known.setdefault(change.name, {"before": _text(change.now()), "mode": mode})
         entry["after"] = _digest(change.after)
+        entry.setdefault("folders", _missing(record) + ([] if change.place else _missing(change.path)))
         _write(record, json.dumps(known, indent=1).encode(), 0o600)
         change.make()
 
@@ -180,6 +182,7 @@ def restore(record: Path, place: Callable[[str], Place] | None = None) -> tuple[
     `place` opens what is no file of this host.
     """
     known, done, left = _load(record), [], []
+    folders: list[str] = []  #: that came with what is gone now
     for key in list(reversed(known)):
         entry = known[key]
         opened = None if key.startswith("/") or place is None else place(key)
@@ -190,12 +193,23 @@ def restore(record: Path, place: Callable[[str], Place] | None = None) -> tuple[
             continue
         change.make()
         done.append(key)
+        folders += entry.get("folders", ())
         del known[key]
     if known:
+        first = next(iter(known.values()))
+        first["folders"] = [*first.get("folders", ()), *folders]
         _write(record, json.dumps(known, indent=1).encode(), 0o600)
     else:
         record.unlink(missing_ok=True)
+        for folder in sorted(set(folders), key=len, reverse=True):
+            with suppress(OSError):  # somebody has put something into it
+                Path(folder).rmdir()
     return done, left
+
+
+def _missing(path: Path) -> list[str]:
+    """Folders above it that are not there yet."""
+    return [str(each) for each in path.absolute().parents if not each.exists()]
 
 
 def _load(record: Path) -> dict[str, dict[str, Any]]:

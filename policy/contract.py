@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from policy.model import BadInput, Proposal, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,7 @@ class Entry:
     guarantees: tuple[str, ...] = ()  #: what holds for every decision, or under which condition
     options: tuple[Option, ...] = ()
     quantum: bool = False  #: works in quanta: `--rounds N` says in which part of them a job ran
-    idle: tuple[
-        str, ...
-    ] = ()  #: why it may leave GPUs idle that somebody could use (`policy/places/idle.py`); (): never
+    idle: tuple[str, ...] = ()  #: why it may leave GPUs idle that somebody could use (`policy/idle.py`); (): never
     bids: str | None = None  #: "package.module:function" (snapshot, options, context, app) -> list of bids
     notes: tuple[str, ...] = field(default=())  #: where it differs from the paper, and why
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from policy import beyond, catalogue, certificate, line
 from policy.contract import Context, Entry
+from policy.idle import SENTENCES, Idle, why
 from policy.model import (
     EMPTY,
     Allocation,
@@ -24,15 +25,13 @@ from policy.model import (
     Snapshot,
     TenantShare,
 )
-from policy.parts import quotas, reasons
+from policy.parts import carrying, quotas, reasons
 from policy.parts.sweeps import losers, resting
-from policy.parts.throughput import Throughput
-from policy.places import carrying
 from policy.places.filling import fill
-from policy.places.idle import SENTENCES, Idle, why
 from policy.places.shapes import settle
 from policy.text.plain import not_plain, plain, surely_plain
 from policy.text.textform import name_of
+from policy.throughput import Throughput
 
 #: Said of a decision behind which is a program that its own limits would have let go on.
 CLOCK = "the clock ended a program before its own limits did: another machine may decide otherwise"

@@ -35,6 +35,7 @@ class Ground(StrEnum):
     RULE_FEW = "rule, few lines"
     GENERIC = "generic"  #: the generic reader, three lines or more
     GENERIC_FEW = "generic, few lines"
+    LEARNT = "learnt"  #: by how a column behaves: no word says what it is
 
 
 _TABLE: Mapping[str, Mapping[str, float]] = yaml.safe_load(
@@ -65,6 +66,8 @@ def confidence(field: str, ground: Ground) -> float:
 
 def known(fmt: str | None, lines: int) -> Ground:
     """The ground of a number that is no time."""
+    if fmt == "learnt":
+        return Ground.LEARNT
     if fmt in (None, "generic"):
         return Ground.GENERIC if lines >= 3 else Ground.GENERIC_FEW
     return Ground.RULE if lines >= 3 else Ground.RULE_FEW

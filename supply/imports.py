@@ -36,7 +36,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "yarn_bridge/lab": ("yarn", "lab"),
 }
 #: imported by code that runs in the user's own environment, which has them or not
-THEIRS = frozenset({"jax", "keras", "lightning", "numpy", "pytorch-lightning", "tensorflow", "torch", "transformers"})
+THEIRS = frozenset(
+    {"fsspec", "jax", "keras", "lightning", "numpy", "pytorch-lightning", "tensorflow", "torch", "transformers"}
+)
 IN_TRAINING = ("horae/elastic/", "horae/demo/trainers/")
 #: declared and never imported: found by name (the demo reads scikit-learn's data file)
 BY_NAME = frozenset({"scikit-learn"})

@@ -27,7 +27,7 @@ _USER = re.compile(r"[a-z_][a-z0-9_.-]*\$?")
 class Options:
     """`resource_manager` and `webhdfs` must be given; the rest has the defaults of a plain site."""
 
-    resource_manager: tuple[str, ...] = ()  #: web addresses: http://rm1:8088, one a server
+    resource_manager: tuple[str, ...] = ()  #: web addresses: http://rm1:8088, one a server; a gateway's with its path
     webhdfs: tuple[str, ...] = ()  #: web addresses of the NameNodes: http://nn1:9870
     queue: str = "default"  #: leaf queue of Horae's jobs, where a job does not say another; above those of the tenants
     tenants: str = BY_USER  #: user, or queue: the leaf queues of `queue`, as the scheduler weighs and limits them
@@ -77,12 +77,16 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
         if not urls:
             raise BadInput("must be given", where=where, field=key, remedy=f"for example {key}: [{example}]")
         for url in urls:
-            if not re.fullmatch(r"https?://[^/\s]+/?", url):
-                raise BadInput("is not a web address", where=where, field=key, value=url, remedy=f"as in {example}")
+            _check_url(url, where, key, example)
     for key, words in (("auth", AUTHS), ("runtime", RUNTIMES), ("tenants", TENANTS)):
         value = getattr(found, key)
         if value not in words:
             raise BadInput("is not known", where=where, field=key, value=value, remedy=f"one of {', '.join(words)}")
+    if "_HOST" in found.principal:
+        raise BadInput(
+            "is a server's: nothing stands for the arbiter's host", where=where, field="principal",
+            value=found.principal, remedy="the principal as the keytab has it (klist -kt KEYTAB), horae@REALM say",
+        )  # fmt: skip
     if not _USER.fullmatch(found.user):
         raise BadInput("is not a user's name", where=where, field="user", value=found.user)
     for key in ("folder", "framework"):
@@ -90,3 +94,14 @@ def parse_options(options: Mapping[str, Any], where: str = "cluster.yarn") -> Op
         if path and not re.fullmatch(r"(/[\w.=-]+)+", path):
             raise BadInput("is not an absolute path in HDFS", where=where, field=key, value=path)
     return found
+
+
+def _check_url(url: str, where: str, key: str, example: str) -> None:
+    """A server's address; behind a gateway with the path up to what Horae's own requests begin with."""
+    found = re.fullmatch(r"https?://[^/\s?#]+((?:/[\w.~-]+)*)/?", url)
+    if found is None:
+        raise BadInput("is not a web address", where=where, field=key, value=url, remedy=f"as in {example}")
+    own = re.search(r"(/webhdfs(/v1)?|/ws(/v1(/cluster)?)?)/?$", url)
+    if own is not None:
+        remedy = f"{url[: own.start()]}: Horae adds the rest"
+        raise BadInput("goes on too far", where=where, field=key, value=url, remedy=remedy)

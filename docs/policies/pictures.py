@@ -13,8 +13,8 @@ from pathlib import Path
 from policy import catalogue
 from policy.decide import decide
 from policy.model import Decision, Snapshot, Work
-from policy.parts.throughput import Throughput
 from policy.text.instance import read
+from policy.throughput import Throughput
 
 HERE = Path(__file__).resolve().parent
 IMAGES = HERE.parent / "images" / "policies"

@@ -57,9 +57,9 @@ class Call:
         from policy.contract import Context
         from policy.decide import choose
         from policy.model import BadInput
-        from policy.parts.throughput import Throughput
         from policy.text.instance import parse
         from policy.themis.round import bids
+        from policy.throughput import Throughput
 
         snapshot = parse(self._client.agent_instance(self.app), "the arbiter's picture")
         _, options = choose(snapshot)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from policy.model import App, Gpus, Job, Seconds
-from policy.parts.throughput import Span, Throughput
+from policy.throughput import Span, Throughput
 
 
 class JobInfo(NamedTuple):

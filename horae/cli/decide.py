@@ -63,10 +63,10 @@ def decide(
     from policy import catalogue
     from policy.contract import Context
     from policy.decide import judged
-    from policy.parts.throughput import Throughput
     from policy.text import answer
     from policy.text.instance import from_document
     from policy.text.textform import load_file
+    from policy.throughput import Throughput
     from policy.trials import rounds as many
     from policy.trials.perturb import perturb as judge
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,12 @@ Engine = Annotated[
     str,
     typer.Option("--engine", help="docker; process: plain processes of yours; empty: docker where an engine answers"),
 ]
+Kerberos = Annotated[
+    bool, typer.Option("--kerberos", help="hadoop: under Kerberos, with a KDC of its own; plain processes")
+]
+Standbys = Annotated[
+    bool, typer.Option("--standbys", help="hadoop: two NameNodes, two ResourceManagers; plain processes")
+]
 Folder = Annotated[Path | None, typer.Option("--folder", help="where it keeps its files")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable")]
 
@@ -50,11 +57,14 @@ def up(
     nodes: Nodes = 8,
     gpus: Gpus = "v100:4,k80:4",
     engine: Engine = "",
+    kerberos: Kerberos = False,
+    standbys: Standbys = False,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring a lab up; nothing happens when it is up already."""
-    request = _request(name, release, nodes, gpus, engine, folder)
+    features = frozenset(word for word, wanted in (("kerberos", kerberos), ("standbys", standbys)) if wanted)
+    request = replace(_request(name, release, nodes, gpus, engine, folder), features=features)
     _show(_lab(kind, engine).up(request), as_json)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +17,7 @@ from horae.tui import screen
 if TYPE_CHECKING:
     from horae.api.client import Client
 
+T = TypeVar("T")
 SETTINGS = {"epilog": example("horae wait 17 18", "horae submit --wait -g 1 -- python train.py && ./evaluate")}
 
 _LOOK_S = 1.0
@@ -60,16 +61,20 @@ def code_of(job: dict[str, Any]) -> int:
 
 
 def until_ended(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The job as it ended. An arbiter that is away is told of once, and waited for. Raises Unreachable, ApiError."""
+    """The job as it ended. Raises Unreachable, ApiError."""
+    while not (job := patiently(look))["ended"]:
+        time.sleep(_LOOK_S)
+    return job
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """The answer. An arbiter that is away is told of once, and waited for. Raises Unreachable, ApiError."""
     from horae.api.client import Unreachable
 
     away_since: float | None = None
     while True:
         try:
-            job = look()
-            away_since = None
-            if job["ended"]:
-                return job
+            return ask()
         except Unreachable as error:
             if away_since is None:
                 away_since = time.monotonic()

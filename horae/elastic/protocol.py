@@ -33,6 +33,8 @@ ENV_PORT = "HORAE_PORT"  # the SDK's own coordination, beside the framework's MA
 ENV_GRACE = "HORAE_GRACE_S"
 ENV_SPEED = "HORAE_SPEED"  # relative speed of this rank's (virtual) GPU type
 ENV_HOST = "HORAE_HOST"  # set by the site where a worker's own name for its machine is not the one to reach it by
+ENV_NODE_MANAGER = "HORAE_NODE_MANAGER"  # host:port, set by the site where YARN's own words for it do not resolve there
+ENV_SCRATCH = "HORAE_SCRATCH"  # set by the site: a folder for what goes with the worker, instead of /tmp
 ENV_SUPERVISED = "HORAE_SUPERVISED"  # of a supervisor itself: its job's folder, by which it can be found
 #: All of them: none is passed on from an outer job.
 ENVIRONMENT = frozenset(

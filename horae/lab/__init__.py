@@ -31,6 +31,7 @@ class LabRequest:
     engine: str = ""  #: "docker", or "process": plain processes of the caller; empty: the lab's choice
     folder: Path = Path()
     options: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    features: frozenset[str] = frozenset()  #: of those that the lab has: "kerberos", "standbys"
 
     def node_kinds(self) -> tuple[tuple[str, GpuType, Gpus], ...]:
         """(node name, type, GPUs) of n1, n2, ...: 8 nodes of `v100:4,k80:4` are four of each, in this order."""
@@ -53,6 +54,7 @@ class LabState:
 class Lab(Protocol):
     releases: tuple[str, ...]
     engines: tuple[str, ...]
+    features: tuple[str, ...]
 
     def up(self, request: LabRequest) -> LabState: ...
 

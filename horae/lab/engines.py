@@ -43,6 +43,7 @@ class TwoEngines(ABC):
     kind = ""
     releases: tuple[str, ...] = ()
     engines: tuple[str, ...] = (DOCKER, PROCESS)
+    features: tuple[str, ...] = ()  #: that a lab of plain processes has when it is asked for
 
     @abstractmethod
     def private(self, request: LabRequest) -> Private: ...
@@ -59,6 +60,7 @@ class TwoEngines(ABC):
         return wanted
 
     def up(self, request: LabRequest) -> LabState:
+        self._check(request)
         chosen = self._chosen(request)
         cluster = self.private(request) if chosen == PROCESS else self.docked(request)
         return cluster.up(dataclasses.replace(request, engine=chosen, release=self.release(request, chosen)))
@@ -81,9 +83,16 @@ class TwoEngines(ABC):
         private = self.private(request)
         return private if private.made else self.docked(request)
 
+    def _check(self, request: LabRequest) -> None:
+        for each in sorted(request.features):
+            if each not in self.features:
+                raise BadInput(f"a lab of {self.kind} has none of that", where=f"--{each}", remedy="leave it out")
+            if request.engine == DOCKER:
+                raise BadInput("is not there in containers", where=f"--{each}", remedy=f"--engine {PROCESS}")
+
     def _chosen(self, request: LabRequest) -> str:
-        if request.engine:
-            return request.engine
+        if request.engine or request.features:
+            return request.engine or PROCESS
         if self.private(request).made:
             return PROCESS
         from horae.lab import engine  # docker-py is there where containers are made, not in them

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from horae.sim.engine.simulation import Simulated
 from horae.sim.engine.world import SimulatedJob
 from policy.model import Cluster, Job, Seconds
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 COLUMNS = ("job", "tenant", "submitted", "started", "finished", "gpu_seconds", "resizes", "rho")
 

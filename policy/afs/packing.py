@@ -20,7 +20,8 @@ import heapq
 from bisect import bisect_right
 
 from policy.model import Gpus, GpuType, Health, Job, Snapshot
-from policy.parts.pools import NOISE, Pools
+from policy.parts.pools import Pools
+from policy.throughput import NOISE
 
 
 def chain(node_size: Gpus) -> list[Gpus]:

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from math import inf
 
-#: Two sides of (3) that differ by less than this part are equal: the difference is float noise.
-NOISE = 1e-12
+from policy.throughput import NOISE
 
 
 def beats(

@@ -22,8 +22,8 @@ from policy.contract import Context
 from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts import reasons
 from policy.parts.ordered import active
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _elsewhere(
     """The best place that takes nothing from any reservation, where the best of all would from `hit`."""
     gpus = {n.name: n.gpus - n.foreign for n in snapshot.cluster.nodes}
     bare, spared = replace(job, allocation=EMPTY), [hit]  # beside nobody, as once it holds nothing
-    while True:
+    for _ in reserved:  # a place beside what is spared is in the way of none of these
         kept: dict[NodeName, int] = {}
         for r in spared:
             for node in r.place:
@@ -149,9 +149,10 @@ def _elsewhere(
         if place is None:
             return None
         next_hit = _in_the_way(snapshot, place, duration(job, place, placer.speeds), bookings, reserved)
-        if next_hit is None or next_hit in spared:
-            return place if next_hit is None else None
+        if next_hit is None:
+            return place
         spared.append(next_hit)
+    return None
 
 
 def _used(node: NodeName, start: float, end: float, bookings: Sequence[_Booking]) -> int:

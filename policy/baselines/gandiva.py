@@ -52,7 +52,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
 
 
 @dataclass(slots=True)
-class _Round:
+class _Requested:
     """Who runs on the gang it requested, before anybody grows. `turned`: turns that were over have been given away."""
 
     placer: Placer
@@ -62,12 +62,12 @@ class _Round:
     migrated_s: float | None = None
 
 
-def _round(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> _Round:
+def _round(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> _Requested:
     placer, jobs = Placer(snapshot, context.speeds), active(snapshot)
     for job in snapshot.jobs:
         if job.work.left == 0:
             placer.drop(job)
-    this = _Round(placer, _turns(snapshot, jobs), {}, migrated_s=snapshot.state.get("migrated_s"))
+    this = _Requested(placer, _turns(snapshot, jobs), {}, migrated_s=snapshot.state.get("migrated_s"))
     if options["variant"] == "themis":
         _by_preference(jobs, placer)
     else:
@@ -75,7 +75,7 @@ def _round(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     return this
 
 
-def _state(snapshot: Snapshot, jobs: list[Job], this: _Round, running: Collection[JobName]) -> dict[str, Any]:
+def _state(snapshot: Snapshot, jobs: list[Job], this: _Requested, running: Collection[JobName]) -> dict[str, Any]:
     """Once turns were given away, everybody's who runs begins: the next are given away a quantum later."""
     now, turns = snapshot.now_s, {}
     for job in jobs:
@@ -100,7 +100,7 @@ def _by_turns(
     snapshot: Snapshot,
     jobs: list[Job],
     options: Mapping[str, Any],
-    this: _Round,
+    this: _Requested,
     context: Context,
 ) -> None:
     quantum, placer, turns, said = options["quantum"], this.placer, this.turns, this.said

@@ -17,8 +17,8 @@ from typing import Any
 from policy.contract import Context
 from policy.model import Gpus, Job, Proposal, Snapshot
 from policy.parts.ordered import Ranked, active, grow, serve
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def srtf(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

@@ -16,7 +16,7 @@ from policy.certificate import fairness
 from policy.certificate.feasible import idle_but_wanted, violations
 from policy.certificate.finish import rho_by_app
 from policy.model import Allocation, Certificate, JobName, Provenance, Seconds, Share, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 __all__ = ["certify", "violations"]
 

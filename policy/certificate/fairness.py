@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from policy.certificate.economy import MOST_COLUMNS, Columns, Crowd, Economy, Group, Worth, add, worth
 from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 TOLERANCE = 1e-6
 #: GPUs by type that a job could hold: ((type, GPUs), ...); and several such.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 
 from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Shape, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 MOST_STEPS = 16
 

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from policy.model import Allocation, Health, Job, JobName, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 def rho_by_app(

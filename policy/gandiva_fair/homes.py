@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, NodeName, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.gangs import divisors
+from policy.throughput import Throughput
 
 Home = dict[NodeName, Gpus]
 

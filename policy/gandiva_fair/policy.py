@@ -32,9 +32,9 @@ from policy.gandiva_fair.tickets import fair_shares, tickets_per_gpu
 from policy.gandiva_fair.trading import Entitlement, Trade, trade, undone
 from policy.model import EMPTY, Code, Gpus, GpuType, Job, JobName, NodeName, Proposal, Reason, Snapshot
 from policy.parts import reasons
-from policy.parts.throughput import Throughput
 from policy.places.filling import fill
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def decide_gandiva_fair(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Proposal:

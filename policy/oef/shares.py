@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.model import SolverSummary, Termination
-from policy.parts.solver import TOLERANCE, Backend, Program, Result, Row, Variable
+from policy.parts.solver import TOLERANCE, Backend, Constraint, Program, Result, Variable
 
 #: Relative slack within which two normalised throughputs are the same.
 SAME = 1e-7
@@ -261,7 +261,7 @@ def _envy_free(
     few = min(WORST, n)
     make = _Rows(users, part, x)
 
-    def separate(result: Result) -> list[Row]:
+    def separate(result: Result) -> list[Constraint]:
         envy, bound = _envy(users, part, np.array(result.values)[index])
         worst = np.argpartition(-envy, few - 1, axis=1)[:, :few]
         worst.sort(axis=1)
@@ -310,14 +310,14 @@ class _Rows:
         self._speed: list[list[float]] = (users.speed / users.speed.max(axis=1, keepdims=True)).tolist()
         self._each: list[float] = (1.0 / users.weight).tolist()
 
-    def no_envy(self, who: int, other: int) -> Row:
+    def no_envy(self, who: int, other: int) -> Constraint:
         """`who` does not prefer its part of the share of `other`; the largest coefficient is 1."""
         mine, factor = self._each[who], float(self._part[who, other]) * self._each[other]
         scale = max(mine, factor)
         mine, factor = mine / scale, factor / scale
         row = {v: mine * s for v, s in zip(self._x[who], self._speed[who], strict=True)}
         row.update((v, -factor * s) for v, s in zip(self._x[other], self._speed[who], strict=True))
-        return Row(row, low=0.0)
+        return Constraint(row, low=0.0)
 
 
 def _block(program: Program, users: Users) -> list[list[Variable]]:

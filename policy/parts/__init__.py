@@ -1,1 +1,1 @@
-"""What policies are made of: speeds, places, gangs, rounding, orders, the solver."""
+"""What policies are made of: gangs, rounding, orders, the solver, a decision in the middle of being carried out."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from policy.contract import Context
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
-from policy.parts.pools import ANY, NOISE, Pools
+from policy.parts.pools import ANY, Pools
 from policy.parts.standing import settled
-from policy.parts.throughput import Throughput
 from policy.places.filling import fill as fill_idle
 from policy.places.filling import nothing_idle
 from policy.places.placement import Placer
+from policy.throughput import NOISE, Throughput
 
 
 @dataclass(frozen=True, slots=True)

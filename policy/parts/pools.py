@@ -23,12 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
-from policy.parts.throughput import Span, Throughput
 from policy.places.placement import Placer
-
-#: A gain smaller than this part of the throughput is float noise.
-NOISE = 1e-12
-
+from policy.throughput import NOISE, Span, Throughput
 
 #: The type of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from policy.model import EMPTY, Allocation, Code, Gpus, Job, JobName, Reason, Snapshot, TypeChoice
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def gpus(n: float) -> str:

@@ -58,7 +58,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Constraint:
     """low <= sum(coefficients[v] * v) <= up; one bound, or two equal ones."""
 
     coefficients: Mapping[Variable, float]
@@ -100,7 +100,7 @@ class Result:
         return SolverSummary(self.termination, self.gap, self.seconds, self.backend.value, self.clock)
 
 
-Separate = Callable[[Result], Iterable[Row]]
+Separate = Callable[[Result], Iterable[Constraint]]
 
 
 class Program:
@@ -113,7 +113,7 @@ class Program:
 
     def __init__(self) -> None:
         self._variables: list[Variable] = []
-        self._rows: list[Row] = []
+        self._rows: list[Constraint] = []
         self._goal: dict[Variable, float] = {}
         self._sense = pulp.LpMaximize
         self._integer = False
@@ -133,20 +133,20 @@ class Program:
     def binary(self) -> Variable:
         return self.variable(0, 1, integer=True)
 
-    def add(self, row: Row) -> int:
+    def add(self, row: Constraint) -> int:
         """Add a row; returns its index for `set_row`."""
         self._rows.append(row)
         self._live = None
         return len(self._rows) - 1
 
     def at_most(self, coefficients: Mapping[Variable, float], up: float) -> int:
-        return self.add(Row(coefficients, up=up))
+        return self.add(Constraint(coefficients, up=up))
 
     def at_least(self, coefficients: Mapping[Variable, float], low: float) -> int:
-        return self.add(Row(coefficients, low=low))
+        return self.add(Constraint(coefficients, low=low))
 
     def equal(self, coefficients: Mapping[Variable, float], value: float) -> int:
-        return self.add(Row(coefficients, low=value, up=value))
+        return self.add(Constraint(coefficients, low=value, up=value))
 
     def maximise(self, coefficients: Mapping[Variable, float]) -> None:
         self._aim(coefficients, pulp.LpMaximize)
@@ -176,7 +176,7 @@ class Program:
         old, new = self._rows[row], dict(coefficients or {})
         low = old.low if bound is None or old.low is None else bound
         up = old.up if bound is None or old.up is None else bound
-        self._rows[row] = Row({**old.coefficients, **new}, low, up)
+        self._rows[row] = Constraint({**old.coefficients, **new}, low, up)
         if self._live is not None:
             if bound is not None:
                 self._live.changeRowBounds(row, _low(low), _up(up))
@@ -193,7 +193,7 @@ class Program:
         seed: int = 0,
         gap: float = 0.0,
         separate: Separate | None = None,
-        first: Iterable[Row] = (),
+        first: Iterable[Constraint] = (),
         start: Mapping[Variable, float] | None = None,
         heuristics: bool = True,
     ) -> Result:
@@ -259,7 +259,7 @@ class Program:
             return self._cbc(limit, seed, gap)
         return self._highs(limit, seed, gap, start, heuristics)
 
-    def _extend(self, rows: Sequence[Row]) -> None:
+    def _extend(self, rows: Sequence[Constraint]) -> None:
         self._rows.extend(rows)
         if self._live is None:
             return
@@ -365,7 +365,7 @@ _SEARCH = (
 )
 
 
-def _arrays(rows: Sequence[Row]) -> tuple[Vector, Vector, Indices, Indices, Vector]:
+def _arrays(rows: Sequence[Constraint]) -> tuple[Vector, Vector, Indices, Indices, Vector]:
     """Lower and upper bounds of the rows, where each begins, columns and coefficients."""
     low = np.array([_low(r.low) for r in rows], dtype=np.float64)
     up = np.array([_up(r.up) for r in rows], dtype=np.float64)

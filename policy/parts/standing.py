@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from policy.model import EMPTY, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def settled(

@@ -1,1 +1,1 @@
-"""Which GPUs on which nodes: gangs, shapes, nothing left idle, a decision in the middle of being carried out."""
+"""Which GPUs on which nodes: gangs, shapes, nothing left idle."""

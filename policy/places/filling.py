@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from policy.model import Allocation, Gpus, Job, JobName
-from policy.parts.pools import NOISE
 from policy.places.gangs import need_of
 from policy.places.placement import Placer
+from policy.throughput import NOISE
 
 #: GPUs above what a job has, up to which larger sizes are tried (the certificate looks as far).
 MOST_STEPS = 16

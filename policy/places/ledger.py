@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.gangs import NOTHING, PLAIN, Classes, State, Traits, brought, need_of
+from policy.throughput import Throughput
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class Ledger:
     @contextmanager
     def withheld(self, kept: Mapping[NodeName, Gpus]) -> Iterator[None]:
         """Meanwhile so many GPUs of these nodes are not free; their CPUs and memory stand."""
-        held = {self._index[node]: gpus for node, gpus in kept.items() if gpus > 0}
+        held = {self._index[node]: gpus for node, gpus in kept.items()}
         self._withhold(held, -1)
         try:
             yield

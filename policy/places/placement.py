@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, NodeName, Pinning, Snapshot
-from policy.parts.throughput import Span, Throughput
 from policy.places.gangs import Must, Need, Own, divisors, fit, need_of
 from policy.places.ledger import Ledger
+from policy.throughput import Span, Throughput
 
 
 class Placer(Ledger):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from policy.model import EMPTY, Allocation, Code, Job, JobName, Proposal, Reason, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def settle(snapshot: Snapshot, proposal: Proposal, speeds: Throughput) -> Proposal:

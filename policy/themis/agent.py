@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from policy.model import Allocation, Gpus, Job, JobName, NodeName
-from policy.themis.auction.shapes import Bundle, Chunk, ordered
 from policy.themis.auction.valuation import Valuation
 from policy.themis.offer import Offer
 from policy.themis.schedule import Schedule, Take, Task, prefer, schedule
+from policy.themis.shapes import Bundle, Chunk, ordered
 
 #: A schedule that keeps running jobs running may end this much later than the best one.
 PATIENCE = 0.05

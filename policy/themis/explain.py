@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from policy.model import Allocation, Code, Job, JobName, Reason
 from policy.parts import reasons as shared
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 if TYPE_CHECKING:
     from policy.themis.round import Round

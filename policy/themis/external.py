@@ -21,7 +21,7 @@ from math import isfinite
 from typing import Any
 
 from policy.model import Gpus, NodeName, Seconds
-from policy.themis.auction.rows import Bid, Demand, Need, Row
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
 from policy.themis.offer import NodeClass, Offer
 
 Table = list[dict[str, Any]]
@@ -52,7 +52,7 @@ def bid(
     null_rho: float,
     starving: bool,
     most: Gpus | None,
-    need: Need,
+    need: PerGpu,
     measured: Callable[[Mapping[NodeName, Gpus]], float],
     trust: float,
 ) -> tuple[Bid, int, int]:

@@ -41,12 +41,12 @@ from policy.themis import explain, external
 from policy.themis.agent import Agent
 from policy.themis.auction.auction import Outcome, auction
 from policy.themis.auction.bidders import Cap
-from policy.themis.auction.leftover import Pool, distribute, exchange, give_up
 from policy.themis.auction.payment import Payment, least_local, pay
-from policy.themis.auction.rows import Bid, Need, Rows, need
+from policy.themis.auction.rows import Bid, PerGpu, Rows, need
 from policy.themis.auction.valuation import cap, valuations
 from policy.themis.completion import complete
 from policy.themis.contention import weights
+from policy.themis.leftover import Pool, distribute, exchange, give_up
 from policy.themis.offer import NodeClass, Offer, classes, minus, offer
 from policy.themis.options import Options
 
@@ -392,7 +392,7 @@ def _hand_out(
     this: Round,
     pool: Pool,
     agents: Mapping[str, Agent],
-    needs: Mapping[str, Need],
+    needs: Mapping[str, PerGpu],
     limits: Sequence[Cap],
     random: Random,
     *,

@@ -18,7 +18,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from policy.model import Gpus, GpuType, Job
-from policy.themis.auction.shapes import Bundle, Chunk, size
+from policy.themis.shapes import Bundle, Chunk, size
 
 #: Phases of up to this many jobs are tried in every order.
 EXACT_JOBS = 4

@@ -19,7 +19,7 @@ from typing import Any
 from policy.contract import Context, Entry
 from policy.decide import choose, propose
 from policy.model import EMPTY, BadInput, Proposal, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from policy.trials.lies import Told, told
 from policy.trials.rounds import after, quantum_of
 

@@ -14,7 +14,7 @@ from typing import Any
 from policy.contract import Context
 from policy.decide import choose, finish, propose
 from policy.model import EMPTY, BadInput, Decision, Job, JobName, Proposal, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 #: The quantum of policies that have no option of that name.
 QUANTUM_S: Seconds = 60.0

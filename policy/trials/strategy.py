@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from policy.contract import Context, Entry
 from policy.model import Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from policy.trials.lies import Told
 from policy.trials.perturb import true_value
 

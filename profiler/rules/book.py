@@ -29,6 +29,7 @@ _BEHIND_BAR = re.compile(
     rf"|[^\[\]<]{{0,80}}<\?[^\[\]]{{0,80}}\](?={INT}[-/]{INT}[-/]{INT}[ T]{DUR}))"
 )
 _TOLD = ("train", "epoch", "validation")
+_FROM_THE_TEXT = ("auto", "ignore")  #: kinds of rules that look at the text behind what stands before it
 #: How a line begins that may carry a rank's tag.
 _TAGGED = re.compile(rf"\s*[\[({INT}]|\s*[Rr]ank")
 
@@ -94,7 +95,7 @@ class RuleBook:
         for rule in candidates:
             if look.behind is not None and rule.late:
                 break
-            plan = rule.plan(canonical, look.prefix.start if rule.kind == "auto" else 0)
+            plan = rule.plan(canonical, look.prefix.start if rule.kind in _FROM_THE_TEXT else 0)
             if plan is not None:
                 return look.ignored(plan) if rule.kind == "ignore" else look.placed(plan)
         if look.behind is not None:

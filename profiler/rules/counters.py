@@ -93,6 +93,12 @@ MENDS = (
         "Train: [1][10/40] BT 0.31 (0.35) DT 0.01 (0.02) loss 2.31 (2.40)",
     ),
     Mend(
+        lambda m, by: m.key.lower() == "iter_time" and {"forward_time", "backward_time"} <= by.keys,
+        "skip",
+        "beside the times of both passes, it is the time of the iterator of the data",
+        "1epoch iter 30 loss=2.31 iter_time=0.001 forward_time=0.13 backward_time=0.11",
+    ),
+    Mend(
         lambda m, by: m.key.lower() == "bt",
         "step_time",
         "the time of a batch",

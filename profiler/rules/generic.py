@@ -94,9 +94,14 @@ def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -
     return plan
 
 
+def tells_a_story(body: str) -> bool:
+    """Whether a text has the many small words of a sentence."""
+    return len(_SENTENCE.findall(body)) >= TOLD
+
+
 def _is_story(marks: list[Mark], body: str) -> bool:
     """Whether a line is a sentence: many small words, and no number that a sign sets off."""
-    return len(_SENTENCE.findall(body)) >= TOLD and not any(m.separated and m.meaning for m in marks)
+    return tells_a_story(body) and not any(m.separated and m.meaning for m in marks)
 
 
 def _begins_with_seconds(first: Mark, fields: list[Field]) -> bool:
@@ -161,11 +166,10 @@ def _cannot_be(m: Mark) -> bool:
 def _field_of(m: Mark, validation: bool) -> Field:
     meaning = m.meaning or Meaning(m.what)
     source = m.average if validation and m.average is not None and m.what in VALUES else m
-    magnitude = m.scale if m.what.startswith("throughput") else 1.0
     return Field(
         m.what,
         source.token,
-        scale=magnitude * (meaning.scale if m.kind != DUR else 1.0),
+        scale=source.scale * (meaning.scale if m.kind != DUR else 1.0),
         negative=source.negative,
         name=m.key if m.what in _NAMED else "",
         kind=_loss_kind(m),

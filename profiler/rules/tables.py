@@ -9,7 +9,7 @@ from its first line on is read as a curve of losses (`Bare`): the shape of the w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler.model import LossKind
@@ -18,7 +18,7 @@ from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import TIME_UNITS, Meaning
 from profiler.rules.words import COLUMNS_OF_PARTS, meaning, words_of
-from profiler.text import clock
+from profiler.text import clock, ranks
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
 _DELIMITERS = (",", ";", "\t", "|")
@@ -41,11 +41,13 @@ class Table:
     delimiter: str  #: "" for runs of blanks, "  " for two and more
     columns: tuple[Meaning | None, ...]
     names: tuple[str, ...]
+    before: int = 0  #: words that stand before the head, and before each row: of a logger, a launcher
 
     def cells(self, line: str) -> list[str]:
         """Of a row, or its canonical text; a bar at its end is none."""
         bar = _BAR.search(line) if "%|" in line else None
-        return _cells(line[: bar.start()] if bar else line, self.delimiter)
+        line = line[: bar.start()] if bar else line
+        return _cells(_behind(line, self.before), self.delimiter)
 
     def plan(self, text: str) -> Plan | None:
         """The plan for a row of this table; None when the line is no row of it."""
@@ -57,7 +59,7 @@ class Table:
         cells = self.cells(canonical)
         if len(cells) != len(self.columns):
             return None
-        fields = self._fields(cells)
+        fields = self._fields(cells, self._numbers_before(canonical))
         if fields is None:
             return None
         if bar:
@@ -79,9 +81,13 @@ class Table:
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
 
-    def _fields(self, cells: list[str]) -> list[Field] | None:
-        """What the cells of a row tell; None where one cannot stand in its column."""
-        token = 0
+    def _numbers_before(self, canonical: str) -> int:
+        """Numbers that stand before a row."""
+        end = len(canonical) - len(_behind(canonical, self.before))
+        return sum(canonical.count(c, 0, end) for c in PRIVATE)
+
+    def _fields(self, cells: list[str], token: int) -> list[Field] | None:
+        """What the cells of a row tell, whose first number is `token`; None where one cannot stand in its column."""
         fields: list[Field] = []
         for cell, column, name in zip(cells, self.columns, self.names, strict=True):
             numbers = sum(cell.count(c) for c in PRIVATE)
@@ -129,6 +135,12 @@ def _field(column: Meaning, name: str, token: int, cell: re.Match[str]) -> Field
     return Field(column.what, token, scale, sign == "-", name=name, kind=column.kind, unit=column.unit)
 
 
+def _behind(line: str, words: int) -> str:
+    """The line without so many words at its beginning."""
+    pieces = line.split(None, words)
+    return pieces[-1] if len(pieces) > words else line
+
+
 def _cells(line: str, delimiter: str) -> list[str]:
     line = line.strip()
     if delimiter == "|":
@@ -142,11 +154,26 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 def head(line: str) -> Table | None:
     """The table that a line is the head of; None for any other line."""
-    if len(line) > LONGEST_HEAD or "=" in line:
+    if len(line) > LONGEST_HEAD:
         return None
-    line = line.strip()
+    return _head_behind(line) or _head(line.strip())
+
+
+def _head_behind(line: str) -> Table | None:
+    """The head behind what a logger or a launcher put before it."""
     canonical, numbers = tokenise(line)
-    if DEC in canonical or DUR in canonical or len(numbers) > 2:
+    start = ranks.strip(canonical, numbers).start
+    before = len(canonical[:start].split())
+    lone = canonical[:start].strip().isalpha()  # the first column may be called E
+    if lone or not before or canonical[:start].split() != canonical.split(None, before)[:before]:
+        return None
+    found = _head(_behind(line.strip(), before))
+    return None if found is None else replace(found, head=line, before=before)
+
+
+def _head(line: str) -> Table | None:
+    canonical, numbers = tokenise(line)
+    if "=" in line or DEC in canonical or DUR in canonical or len(numbers) > 2:
         return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)

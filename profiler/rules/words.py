@@ -209,6 +209,9 @@ SENSES = (
         lambda k: _time(k.plain, (k.present - {"cost"}) | {"time"}, k.unit),
         "time cost",
     ),
+    Sense(  # what the objective is made of
+        lambda k: k.key.lower().startswith("objective/"), lambda k: None, "objective/kl"
+    ),
     Sense(
         lambda k: k.present & _LOSS or k.last.endswith("loss") or k.plain[0].endswith("loss"),
         lambda k: _loss(k.key, k.plain, k.present, k.averaged),

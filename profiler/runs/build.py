@@ -83,7 +83,7 @@ def build(run: Open) -> Run:
 
 def _cast(run: Open) -> Cast:
     training = [s for s in run.series.values() if s.kind in ("train", "epoch")]
-    main = max((s for s in training if s.has_loss), key=_weight, default=None)
+    main = _main([s for s in training if s.has_loss])
     counter = _counter(main, training)
     if main is None:
         main = counter
@@ -175,6 +175,15 @@ def thin(run: Run) -> Run:
     last = len(run.points) - 1
     points = tuple(p for i, p in enumerate(run.points) if i % 2 == 0 or i == last)
     return replace(run, points=points, thinned=run.thinned * 2)
+
+
+def _main(losing: list[Series]) -> Series | None:
+    """The series whose loss is the training's: a whole before its parts, where it is told about as often."""
+    main = max(losing, key=_weight, default=None)
+    if main is None or main.plan.total:
+        return main
+    wholes = (s for s in losing if s.plan.total and s.kind == main.kind and 2 * s.loss_positions >= main.loss_positions)
+    return max(wholes, key=_weight, default=main)
 
 
 def _weight(s: Series) -> tuple[bool, int, bool]:

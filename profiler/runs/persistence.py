@@ -18,13 +18,15 @@ from profiler.model import Failure, FailureKind, Kind, LossKind, Pause, Point, R
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan, Row
+from profiler.rules.templates import ORIGIN, Columns
+from profiler.runs.learner import Learner
 from profiler.runs.open_run import Facts, Open, Start
 from profiler.runs.reader import LogReader
 from profiler.runs.run_reader import Runs
 from profiler.runs.series import RECENT, SAME, Series
 from profiler.text.terminal import Terminal
 
-VERSION = 2
+VERSION = 3
 _ROW = tuple(s for s in Row.__slots__ if s not in ("plan", "groups"))
 _POINT_DEFAULTS = {f.name: f.default for f in fields(Point)}
 
@@ -50,6 +52,8 @@ def dump(reader: LogReader) -> dict[str, Any]:
         "table": None if reader.table is None else reader.table.head,
         "bare": reader.bare.to_json(),
         "runs": _runs(reader.runs_read, plans),
+        "learner": reader.learner.to_json(),
+        "learnt": _runs(reader.learner.runs, plans),
         "plans": plans.lines,
     }
 
@@ -66,6 +70,7 @@ def load(state: Mapping[str, Any], book: RuleBook) -> LogReader:
         reader.bare = tables.Bare.from_json(state["bare"])
         plans = [_plan(p, book) for p in state["plans"]]
         reader.runs_read = _load_runs(state["runs"], plans)
+        reader.learner = Learner.from_json(state["learner"], _load_runs(state["learnt"], plans))
     except (KeyError, TypeError, IndexError, AttributeError) as e:
         raise Stale(f"damaged: {type(e).__name__}: {e}") from None
     return reader
@@ -89,7 +94,9 @@ class _Plans:
 def _plan(saved: list[str], book: RuleBook) -> Plan:
     origin, sample = saved
     plan: Plan | None
-    if origin == "bare":
+    if origin.startswith(ORIGIN):
+        plan = Columns.from_json(origin.removeprefix(ORIGIN)).plan(sample)
+    elif origin == "bare":
         plan = tables.Bare.plan(sample)
     elif origin:
         table = tables.head(origin)

@@ -10,13 +10,16 @@ The answer does not depend on how the text was cut into pieces.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from profiler.model import Run
 from profiler.rules import tables
 from profiler.rules.book import RuleBook
 from profiler.rules.plan import Plan
 from profiler.rules.shapes import Shape, Shapes
+from profiler.runs.learner import Learner
 from profiler.runs.run_reader import MAX_POINTS, Runs
+from profiler.runs.sane import counting
 from profiler.runs.series import Line
 from profiler.text import envelope, failures
 from profiler.text.terminal import State, Terminal
@@ -82,6 +85,7 @@ class LogReader:
         self.bytes = 0
         self.table: tables.Table | None = None
         self.bare = tables.Bare()
+        self.learner = Learner(limit)
         self._rows: list[tuple[re.Pattern[str], Plan]] = []
         self._shapes = Shapes(book)
 
@@ -103,17 +107,29 @@ class LogReader:
             if block is None:
                 states = [(number, envelope.plain(raw), redrawn) for number, raw, redrawn in states]
             self._read(states)
+            if self.learner.open and self.runs_read.has_loss:
+                self.learner.close()
 
     def runs(self) -> list[Run]:
         """The runs so far, the unfinished last line included where it can be trusted."""
         rest = self.terminal.rest()
         if not rest:
-            return self.runs_read.all()
+            return self._told()
         probe = self._copy()
         number, raw, _ = rest[-1]
         probe._read([(n, envelope.plain(r), redrawn) for n, r, redrawn in rest[:-1]])
         probe._read([(number, probe._trusted(envelope.plain(raw)), False)])
-        return probe.runs_read.all()
+        return probe._told()
+
+    def _told(self) -> list[Run]:
+        """What rules and words say; where that is no training, what was learnt."""
+        runs = counting(self.runs_read.all())
+        if not self.learner.open or any(run.points for run in runs):
+            return runs
+        learnt = self.learner.told()
+        if learnt and runs and runs[-1].failure is not None and runs[-1].last_line > learnt[-1].last_line:
+            learnt[-1] = replace(learnt[-1], failure=runs[-1].failure, last_line=runs[-1].last_line)
+        return learnt or runs
 
     def _copy(self) -> LogReader:
         """A reader that goes on from here and leaves this one alone; it shares the shapes."""
@@ -122,6 +138,7 @@ class LogReader:
         new.runs_read = self.runs_read.copy()
         new.table, new._shapes, new._rows = self.table, self._shapes, list(self._rows)
         new.bare = tables.Bare.from_json(self.bare.to_json())
+        new.learner = self.learner.copy()
         self._shapes.block(None)
         return new
 
@@ -163,10 +180,13 @@ class LogReader:
             if m is not None:
                 if way.plan is not None:
                     self.runs_read.row(way.plan, m.groups(), number, redrawn)
+                else:
+                    self._unread(number, raw, redrawn)
                 return
         bare = without_bar(raw)
         shape = self._shapes.of(bare, bare is raw)
         if shape is None and self.table is None and not self.bare.alive:
+            self._unread(number, raw, redrawn)
             return
         text = bare.decode("utf-8", "replace")
         if self.bare.alive:
@@ -177,6 +197,7 @@ class LogReader:
                 way.take(*row, strip=bare is not raw)
                 return
         if shape is None:
+            self._unread(number, raw, redrawn)
             return
         hit = self._hit(shape, text, number, redrawn)
         if hit is None:
@@ -192,6 +213,8 @@ class LogReader:
             if m is not None:
                 if plan is not None:
                     self.runs_read.row(plan, m.groups(), number, redrawn)
+                else:
+                    self._unread(number, text.encode(), redrawn)
                 return regex, plan
         self._slow(shape, text, number, redrawn)
         return None
@@ -211,6 +234,13 @@ class LogReader:
         planned = self._shapes.plan(shape, text)
         if planned is not None:
             self.runs_read.row(*planned, number, redrawn)
+        else:
+            self._unread(number, text.encode(), redrawn)
+
+    def _unread(self, number: int, raw: bytes, redrawn: bool) -> None:
+        """A line that nothing explains."""
+        if self.learner.open and not redrawn:
+            self.learner.take(number, raw)
 
     def _bare(self, number: int, text: str) -> None:
         for at, line in self.bare.take(number, text if len(text) < 80 else ""):

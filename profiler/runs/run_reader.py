@@ -67,6 +67,12 @@ class Runs:
         """The runs so far, without ending the one being read."""
         return self.bounds.all()
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether a loss of training was read: then there is a run with points."""
+        open_ = self.bounds.open.series.values()
+        return any(run.points for run in self.bounds.closed) or any(s.has_loss for s in open_)
+
     def last_groups(self, plan: Plan) -> Sequence[str]:
         """The numbers of the newest line read by this plan; empty when the newest line of its series is another's."""
         series = self.bounds.open.series.get(plan.series)

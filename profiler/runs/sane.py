@@ -6,13 +6,21 @@ is news.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean, median
 from typing import Any
 
 from profiler.model import Point, Run
 
 LARGEST = 1e15  #: an index above this is no index
 LONGEST_S = 1e11  #: 3,000 years
+PHANTOMS = 6  #: so many runs
+PHANTOM_POINTS = 3  #: of so few points each
+UNLIKE = 0.6  #: whose first positions are so different
+UPWARDS = 0.75  #: and go neither up nor down this often, or have no line between them this often
+TWO = "its counter goes forth and back from line to line, as of two logs in one file: no number of it is told"
 
 _INDEX = ("iteration", "iterations", "epoch", "epochs")
 _SECONDS = ("step_s", "step_s_average", "epoch_s", "elapsed_s", "batch_size")
@@ -45,3 +53,34 @@ def _bad(of: Point | Run, names: tuple[str, ...], low: float, high: float) -> di
         if value is not None and not low <= value <= high:  # nan is never between
             found[name] = None
     return found
+
+
+def _share(found: Iterable[bool]) -> float:
+    return fmean(map(float, found))
+
+
+def counting(runs: list[Run]) -> list[Run]:
+    """The runs, but for those of a counter that is none, or of two that take turns.
+
+    Such a counter begins anew every few lines, each time elsewhere, though nothing stands between the lines that could
+    have begun a run. A job that resumes prints something, and each of many trials begins alike. Of two logs in one file
+    no number is told: which of them a line is of is not known.
+    """
+    told = [run for run in runs if run.points and run.first_iteration is not None]
+    if len(told) < PHANTOMS or not _begins_elsewhere(told):
+        return runs
+    rises = _share((b.first_iteration or 0.0) > (a.first_iteration or 0.0) for a, b in pairwise(told))
+    wanders = 1 - UPWARDS <= rises <= UPWARDS
+    if not wanders and _share(b.first_line - a.last_line <= 1 for a, b in pairwise(told)) < UPWARDS:
+        return runs
+    rest = [run for run in runs if run not in told]
+    if wanders:
+        return rest
+    both = Run(told[0].format, told[0].first_line, told[-1].last_line, (), warnings=(TWO,))
+    return sorted([*rest, both], key=lambda run: run.first_line)
+
+
+def _begins_elsewhere(told: list[Run]) -> bool:
+    """Whether most of the runs are a few points long, and hardly two begin alike."""
+    short = median(len(run.points) for run in told) <= PHANTOM_POINTS
+    return short and len({run.first_iteration for run in told}) >= UNLIKE * len(told)

@@ -38,7 +38,12 @@ _LEVEL = (
     r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"
     r"|[Dd]ebug|[Ii]nfo|[Ww]arning|[Ee]rror|I|W|E|D)"
 )
+_NO_NAME = (
+    r"(?i:train|training|val|valid|validation|test|testing|eval|evaluation|dev|epoch|step|iter|iteration|batch|lr"
+    r"|\w*(?:loss|acc|accuracy|time|speed))\b"
+)
 _LEVELS = (
+    re.compile(rf"{_LEVEL}\s+-\s+(?!{_NO_NAME})[A-Za-z_]\w*(?:\.\w+)*\s+-\s+"),
     re.compile(rf"\[{_LEVEL}(?:[|:][\w./<>-]+(?::{_N})?)+\]:?\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"{_LEVEL}:[\w./<>-]+(?::{_N})?:\s*(?:-\s+|>>\s+)?"),
     re.compile(rf"\[\s*{_LEVEL}\s*\]:?\s*(?:-\s+)?"),
@@ -96,7 +101,7 @@ def strip(canonical: str, numbers: list[str], behind: int = 0) -> Prefix:
         )
     head = _Head(canonical, clock.find(canonical, numbers))
     for _ in range(_PREFIXES):
-        if not head.step():
+        if not head.step() and not head.over_another(numbers):
             break
     stamp = head.stamp or _stamp_inside(canonical, numbers, head)
     return Prefix(head.at, stamp, head.rank, head.fixed, head.source)
@@ -112,6 +117,7 @@ class _Head:
         self.rank: int | None = None
         self.fixed: int | None = None
         self.source = ""
+        self.twice = False  #: a second stamp was looked for
 
     def step(self) -> bool:
         """Go over the next prefix; False: here the text begins."""
@@ -135,6 +141,17 @@ class _Head:
             return False
         self.stamp = self.found[0]
         self.at = _after_stamp(self.canonical, self.found[2])
+        return True
+
+    def over_another(self, numbers: list[str]) -> bool:
+        """Go over a second stamp, the program's own behind its logger's, and what follows it; the first one counts."""
+        if self.stamp is None or self.twice:
+            return False
+        self.twice = True
+        found = clock.find(self.canonical[self.at :], numbers[_token(self.canonical, self.at) :])
+        if found is None or self.canonical[self.at : self.at + found[1]].strip(" \t[(<"):
+            return False
+        self.at = _after_stamp(self.canonical, self.at + found[2])
         return True
 
     def _over_rank(self, space: int) -> bool:

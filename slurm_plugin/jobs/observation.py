@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
 from horae.untrusted import printable
-from policy.model import Node, Quota
+from policy.model import Health, Node, Quota
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
@@ -112,6 +112,7 @@ class Observer:
         self.awaited = state_machine.awaited(tuple(rows.values()))
         self._verdicts = {job: kept for job, kept in self._verdicts.items() if job in self.rows}
         jobs: dict[JobId, ObservedJob] = {}
+        down = {at.name for at in node_rows if holdings.health(at.state) is Health.DOWN}
         self.unoffered = {}
         for job, row in self.rows.items():
             if waits(job):
@@ -126,6 +127,10 @@ class Observer:
                 look.notes.append(verdict.note)
             if verdict.job is None and state_machine.waits_for_us(row, verdict.memo, self._options):
                 self.unoffered[job] = row
+            if verdict.job is not None and verdict.job.state is JobState.LOST:
+                memo = state_machine.told_lost(row, verdict.memo, down)
+                why = f"{verdict.job.native}: {memo.lost[1]}" if memo.lost else verdict.job.native
+                verdict = replace(verdict, memo=memo, job=replace(verdict.job, native=why))
             if verdict.job is not None:
                 jobs[job] = self._marked(verdict.job, row, look.now_s)
                 if verdict.memo.grants or verdict.memo.stop or verdict.steps:

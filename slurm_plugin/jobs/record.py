@@ -73,6 +73,7 @@ class Memo:
     rescued: int = 0  #: times in a row that an ended job was brought back
     rescued_s: float = 0.0
     held_s: float = 0.0  #: when we held it last; 0: what holds it is not ours
+    lost: tuple[int, str] | None = None  #: (restarts, why it left its nodes), as far as could be told then
 
     @property
     def grant(self) -> Grant | None:

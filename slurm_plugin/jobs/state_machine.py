@@ -23,7 +23,7 @@ A job that keeps its own shape is held, ordered and released; its end is what it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from horae.port import Blocked, BlockKind, JobState, ObservedJob
@@ -33,7 +33,7 @@ from slurm_plugin.jobs.holdings import HOLDING, held_gpus
 from slurm_plugin.jobs.record import Memo, Stop
 from slurm_plugin.jobs.specification import requested, rigid, specification
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, JobRow
+from slurm_plugin.records import Facts, JobRow, fold
 from slurm_plugin.writes import Change, Write, hold, requeue_hold, update
 
 CHECKPOINTED = 86
@@ -355,6 +355,16 @@ def awaited(rows: Sequence[JobRow]) -> frozenset[int]:
 def is_awaited(row: JobRow, awaited_ids: frozenset[int]) -> bool:
     array = re.match(r"\d+", row.id)
     return row.slurm_id in awaited_ids or (array is not None and int(array[0]) in awaited_ids)
+
+
+def told_lost(row: JobRow, memo: Memo, down: Collection[str]) -> Memo:
+    """Why a job that waits again left its nodes though nobody asked for it. Slurm does not name who requeued it; what
+    its nodes are when that is first seen tells whether anybody did."""
+    if memo.lost is not None and memo.lost[0] == row.restarts:
+        return memo
+    gone = sorted(set(memo.left[0] if memo.left else ()) & set(down))
+    requeued = "it was requeued, by its owner or an administrator, or for a job that preempts it"
+    return replace(memo, lost=(row.restarts, f"{fold(gone)} went down" if gone else requeued))
 
 
 def let_go(row: JobRow, memo: Memo, now_s: float) -> tuple[Memo, Step] | None:

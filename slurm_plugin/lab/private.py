@@ -112,8 +112,8 @@ class PrivateSlurm:
     def start_controller(self) -> None:
         self.run(["slurmctld"])
 
-    def start_node(self, name: str) -> None:
-        self.run(["slurmd", "-N", name, "-d", str(self._sbin() / "slurmstepd")])
+    def start_node(self, name: str, *options: str) -> None:
+        self.run(["slurmd", "-N", name, *options, "-d", str(self._sbin() / "slurmstepd")])
 
     def kill(self, daemon: str, number: int = signal.SIGKILL) -> None:
         """End `slurmctld` or `slurmd-n1` and wait until it is gone."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from policy.decide import decide
 from policy.model import Decision, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True)

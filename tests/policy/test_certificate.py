@@ -18,7 +18,7 @@ from policy.certificate.feasible import idle_but_wanted, violations
 from policy.certificate.finish import mean_active
 from policy.decide import decide
 from policy.model import Allocation, Health, Job, Limits, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.worlds import cluster, job, snapshots, sublinear, world
 
 # --- feasibility ---------------------------------------------------------------------------------------------

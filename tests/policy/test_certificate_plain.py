@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from policy.certificate import certify
 from policy.decide import decide
 from policy.model import Allocation, Certificate, GpuRange, Job, JobName, Shape, Share, Snapshot, TypeChoice
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 from tests.policy import plain_certificate
 from tests.policy.worlds import choosy, cluster, snapshots
 

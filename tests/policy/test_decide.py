@@ -25,8 +25,8 @@ from policy.model import (
     SolverSummary,
     Termination,
 )
-from policy.parts.throughput import Throughput
 from policy.text import answer, instance
+from policy.throughput import Throughput
 from tests.policy.worlds import cluster, job, snapshots, sublinear, world
 
 GREEDY = ("fifo", "max-min", "afs-l")

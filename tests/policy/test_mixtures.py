@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from policy import catalogue
 from policy.contract import Context
 from policy.decide import decide, propose
+from policy.idle import Idle
 from policy.model import Cluster, Decision, GpuRange, Health, Job, Node, Proposal, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
-from policy.places import carrying
-from policy.places.idle import Idle
+from policy.parts import carrying
 from policy.text.answer import to_json
 from policy.text.instance import parse, to_text
+from policy.throughput import Throughput
 from tests.policy.crowds import crowd
 from tests.policy.mixtures import mixtures
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from policy.certificate.feasible import violations
 from policy.model import Allocation, Code, Health, Job, Limits, Pinning, Snapshot, Tenant
-from policy.parts.throughput import Span
 from policy.places.placement import Placer
+from policy.throughput import Span
 from tests.policy.worlds import cluster, job, snapshots, world
 
 FOUR = cluster("a1 v 4 r1", "a2 v 4 r1", "b1 v 4 r2", "b2 v 4 r2")

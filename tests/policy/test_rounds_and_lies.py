@@ -9,7 +9,7 @@ import pytest
 from policy import catalogue
 from policy.contract import Context, Entry, Option
 from policy.model import BadInput, Proposal, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from policy.trials import rounds
 from policy.trials.lies import told
 from policy.trials.perturb import perturb

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from policy import certificate
 from policy.decide import decide
 from policy.model import BadInput, Cluster, Code, GpuRange, Job, Node, Shape, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
 from policy.text.instance import parse, to_text
+from policy.throughput import Throughput
 from tests.policy.worlds import choosy, snapshots
 
 NODES = """

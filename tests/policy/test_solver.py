@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from policy.model import Termination
 from policy.parts.matrix import maximise_matrix
-from policy.parts.solver import Backend, Program, Result, Row, Variable
+from policy.parts.solver import Backend, Constraint, Program, Result, Variable
 
 BOTH = pytest.mark.parametrize("backend", list(Backend))
 
@@ -115,10 +115,10 @@ def test_lazy_rows(backend: Backend) -> None:
     x, y = program.variable(up=1.0), program.variable(up=1.0)
     program.maximise({x: 1.0, y: 1.0})
 
-    def tangent(result: Result) -> list[Row]:
+    def tangent(result: Result) -> list[Constraint]:
         a, b = result[x], result[y]
         norm = (a * a + b * b) ** 0.5
-        return [Row({x: a / norm, y: b / norm}, up=1.0)] if norm > 1 + 1e-6 else []
+        return [Constraint({x: a / norm, y: b / norm}, up=1.0)] if norm > 1 + 1e-6 else []
 
     result = program.solve(backend=backend, separate=tangent)
     assert result.optimal
@@ -132,8 +132,8 @@ def test_rows_that_never_end_stop_with_the_clock() -> None:
     program.maximise({x: 1.0})
     bounds = iter(range(1, 10**9))
 
-    def forever(result: Result) -> list[Row]:
-        return [Row({x: 1.0}, up=0.5 + 0.5 / next(bounds))]
+    def forever(result: Result) -> list[Constraint]:
+        return [Constraint({x: 1.0}, up=0.5 + 0.5 / next(bounds))]
 
     result = program.solve(separate=forever, time_limit_s=0.3)
     assert result.termination is Termination.TIME_LIMIT
@@ -150,7 +150,7 @@ def test_the_solvers_own_limit_is_no_answer_while_rows_are_violated(monkeypatch:
         return replace(solved(self, *arguments), termination=Termination.FEASIBLE)
 
     monkeypatch.setattr(Program, "_run", late)
-    cut = program.solve(separate=lambda result: [Row({x: 1.0}, up=0.5)])
+    cut = program.solve(separate=lambda result: [Constraint({x: 1.0}, up=0.5)])
     assert (cut.termination, cut.has_solution) == (Termination.TIME_LIMIT, False)
     whole = program.solve(separate=lambda result: [])
     assert (whole.termination, whole.has_solution) == (Termination.FEASIBLE, True)
@@ -205,7 +205,7 @@ def test_a_program_without_variables() -> None:
 
 def test_ranges_are_refused() -> None:
     with pytest.raises(ValueError, match="one bound"):
-        Row({Variable(0, 0.0, None, False): 1.0}, low=0.0, up=1.0)
+        Constraint({Variable(0, 0.0, None, False): 1.0}, low=0.0, up=1.0)
 
 
 def test_equal_runs_are_equal() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.model import Slowdown, Snapshot
-from policy.parts.throughput import Curve, Span, Throughput
+from policy.throughput import Curve, Span, Throughput
 from tests.policy.worlds import cluster, curves, job, snapshots
 
 LAB = cluster(

@@ -41,6 +41,11 @@ def _without_a_key(line: str) -> str:
     return _SPARE.sub("", line) if _DICT.match(line) else line
 
 
+_DECIMAL = re.compile(r"(?<![\w.])(\d+\.\d+)(?![\w.])")
+#: Lines that carry a rank of their own.
+_RANKED = re.compile(r"(?i)rank|^\[\d+,|<std|worker|^\s*\[?\d+\]?[:,]|device")
+
+
 MUTATIONS: dict[str, Callable[[str], str]] = {
     "tabs of a shipper": _each(lambda line: f"train-7d9f-xk2lp\tstdout\t{line}"),
     "container runtime": _each(lambda line: f"2024-05-01T10:00:00.123456789Z stdout F {line}"),
@@ -52,8 +57,27 @@ MUTATIONS: dict[str, Callable[[str], str]] = {
     "other lines between": _each(lambda line: f"{line}\nWARNING: the cache is nearly full, see the manual"),
     "a key more": _each(_with_a_key),
     "a key less": _each(_without_a_key),
+    "colour inside": _each(lambda line: _DECIMAL.sub("\x1b[36m\\1\x1b[0m", line)),
+    "logger": _each(lambda line: f"INFO - trainer - {line}"),
+    "rank tag": _each(lambda line: line if _RANKED.search(line) else f"[rank0]: {line}"),
+    "actor": _each(lambda line: f"(TorchTrainer pid=4035) {line}"),
+    "emoji": _each(lambda line: f"\U0001f680 {line}"),
+    "pane": _each(lambda line: f"│ {line} │"),
     "another program's lines": _each(lambda line: f"{line}\n[nfs] wrote 412 blocks of 4096 in 0.12 s"),
 }
+
+
+_PLAIN_DECIMAL = re.compile(r"(?<=[ =:])(\d+)\.(\d+)(?![\w.:])")
+_ANY_POINT = re.compile(r"\d\.\d")
+
+
+def with_commas(log: str) -> str | None:
+    """The log as a program prints it whose locale writes decimals with a comma; None where points would be left, or
+    where such a number may be one of thousands (2,990)."""
+    changed = _PLAIN_DECIMAL.sub(r"\1,\2", log)
+    if changed == log or _ANY_POINT.search(changed) or "," in log:
+        return None
+    return None if re.search(r"(?<!\d)[1-9]\d{0,2},\d{3}(?!\d)", changed) else changed
 
 
 def usable(log: str) -> bool:

@@ -284,7 +284,18 @@ def markdown(by_mode: Mapping[str, Mapping[str, tuple[Tally, str]]]) -> str:
 
 def others() -> list[str]:
     """The excerpts of other programs: how they were read the first time, and now."""
-    from tests.profiler.others import HELD, OTHERS, PASTED, UNSEEN, labelled, read, tallies
+    from tests.profiler.others import (
+        HELD,
+        OTHERS,
+        PASTED,
+        THIN,
+        UNSEEN,
+        WORDLESS,
+        WORDLESS_HELD,
+        labelled,
+        read,
+        tallies,
+    )
 
     lines = [
         "",
@@ -293,11 +304,16 @@ def others() -> list[str]:
         "The first two sets (`tests/profiler/others.yaml`) are excerpts in the form that other programs print, written",
         "from knowledge of them. The third and fourth (`tests/profiler/pasted.yaml`) are lines that people pasted into",
         "public threads of projects, with the source of each. The fifth and sixth (`unseen.yaml`, `unseen_held.yaml`)",
-        "are two halves of one draw: forms that people pasted or scripts print, with made-up values. All were",
-        "labelled by hand before the profiler read them. The first reading is what to expect of a log that nobody has",
+        "are two halves of one draw: forms that people pasted or scripts print, with made-up values. The seventh",
+        "(`thin.yaml`) are forms of nnU-Net, NeMo, torchtune, Detectron2, diffusers, Stable-Baselines3, Kaldi, ESPnet,",
+        "T5X, MaxText, YOLO, TRL and others of which few logs were at hand, with made-up values, their source and its",
+        "licence. The eighth and ninth (`wordless.yaml`, `wordless_held.yaml`) are two halves of one draw: forms",
+        "without a word that the lexicon knows, and text full of numbers that is no training. All were",
+        "labelled by hand before the profiler read them (the last three, and their first reading, at commit",
+        "362f66c). The first reading is what to expect of a log that nobody has",
         "seen; after it the forms that were missed were added, so the later rows are no forecast, but for the sixth",
-        "set: no reader was changed for it. The second and the fourth set were chosen to be odd. Wrong is a number",
-        "that is not so, missing one that was not found; the first four readings did not tell them apart.",
+        "and the ninth set: no reader was changed for them. The second and the fourth set were chosen to be odd. Wrong",
+        "is a number that is not so, missing one that was not found; the first four readings did not tell them apart.",
         "",
         "| reading | wholly right | fields right | wrong | missing |",
         "|---|---|---|---|---|",
@@ -309,7 +325,10 @@ def others() -> list[str]:
         lines.append(
             f"| {row['set']} set, first reading | {whole} | {row['right']}/{row['told']} = {share_:.3f} | {off} |"
         )
-    sets = {"first five, now": (OTHERS, PASTED, UNSEEN), "sixth, now": (HELD,)}
+    sets = {
+        **{"first five, now": (OTHERS, PASTED, UNSEEN), "sixth, now": (HELD,), "seventh, now": (THIN,)},
+        **{"eighth, now": (WORDLESS,), "ninth, now": (WORDLESS_HELD,)},
+    }
     for name, paths in sets.items():
         entries = [e for path in paths for e in labelled(path)]
         for how, generic in (("", False), (", generic reader alone", True)):

@@ -18,6 +18,7 @@ from typing import Any
 from horae.journal.events import Event, Kind, Verb
 from horae.journal.fold import fold
 from horae.journal.ledger import Ledger
+from horae.port import JobState
 from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, GpuType, Seconds
 from tests.real.policy_day import speed
 
@@ -110,8 +111,11 @@ def read(
 
 
 def _account(ledger: Ledger, tenants: dict[str, Tenant], for_s: Seconds) -> None:
-    """What is decided and held now, for so long. A job may wait for the stop of another: one that moves excuses all."""
-    moving = any(r.grant is not None or r.stop_asked_s is not None for r in ledger.live())
+    """What is decided and held now, for so long. A job may wait for the stop of another: one that moves excuses all.
+    A gang that does not stand yet moves: where shapes change in place, it is asked for another one when it stands."""
+    moving = any(
+        r.grant is not None or r.stop_asked_s is not None or r.state is JobState.STARTING for r in ledger.live()
+    )
     for record in ledger.live():
         tenant = tenants.setdefault(record.tenant, Tenant())
         wanted, held = sum((record.target or EMPTY).values()), sum(record.holding.values())

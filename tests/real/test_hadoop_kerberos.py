@@ -14,13 +14,14 @@ import pytest
 from horae.doctor import Verdict
 from horae.port import FixConfiguration, JobState, ObservedJob, attend
 from tests.real.hadoop import wait_for
-from tests.real.kerberos import REALM, Kdc, job_of, running_kdc, secured
+from tests.real.kerberos import REALM, job_of, options_of, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.spnego import Spnego
+from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import Options
 from yarn_bridge.site.doctor import examine
 
@@ -37,14 +38,14 @@ time.sleep(3600)
 
 
 @pytest.fixture(scope="module")
-def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    yield from running_kdc(tmp_path_factory.mktemp("kdc"))
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
+    with secured(tmp_path_factory.mktemp("hadoopkrb-")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
-    with secured(kdc, tmp_path_factory.mktemp("hadoopkrb-")) as found:
-        yield found
+def options(lab: PrivateHadoop) -> Options:
+    return options_of(lab)
 
 
 @pytest.fixture
@@ -112,8 +113,9 @@ def test_the_bridge_may_act_for_those_it_was_given_only(manager: ResourceManager
         hdfs.as_user("bob").entries("/user")
 
 
-def test_a_ticket_that_ends_is_followed_by_a_new_one(kdc: Kdc, options: Options) -> None:
-    keytab = kdc.keytab("short", "short", life="6seconds")
+def test_a_ticket_that_ends_is_followed_by_a_new_one(lab: PrivateHadoop, options: Options) -> None:
+    assert lab.kdc is not None
+    keytab = lab.kdc.keytab("short", "short", life="6seconds")
     access = replace(options.access(options.resource_manager), principal=f"short@{REALM}", keytab=str(keytab))
     manager = ResourceManager(HttpClient(access, "ResourceManager"))
     auth = manager.http._session.auth
@@ -125,7 +127,7 @@ def test_a_ticket_that_ends_is_followed_by_a_new_one(kdc: Kdc, options: Options)
     manager.close()
 
 
-def test_a_keytab_that_does_not_fit_is_told_plainly(kdc: Kdc, options: Options) -> None:
+def test_a_keytab_that_does_not_fit_is_told_plainly(options: Options) -> None:
     access = replace(options.access(options.resource_manager), principal=f"nobody@{REALM}")
     with pytest.raises(FixConfiguration, match="no Kerberos ticket with keytab"):
         ResourceManager(HttpClient(access, "ResourceManager")).info()

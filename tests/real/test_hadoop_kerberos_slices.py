@@ -21,7 +21,7 @@ from policy.model import Pinning
 from tests.contract.harness import job_in, starts_in, steps_in
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import ALIVE, workers
-from tests.real.kerberos import Kdc, job_of, running_kdc, secured
+from tests.real.kerberos import job_of, options_of, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
@@ -42,19 +42,14 @@ def release(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def kdc(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    yield from running_kdc(tmp_path_factory.mktemp("kdc"))
-
-
-@pytest.fixture(scope="module")
 def lab(release: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("hadoopkrbslices-")
 
 
 @pytest.fixture(scope="module")
-def options(kdc: Kdc, lab: Path, release: str) -> Iterator[Options]:
-    with secured(kdc, lab, yarn={"yarn.webapp.api-service.enable": "false"}, release=release) as found:
-        yield replace(found, slice_memory_mib=320)
+def options(lab: Path, release: str) -> Iterator[Options]:
+    with secured(lab, {"yarn.webapp.api-service.enable": "false"}, release=release) as made:
+        yield replace(options_of(made), slice_memory_mib=320)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from horae.spec import JobSpec
 from policy.model import GpuRange
 from tests.contract.harness import starts_in, steps_in
 from tests.real.hadoop import wait_for
-from tests.real.kerberos import Kdc, running_kdc, secured
+from tests.real.kerberos import options_of, secured
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.records import App
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, RENEWED
@@ -35,15 +35,10 @@ LIFE_S, RENEW_S = 120.0, 60.0
 
 
 @pytest.fixture(scope="module")
-def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    yield from running_kdc(tmp_path_factory.mktemp("kdc"))
-
-
-@pytest.fixture(scope="module")
-def options(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
+def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
     life = {SETTING: f"{LIFE_S * 1000:.0f}", "dfs.namenode.delegation.token.renew-interval": f"{RENEW_S * 1000:.0f}"}
-    with secured(kdc, tmp_path_factory.mktemp("hadooplife-"), life) as found:
-        yield found
+    with secured(tmp_path_factory.mktemp("hadooplife-"), life) as lab:
+        yield options_of(lab)
 
 
 @pytest.mark.parametrize(("runtime", "kind"), [(SERVICES, KIND), (SLICES, SLICE_KIND)])

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.contract.harness import starts_in, steps_in
-from tests.real.serving import arbiter, trainer
+from tests.real.serving import HORAE, arbiter, trainer
 from tests.real.slurm import Private, clear_partition, fresh_partition, private_slurm, wait_for  # noqa: F401
 
 pytestmark = pytest.mark.real
@@ -130,3 +131,83 @@ def test_rigid_jobs_are_started_in_the_shape_that_they_asked_for(private_slurm: 
             assert sorted(re.findall(r"task (\d+)", text)) == [str(task) for task in range(tasks)], words
     finally:
         clear_partition(private_slurm, partition)
+
+
+def test_people_name_jobs_by_slurms_own_number(private_slurm: Private, tmp_path: Path) -> None:  # noqa: F811
+    """In explain, history, status and cancel, tasks of arrays too."""
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": {**options, "env": dict(options["env"])}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce", "nodes": "n1"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+
+    def horae(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [*HORAE, words[0], *words[1:], "--socket", str(tmp_path / "api.sock")]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+
+    def shown(job: str) -> str:
+        return private_slurm.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")
+
+    try:
+        with arbiter(tmp_path):
+            beat = private_slurm.lab.spool / "heartbeat"
+            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text())
+            common = ["#!/bin/bash\nsleep 600\n", f"--partition={partition}", "--gres=gpu:4"]
+            single = private_slurm.submit(*common)
+            wait_for("it runs", lambda: shown(single) == "RUNNING")
+            task = private_slurm.submit(*common, "--array=3") + "_3"
+            wait_for("its wait is explained", lambda: horae("explain", task).returncode == 0)
+            for job in (single, task):
+                assert job in horae("explain", job).stdout.split("\n")[0]
+                assert horae("history", job).returncode == 0
+            rows = horae("status").stdout
+            assert {single, task} <= set(rows.split()), rows
+            assert horae("cancel", single).returncode == 0
+            wait_for("it is cancelled", lambda: shown(single) == "CANCELLED")
+            wait_for("the other one runs", lambda: shown(task) == "RUNNING")
+    finally:
+        clear_partition(private_slurm, partition)
+        print((tmp_path / "serve.log").read_text()[-2000:])
+
+
+@pytest.mark.soak  # Slurm's shortest limit is a minute
+def test_limits_end_as_timeouts_and_an_administrators_longer_one_counts(
+    private_slurm: Private,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    partition = fresh_partition(private_slurm)
+    options = {**private_slurm.options(partition), "state": str(tmp_path / "memory")}
+    config = {
+        "state_dir": str(tmp_path / "state"),
+        "cluster": {"adapter": "slurm", "options": {**options, "env": dict(options["env"])}},
+        "pools": [{"name": "main", "policy": "max-min", "mode": "enforce"}],
+        "api": {"socket": str(tmp_path / "api.sock")},
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+
+    def shown(job: str) -> tuple[str, str]:
+        text = private_slurm.run("scontrol", "show", "job", job)
+        found = re.search(r"JobState=(\w+).*TimeLimit=(\S+)", text, re.DOTALL)
+        return (found[1], found[2]) if found else ("", "")
+
+    try:
+        with arbiter(tmp_path):
+            beat = private_slurm.lab.spool / "heartbeat"
+            wait_for("the first heartbeat", lambda: beat.exists() and partition in beat.read_text())
+            common = ["#!/bin/bash\nsleep 600\n", f"--partition={partition}", "--gres=gpu:1", "--time=1"]
+            elastic = "--comment=horae:min=1,max=1"
+            short, longer = (
+                [private_slurm.submit(*common, *words) for words in ([], [elastic])] for _ in ("short", "longer")
+            )
+            wait_for("all run", lambda: {shown(job)[0] for job in short + longer} == {"RUNNING"})
+            for job in longer:
+                private_slurm.run("scontrol", "update", f"jobid={job}", "TimeLimit=10")
+            wait_for("the others reach theirs", lambda: {shown(job)[0] for job in short} == {"TIMEOUT"}, 300)
+            assert {shown(job) for job in longer} == {("RUNNING", "00:10:00")}
+    finally:
+        clear_partition(private_slurm, partition)
+        print((tmp_path / "serve.log").read_text()[-2000:])

@@ -11,7 +11,7 @@ import pytest
 
 from horae.lab import LabRequest
 from horae.port import BlockKind, JobState, attend
-from policy.model import BadInput
+from policy.model import BadInput, Health
 from slurm_plugin.adapter import SlurmCluster, connect
 from slurm_plugin.lab.private import PrivateSlurm
 from tests.real.slurm import CACHE, reap_orphans, wait_for
@@ -106,3 +106,43 @@ def test_an_uneven_split_of_a_total_is_seen_as_it_is(lab: PrivateSlurm, tmp_path
     shapes = sorted((dict(job.allocation) for job in seen.jobs), key=len)
     assert shapes == [{"n1": 3}, {"n1": 1, "n2": 3}]
     assert {node.name: node.foreign for node in seen.nodes} == {"n1": 0, "n2": 0, "n3": 0, "n4": 0}
+
+
+def test_a_grant_wakes_a_node_that_is_powered_down(lab: PrivateSlurm, tmp_path: Path) -> None:
+    """All nodes sleep, and their daemons are gone. Slurm wakes those that are granted; here the test is its cloud."""
+    conf = lab.folder / "etc/slurm.conf"
+    power = "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=3600\nSuspendTimeout=1\nResumeTimeout=300\n"
+    conf.write_text(conf.read_text() + power)
+    lab.kill("slurmctld", signal.SIGTERM)
+    lab.start_controller()
+    wait_for("slurmctld answers", lambda: bool(lab.run(["sinfo", "-h"], check=False).stdout))
+
+    def states() -> list[str]:
+        return lab.run(["sinfo", "-hN", "-p", "dl", "-o", "%t"]).stdout.split()
+
+    lab.run(["scontrol", "update", "nodename=n[1-4]", "state=power_down_force"])
+    wait_for("all sleep", lambda: states() == ["idle~"] * 4, 200)
+    for at in range(1, 5):
+        lab.kill(f"slurmd-n{at}")
+    made = connect({**lab.facts(), "state": str(tmp_path / "memory"), "blocked_after_s": 12.0})
+    try:
+        made.claim("features")
+        made.heartbeat()
+        rigid = lab.submit("#!/bin/bash\nsleep 600\n", {}, ["--partition=dl", "--gres=gpu:2", "--output=/dev/null"])
+        elastic = submitted(lab, made)
+        seen = attend(made)
+        assert {(node.health, node.wake_s) for node in seen.nodes} == {(Health.UP, 300.0)}
+        first = next(job.id for job in seen.jobs if job.id.partition(".")[0] == rigid)
+        made.start(elastic, {"n3": 1}, 1)
+        made.start(first, {"n1": 2}, 1)
+        wait_for("Slurm wakes two", lambda: attend(made) and sum(each.endswith("#") for each in states()) == 2)
+        assert states()[2] == "mix#"
+        assert {state(made, job) for job in (first, elastic)} == {JobState.STARTING}
+        for at, each in enumerate(states(), start=1):
+            if each.endswith("#"):
+                lab.start_node(f"n{at}", "-b")
+        for job in (first, elastic):
+            wait_for("it runs on a node that woke", lambda job=job: state(made, job) is JobState.RUNNING, 200)  # type: ignore[misc]
+        assert next(node for node in attend(made).nodes if node.name == "n3").wake_s == 0.0
+    finally:
+        made.close()

@@ -174,7 +174,7 @@ def test_a_running_job_is_never_held_and_a_requeued_one_is(cluster: Driver) -> N
             cluster.observe()
         assert "Priority=0 " not in harness(cluster).cluster.run("scontrol", "show", "job", number)
         harness(cluster).cluster.run("scontrol", "requeue", number)
-        cluster.wait(job, JobState.LOST)
+        assert "requeued, by its owner or an administrator" in cluster.wait(job, JobState.LOST).native
         cluster.until(
             "held before Slurm starts it again",
             lambda at=number: "Priority=0 " in harness(cluster).cluster.run("scontrol", "show", "job", at),  # type: ignore[misc]

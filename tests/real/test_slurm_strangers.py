@@ -28,7 +28,7 @@ pytestmark = pytest.mark.real
 SLEEPS = "#!/bin/bash\nsleep 600\n"
 
 
-class Site:
+class Ground:
     """One partition of a private Slurm with an arbiter's adapter."""
 
     def __init__(self, slurm: Private, memory: Path) -> None:
@@ -69,14 +69,14 @@ class Site:
 
 
 @pytest.fixture
-def site(private_slurm: Private, tmp_path: Path) -> Iterator[Site]:  # noqa: F811
-    made = Site(private_slurm, tmp_path / "memory")
+def site(private_slurm: Private, tmp_path: Path) -> Iterator[Ground]:  # noqa: F811
+    made = Ground(private_slurm, tmp_path / "memory")
     yield made
     made.harness.end()
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
-def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: Site, command: str) -> None:
+def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: Ground, command: str) -> None:
     name = f"{command}-{site.partition}"
     step = ["sh", "-c", "echo task $SLURM_PROCID with $CUDA_VISIBLE_DEVICES"]
     inner = step if command == "srun" else ["srun", *step]
@@ -93,7 +93,7 @@ def test_an_interactive_job_waits_its_turn_and_has_all_that_it_asked_for(site: S
     site.driver.wait(job, JobState.COMPLETED)
 
 
-def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Site) -> None:
+def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Ground) -> None:
     here = site.offered(site.submit(f"--partition={site.partition},raw", "--gres=gpu:1"))
     site.driver.start(here, site.driver.one())
     site.driver.wait(here, JobState.RUNNING)
@@ -113,7 +113,7 @@ def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Site) -
         site.slurm.run("scancel", number)
 
 
-def test_a_heterogeneous_job_is_slurms_own(site: Site) -> None:
+def test_a_heterogeneous_job_is_slurms_own(site: Ground) -> None:
     """As in any partition, and nobody is told of a record that cannot be read."""
     part = f"--partition={site.partition}"
     number = site.submit("-n1", "--gres=gpu:1", ":", part, "-n1", "--gres=gpu:2")
@@ -128,7 +128,7 @@ def test_a_heterogeneous_job_is_slurms_own(site: Site) -> None:
     site.slurm.run("scancel", number)
 
 
-def test_a_hold_of_an_owner_or_an_administrator_stands(site: Site) -> None:
+def test_a_hold_of_an_owner_or_an_administrator_stands(site: Ground) -> None:
     """Of `sbatch --hold` and of `scontrol hold`, rigid or elastic; their release starts nothing either."""
     for number, options in enumerate((["--hold"], [], ["--comment=horae:min=1"])):
         job = site.offered(site.submit("--gres=gpu:1", *options))
@@ -146,7 +146,7 @@ def test_a_hold_of_an_owner_or_an_administrator_stands(site: Site) -> None:
         site.driver.wait(job, JobState.RUNNING)
 
 
-def test_leaving_keeps_a_hold_of_its_users(site: Site) -> None:
+def test_leaving_keeps_a_hold_of_its_users(site: Ground) -> None:
     for release in (site.driver.port.release, lambda job: release_by_script(site)):
         job = site.offered(site.submit("--gres=gpu:1", "--hold"))
         jobid = job.partition(".")[0]
@@ -157,12 +157,12 @@ def test_leaving_keeps_a_hold_of_its_users(site: Site) -> None:
         wait_for("it is Slurm's", lambda jobid=jobid: site.shown(jobid)["JobState"] == "RUNNING")  # type: ignore[misc]
 
 
-def release_by_script(site: Site) -> None:
+def release_by_script(site: Ground) -> None:
     script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
     site.slurm.lab.run(["sh", str(script), str(site.slurm.lab.spool)])
 
 
-def test_a_dependency_of_an_elastic_job_is_judged_at_once(site: Site) -> None:
+def test_a_dependency_of_an_elastic_job_is_judged_at_once(site: Ground) -> None:
     first = site.offered(site.submit("--gres=gpu:1"))
     second = site.submit("--gres=gpu:1", "--comment=horae:min=1", f"--dependency=afterany:{first.partition('.')[0]}")
     assert site.named(second) is None
@@ -177,7 +177,7 @@ def requests(slurm: Private) -> Counter[str]:
     return Counter({name: int(count) for name, count in re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)", text)})
 
 
-def test_a_start_is_one_write_of_a_rigid_job_and_two_of_an_elastic_one(site: Site) -> None:
+def test_a_start_is_one_write_of_a_rigid_job_and_two_of_an_elastic_one(site: Ground) -> None:
     """Beside them, scontrol itself looks at a job whose nodes it is to change."""
     for options, writes in (([], 1), (["--comment=horae:min=1"], 2)):
         jobs = [site.offered(site.submit("--gres=gpu:1", *options)) for _ in range(4)]
@@ -196,7 +196,7 @@ def test_a_start_is_one_write_of_a_rigid_job_and_two_of_an_elastic_one(site: Sit
             site.driver.wait(job, JobState.CANCELLED)
 
 
-def test_within_a_second_the_first_number_is_first(site: Site) -> None:
+def test_within_a_second_the_first_number_is_first(site: Ground) -> None:
     arrays = [site.submit("--gres=gpu:1", "--array=1-11") for _ in range(2)]
     wanted = [f"{array}_{task}" for array in arrays for task in range(1, 12)]
     site.driver.until("all tasks are seen", lambda: len(site.driver.observe().jobs) == len(wanted))
@@ -206,7 +206,7 @@ def test_within_a_second_the_first_number_is_first(site: Site) -> None:
     assert [job.id.partition(".")[0] for job in order] == wanted
 
 
-def test_two_jobs_of_one_script_have_profiles_of_their_own(site: Site) -> None:
+def test_two_jobs_of_one_script_have_profiles_of_their_own(site: Ground) -> None:
     """Slurm does not tell what arguments and environment change; `key=` does."""
     path = site.slurm.shared()[0] / f"{site.partition}.sh"
     path.write_text(SLEEPS)
@@ -221,9 +221,9 @@ def test_two_jobs_of_one_script_have_profiles_of_their_own(site: Site) -> None:
     assert [spec.model for spec in specs] == [None, None, "resnet", "resnet"]
 
 
-def test_folders_of_jobs_that_are_over_leave_the_spool(site: Site, tmp_path: Path) -> None:
+def test_folders_of_jobs_that_are_over_leave_the_spool(site: Ground, tmp_path: Path) -> None:
     """Slurm itself remembers a job for minutes: so one that an arbiter of another partition started."""
-    here = Site(site.slurm, tmp_path / "here")
+    here = Ground(site.slurm, tmp_path / "here")
     try:
         over, lives = (each.offered(each.submit("--gres=gpu:1")) for each in (site, here))
         for each, job in ((site, over), (here, lives)):
@@ -245,7 +245,7 @@ def test_folders_of_jobs_that_are_over_leave_the_spool(site: Site, tmp_path: Pat
         here.harness.end()
 
 
-def test_leaving_hands_back_many_at_once_and_arrays_whole(site: Site) -> None:
+def test_leaving_hands_back_many_at_once_and_arrays_whole(site: Ground) -> None:
     busy = [site.submit("--gres=gpu:4", f"--nodelist=n{at}") for at in range(1, 9)]
     for each in busy:
         job = site.offered(each)

@@ -10,7 +10,7 @@ import pytest
 
 from horae.port import JobState, attend
 from policy.model import Allocation
-from tests.contract.harness import Behaviour
+from tests.contract.harness import Behaviour, steps_in
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import YarnHarness, cluster_of
 from yarn_bridge.adapter import YarnCluster
@@ -47,12 +47,17 @@ def test_they_are_in_the_snapshot_and_are_asked_for_by_their_name(harness: YarnH
     def until(shape: Allocation) -> None:
         def runs() -> bool:
             job = next(each for each in patiently(lambda: attend(port)).jobs if each.id == "typed")
+            assert job.state not in (JobState.LOST, JobState.FAILED), (
+                job.native,
+                port.read_log("typed", 0).data[-3000:],
+            )
             return job.state is JobState.RUNNING and dict(job.allocation) == dict(shape)
 
         wait_for(f"it runs on {shape}", runs, 240.0)
 
     port.start("typed", {first: 2}, 1)
     until({first: 2})
+    wait_for("it trains", lambda: len(steps_in(port.read_log("typed", 0).data)) > 3, 240.0)
     held = {node.host: node.gpus_used for node in port.manager.nodes()}
     assert (held[first], held[second]) == (2, 0)
     port.reshape("typed", {first: 1, second: 2}, 2)

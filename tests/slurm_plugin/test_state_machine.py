@@ -14,7 +14,16 @@ from slurm_plugin.clients.command import scontrol
 from slurm_plugin.jobs.holdings import between_two_reads, health, held_gpus, nodes_of, within_nodes
 from slurm_plugin.jobs.record import Grant, Memo, Stop
 from slurm_plugin.jobs.shapes import left_min, original, start_writes
-from slurm_plugin.jobs.state_machine import Judgement, awaited, block_kind, held_by_others, is_awaited, judge, let_go
+from slurm_plugin.jobs.state_machine import (
+    Judgement,
+    awaited,
+    block_kind,
+    held_by_others,
+    is_awaited,
+    judge,
+    let_go,
+    told_lost,
+)
 from slurm_plugin.options import Options
 from slurm_plugin.records import Facts, NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
@@ -318,6 +327,16 @@ def test_a_parked_elastic_job_waits_and_its_lost_start_is_not_made_in_part() -> 
     shape, when = start_writes(replace(ROW, **waits), Memo("7.abc"), GRANT)
     assert "StartTime" not in scontrol(shape)
     assert scontrol(when) == "update jobid=7 StartTime=now"
+
+
+def test_why_a_job_left_its_nodes_is_told_as_it_was_first_seen() -> None:
+    row, memo = replace(ROW, restarts=1), Memo("7.abc", (RAN,), left=(("n1", "n2"), NOW))
+    by_hand, by_node = told_lost(row, memo, {"n5"}), told_lost(row, memo, {"n2", "n5"})
+    assert by_hand.lost is not None
+    assert "requeued, by its owner or an administrator" in by_hand.lost[1]
+    assert by_node.lost == (1, "n2 went down")
+    assert told_lost(row, by_node, ()) is by_node, "it has come back since"
+    assert told_lost(replace(row, restarts=2), by_node, ()).lost != by_node.lost
 
 
 def test_gpus_that_only_the_tag_tells_are_spread_evenly() -> None:

@@ -24,6 +24,7 @@ HEALTHY = {
     "yarn.resourcemanager.am.max-attempts": "4",
     "yarn.service.framework.path": "/yarn-services/service-dep.tar.gz",
     "yarn.nodemanager.recovery.enabled": "true",
+    "yarn.nodemanager.container-executor.class": "org.apache.hadoop.yarn.server.nodemanager.LinuxContainerExecutor",
     "yarn.nodemanager.sleep-delay-before-sigkill.ms": "5s",
     "yarn.nm.liveness-monitor.expiry-interval-ms": "60000",
 }
@@ -196,6 +197,8 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
      "ZKRMStateStore"),
     ("restart of a NodeManager", lambda s: s.conf.pop("yarn.nodemanager.recovery.enabled"), Verdict.FAIL,
      "live on unseen", "recovery.supervised"),
+    ("isolation of GPUs", lambda s: s.conf.pop("yarn.nodemanager.container-executor.class"), Verdict.WARN,
+     "nothing keeps other programs from them", "LinuxContainerExecutor"),
     ("kill grace", lambda s: s.conf.pop("yarn.nodemanager.sleep-delay-before-sigkill.ms"), Verdict.WARN,
      "250 ms", "sleep-delay"),
     ("lost nodes", lambda s: s.conf.pop("yarn.nm.liveness-monitor.expiry-interval-ms"), Verdict.WARN,

@@ -115,7 +115,8 @@ def test_a_queue_that_the_next_start_forgets_is_refused_or_put_into_the_file_too
 
 
 def test_install_shows_changes_and_undoes(manager: Manager, options: dict[str, str], tmp_path: Path) -> None:
-    site, record, before = YarnSite(), tmp_path / "record.json", dict(manager.conf)
+    site, record, before = YarnSite(), tmp_path / "state/horae/record.json", dict(manager.conf)
+    there = set(tmp_path.rglob("*"))
     changes, commands = site.changes(options)
     shown = "".join(sites.diff(change) for change in sites.pending(changes))
     assert f"+{PREFIX}root.horae.capacity = 30" in shown
@@ -136,7 +137,18 @@ def test_install_shows_changes_and_undoes(manager: Manager, options: dict[str, s
     done, left = sites.restore(record, site.place)
     assert (len(done), left) == (4, [])
     assert manager.conf == before
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert set(tmp_path.rglob("*")) == there, "a folder that came with it stays"
+
+
+def test_a_folder_into_which_somebody_has_put_something_stays(
+    manager: Manager, options: dict[str, str], tmp_path: Path
+) -> None:
+    site, record = YarnSite(), tmp_path / "record.json"
+    out = tmp_path / "new/horae"
+    sites.apply(site.changes({**options, "out": str(out)})[0], record)
+    (out / "notes").write_text("somebody's")
+    sites.restore(record, site.place)
+    assert list((tmp_path / "new").rglob("*")) == [out, out / "notes"]
 
 
 def test_what_somebody_changed_since_is_left_alone(manager: Manager, options: dict[str, str], tmp_path: Path) -> None:

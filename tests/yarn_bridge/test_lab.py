@@ -185,6 +185,7 @@ def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
         done.add((what, operation))
         return ""
 
+    (tmp_path / "lab.json").write_text("{}")
     lab = PrivateHadoop(tmp_path, tmp_path)
     monkeypatch.setattr(lab, "_hdfs", lambda _method, path, operation, **_: ask(path, operation))
     monkeypatch.setattr(lab, "_put", lambda path, _data: ask(path, "CREATE") == "")
@@ -192,3 +193,36 @@ def test_a_private_lab_whose_hdfs_is_slow_is_prepared_all_the_same(
     assert not any(faults.values())
     assert {(path, operation) for path, _ in settings.FOLDERS for operation in ("MKDIRS", "SETPERMISSION")} <= done
     assert {("/user/horae", "SETOWNER"), (settings.FRAMEWORK, "CREATE")} <= done
+
+
+def test_a_lab_under_kerberos_says_so_to_every_daemon_and_to_who_asks(tmp_path: Path) -> None:
+    site = settings.Site("1", "1", "1", "1", data="/data", standby="2", kdc="/kdc", owners=("alice",))
+    for mine in (0, 1):
+        settings.write_conf(tmp_path / str(mine), site, settings.Daemon(mine=mine), {"dfs.replication": "2"})
+    core, hdfs, yarn = (
+        [{each.findtext("name"): each.findtext("value") for each in ET.parse(tmp_path / mine / file).iter("property")}
+         for mine in "01"]
+        for file in ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
+    )  # fmt: skip
+    assert core[0] == core[1]
+    assert core[0]["hadoop.security.authentication"] == core[0]["hadoop.http.authentication.type"] == "kerberos"
+    assert core[0]["fs.defaultFS"] == "hdfs://lab"
+    assert [each["dfs.ha.namenode.id"] for each in hdfs] == ["nn1", "nn2"]
+    assert "dfs.namenode.rpc-address" not in hdfs[0]
+    assert hdfs[0]["dfs.replication"] == "2"
+    assert "dfs.replication" not in yarn[0]
+    assert [each["yarn.resourcemanager.ha.id"] for each in yarn] == ["rm1", "rm2"]
+    assert yarn[0]["yarn.resourcemanager.keytab"] == "/kdc/rm.keytab"
+
+
+def test_of_a_lab_that_is_down_only_its_logs_are_left(tmp_path: Path) -> None:
+    (tmp_path / "lab.json").write_text(json.dumps({"net": "127.9.9", "nodes": [["n1", "v100", 2]], "yarn": {}}))
+    lab = PrivateHadoop(tmp_path, tmp_path)
+    lab.settle({})
+    for name in ("data/tmp", "data/n1/logs/application_1", "kdc", "run", "log"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "kdc/http.keytab").touch()
+    (tmp_path / "owner").write_text("1")
+    lab.down()
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert left == {"log", "log/containers-n1", "log/containers-n1/application_1"}

@@ -42,7 +42,7 @@ _NONE_ELECTED = ". None is elected: does ZooKeeper run?"
 class Access:
     """How to reach one kind of daemon, and as whom."""
 
-    urls: tuple[str, ...]  #: "http://rm1:8088", one a server; without a path
+    urls: tuple[str, ...]  #: "http://rm1:8088", one a server; a gateway's with its path
     user: str = ""  #: the bridge's own name
     auth: str = SIMPLE
     doas: bool = False  #: the proxy-user filter is on: act for owners by doAs
@@ -180,7 +180,7 @@ class HttpClient:
         for turn in range(len(self._urls)):
             at = (self._preferred + turn) % len(self._urls)
             try:
-                answer = self._one(self._urls[at], path, request)
+                answer = self._one(self._urls[at], _below(self._urls[at], path), request)
             except _Away as fault:
                 faults.append(str(fault))
                 continue
@@ -325,6 +325,11 @@ def identity(access: Access, owner: str, doas: str = "doAs") -> dict[str, str]:
     if owner and owner != access.user and access.auth != TOKEN:
         said[doas] = owner
     return said
+
+
+def _below(base: str, path: str) -> str:
+    """The path below this address. Knox's service RESOURCEMANAGER stands for what the daemon has below /ws."""
+    return path.removeprefix("/ws") if base.endswith("/resourcemanager") else path
 
 
 def answer_of(got: requests.Response, body: bytes) -> Answer:

@@ -157,8 +157,7 @@ def named(node: str, names: Mapping[str, str]) -> str:
 def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> str:
     """What a worker's container runs. A script: the API's launch command passes a shell's double quotes on the way."""
     addresses = [each.rstrip("/") for each in options.webhdfs]
-    scheme = "swebhdfs" if addresses[0].startswith("https:") else "webhdfs"
-    url = f"{scheme}://{','.join(each.partition('://')[2] for each in addresses)}{folder}"
+    url = f"{_hdfs_of(addresses)}{folder}"
     words = ["--gate", url, "--log", f"{url}/log", "--gpus", "1", "--name", spec.name or job]
     words += ["--grace", repr(float(spec.grace_s))]
     if spec.checkpoint:
@@ -168,6 +167,7 @@ def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> s
     if spec.extra.get(protocol.EXTRA_SELF_CHECKPOINTING, "").lower() in {"1", "true", "yes"}:
         words.append("--self-checkpointing")
     lines = ["#!/bin/bash", "# A worker of Horae: waits at the gate, trains whenever it opens.", 'here="$PWD"']
+    lines.append(f'export {protocol.ENV_SCRATCH}="$here"')  # YARN takes it away with the container, however that ends
     environment = {"HORAE_WEBHDFS": ",".join(addresses), **dict(options.env), **spec.env}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     if spec.gpus_a_worker != 1:  # one process for all of them, or none to be seen: YARN without isolation says neither
@@ -180,6 +180,14 @@ def launch_script(job: JobId, spec: JobSpec, options: Options, folder: str) -> s
     command = " ".join(shlex.quote(word) for word in spec.command)
     run = f'exec {shlex.quote(options.python)} "$here/{SDK}" --member "$CONTAINER_ID" --folder "$here/.horae"'
     return "\n".join([*lines, f"{run} {said} -- {command}", ""])
+
+
+def _hdfs_of(addresses: Sequence[str]) -> str:
+    """The URL of HDFS's root for workers. A gateway's address has a path, which only HORAE_WEBHDFS can hold."""
+    hosts = [each.partition("://")[2] for each in addresses]
+    if any("/" in each for each in hosts):
+        return "hdfs://" + hosts[0].partition("/")[0]
+    return f"{'swebhdfs' if addresses[0].startswith('https:') else 'webhdfs'}://{','.join(hosts)}"
 
 
 def sdk() -> tuple[str, bytes]:

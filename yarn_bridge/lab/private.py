@@ -2,7 +2,7 @@
 
 No installation, no Docker, no root, no /etc/hosts: each lab has loopback addresses of its own (127.x.y.*), and
 Java's own host file gives every NodeManager a name. GPUs are what a fake nvidia-smi says. All of it is one user's
-and believes every `user.name`: for tests and trying out only.
+and, but for a lab under Kerberos, believes every `user.name`: for tests and trying out only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,18 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from horae.lab import LabRequest, LabState, processes, say
+from horae.port import PortError
 from policy.model import BadInput
-from yarn_bridge.lab import settings
+from yarn_bridge.lab import kerberos, settings
 from yarn_bridge.lab.jars import jars, local_framework
 
+#: features of a lab
+KERBEROS, STANDBYS = "kerberos", "standbys"
+#: daemons at the standby's address, and what they are
+_SECOND = {"namenode2": "namenode", "resourcemanager2": "resourcemanager"}
+_FIRST_NODE = 11  #: last number of its address
+#: folders of a lab beside that of its logs
+_MADE = ("data", "etc", "run", "kdc")
 _READY_S = 180.0  #: for all daemons together, on a machine that does other things
 
 
@@ -47,12 +55,13 @@ class PrivateHadoop:
         if self.status().up:
             return self.status()
         java = _java()
+        if KERBEROS in request.features:
+            kerberos.check()
         release = request.release or settings.RELEASES[0]
         libraries = jars(self._cache, release, say)
         self.down()
-        for name in ("data", "hosts", "etc", "run", "log"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        for name in ("data", "etc", "run", "log"):
+        shutil.rmtree(self.folder / "log", ignore_errors=True)
+        for name in ("data", "data/tmp", "etc", "run", "log"):
             (self.folder / name).mkdir(parents=True)
         facts = {
             "java": java,
@@ -61,6 +70,7 @@ class PrivateHadoop:
             "net": _free_net(),
             "nodes": [list(kind) for kind in request.node_kinds()],
             "yarn": dict(request.options),
+            "features": sorted(request.features),
         }
         processes.own(self.folder)
         (self.folder / "lab.json").write_text(json.dumps(facts, indent=1))
@@ -74,6 +84,8 @@ class PrivateHadoop:
 
     def down(self) -> LabState:
         """End every process of this lab, containers and their children too; safe after a crash and twice."""
+        if (kdc := self._pid("kdc")) is not None:
+            processes.end(kdc)
         pids = self._processes()
         for pid in pids:
             processes.kill(pid)
@@ -87,7 +99,10 @@ class PrivateHadoop:
             if (path / "logs").is_dir():  # what its containers said, by application
                 shutil.rmtree(self.folder / "log" / f"containers-{path.name}", ignore_errors=True)
                 (path / "logs").rename(self.folder / "log" / f"containers-{path.name}")
-        shutil.rmtree(self.folder / "data", ignore_errors=True)
+        for name in _MADE:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        for name in ("hosts", "owner"):
+            (self.folder / name).unlink(missing_ok=True)
         return LabState(self.folder.name, False, f"down; its logs are in {self.folder / 'log'}")
 
     def status(self) -> LabState:
@@ -98,13 +113,22 @@ class PrivateHadoop:
         except OSError as error:
             return LabState(self.folder.name, False, f"the ResourceManager does not answer: {type(error).__name__}")
         text = "\n".join(f"{node['nodeHostName']} {node['state']}" for node in nodes)
+        if self.kdc is not None:
+            text += f"\nwho asks it needs  export KRB5_CONFIG={self.kdc.conf}"
         return LabState(self.folder.name, bool(nodes), text, self.facts())
 
     def facts(self) -> dict[str, Any]:
-        """Options for `connect`."""
+        """Options for `connect`. Under Kerberos this process needs `KRB5_CONFIG`, which is set here."""
+        hosts = [self.master, *([self._standby] if self._standby else [])]
+        namenodes = [f"http://{host}:{settings.NN_PORT}" for host in hosts]
+        ticket = {}
+        if self.kdc is not None:
+            os.environ |= {"KRB5_CONFIG": str(self.kdc.conf)}
+            ticket = {"auth": KERBEROS, "principal": kerberos.BRIDGE, "keytab": str(self.kdc.folder / "horae.keytab")}
         return {
-            "resource_manager": [f"http://{self.master}:{settings.RM_PORT}"],
-            "webhdfs": f"http://{self.master}:{settings.NN_PORT}",
+            **ticket,
+            "resource_manager": [f"http://{host}:{settings.RM_PORT}" for host in hosts],
+            "webhdfs": namenodes if self._standby else namenodes[0],
             "queue": "horae",
             "user": "horae",
             "env": {"HORAE_HOST": "127.0.0.1"},
@@ -119,6 +143,13 @@ class PrivateHadoop:
     def master(self) -> str:
         return f"{self._lab()['net']}.1"
 
+    @property
+    def kdc(self) -> kerberos.Kdc | None:
+        """Its KDC, where it is under Kerberos."""
+        if KERBEROS not in self._lab().get("features", ()):
+            return None
+        return kerberos.Kdc(self.folder / "kdc", self.master)
+
     def demo(self) -> int:
         from yarn_bridge.lab.demo import demo
 
@@ -127,27 +158,41 @@ class PrivateHadoop:
     # --- its daemons, one by one: bad days need that ---
 
     def start(self, daemon: str) -> None:
-        """Start `zookeeper`, `namenode`, `datanode`, `resourcemanager`, or a NodeManager by its node's name."""
+        """Start `zookeeper`, `namenode`, `datanode`, `resourcemanager`, or a NodeManager by its node's name.
+
+        Also `namenode2` and `resourcemanager2` where there are standbys, and `kdc` under Kerberos.
+        """
+        if daemon == "kdc":
+            assert self.kdc is not None
+            self._run(daemon, self.kdc.command(), self.kdc.env)
+            return
         lab = self._lab()
         kinds = {name: (kind, gpus) for name, kind, gpus in lab["nodes"]}
-        role = "nodemanager" if daemon in kinds else daemon
-        conf = self.folder / "etc" / (daemon if daemon in kinds else "master")
-        options = [*settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
-        env = {**os.environ, "HADOOP_CONF_DIR": str(conf), "JAVA_HOME": str(Path(lab["java"]).parents[1])}
+        role = "nodemanager" if daemon in kinds else _SECOND.get(daemon, daemon)
+        conf = self.folder / "etc" / (daemon if daemon in kinds else "second" if daemon in _SECOND else "master")
+        options = self._jvm()
+        env = {"HADOOP_CONF_DIR": str(conf), "JAVA_HOME": str(Path(lab["java"]).parents[1])}
+        if self.kdc is not None:
+            env |= {"KRB5_CONFIG": str(self.kdc.conf)}  # of its shell commands, and of the workers' own tools
         env["LANG"] = "C.UTF-8"
         if daemon in kinds:
             kind, gpus = kinds[daemon]
             # the application masters' options; their own setting for it refuses every '='
             env |= {"GPU_KIND": kind, "FAKE_GPUS": str(gpus), "JDK_JAVA_OPTIONS": " ".join(options)}
+            # workers are no Java, and know no node's name
+            env["HORAE_NODE_MANAGER"] = f"{lab['net']}.{list(kinds).index(daemon) + _FIRST_NODE}:{settings.NM_WEB_PORT}"
             options = []
         words = [lab["java"], settings.heap(role), *options, f"-Dservice.libdir={lab['jars']}",
                  "-cp", f"{conf}:{lab['jars']}/*", settings.CLASSES[role]]  # fmt: skip
         if role == "zookeeper":
             words.append(str(conf / "zoo.cfg"))
+        self._run(daemon, words, env)
+
+    def _run(self, daemon: str, words: list[str], env: Mapping[str, str]) -> None:
         with (self.folder / "log" / f"{daemon}.log").open("ab") as log:
             process = subprocess.Popen(
                 words,
-                env=env,
+                env={**os.environ, **env},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -180,11 +225,12 @@ class PrivateHadoop:
         lab, conf = self._lab(), self.folder / "etc/master"
         main = {
             "dfsadmin": "org.apache.hadoop.hdfs.tools.DFSAdmin",
+            "haadmin": "org.apache.hadoop.hdfs.tools.DFSHAAdmin",
             "rmadmin": "org.apache.hadoop.yarn.client.cli.RMAdminCLI",
         }
-        argv = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
-        argv += ["-cp", f"{conf}:{lab['jars']}/*", main[tool], *words]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_READY_S)
+        argv = [lab["java"], "-Xmx128m", *self._jvm(), "-cp", f"{conf}:{lab['jars']}/*", main[tool], *words]
+        env = {**os.environ, **(self.kdc.login() if self.kdc is not None else {})}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=_READY_S)
         if done.returncode != 0:
             raise BadInput(f"{tool} {' '.join(words)} fails: {done.stderr.strip()[-400:]}", where=str(self.folder))
         return done.stdout.strip()
@@ -213,10 +259,16 @@ class PrivateHadoop:
         lab = self._lab()
         net = lab["net"]
         hosts = [f"{net}.1 master", f"127.0.0.1 localhost {socket.gethostname()}"]
-        site = settings.Site(*(f"{net}.1",) * 4, data=str(self.folder / "data"))
+        kdc = str(self.kdc.folder) if self.kdc is not None else ""
+        site = settings.Site(
+            *(f"{net}.1",) * 4, data=str(self.folder / "data"), standby=self._standby, kdc=kdc, owners=_owners()
+        )
         settings.write_conf(self.folder / "etc/master", site, settings.Daemon(bind=f"{net}.1"), lab["yarn"])
+        if self._standby:
+            second = settings.Daemon(bind=self._standby, mine=1)
+            settings.write_conf(self.folder / "etc/second", site, second, lab["yarn"])
         for index, (name, kind, _gpus) in enumerate(lab["nodes"]):
-            address = f"{net}.{index + 11}"
+            address = f"{net}.{index + _FIRST_NODE}"
             hosts.append(f"{address} {name}")
             folder = self.folder / "etc" / name
             daemon = settings.Daemon(name, address, kind, str(folder))
@@ -226,15 +278,13 @@ class PrivateHadoop:
     def _start_all(self) -> None:
         lab = self._lab()
         conf = self.folder / "etc/master"
-        words = [lab["java"], "-Xmx128m", *settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
-        words += [
-            "-cp",
-            f"{conf}:{lab['jars']}/*",
-            settings.CLASSES["namenode"],
-            "-format",
-            "-nonInteractive",
-            "-force",
-        ]
+        if self.kdc is not None:
+            names = [name for name, _, _ in lab["nodes"]]
+            self.kdc.make([self.master, *([self._standby] if self._standby else []), *names, "localhost"])
+            self.start("kdc")
+            self._wait("the KDC listens", self._kdc_listens, "kdc")
+        words = [lab["java"], "-Xmx128m", *self._jvm(), "-cp", f"{conf}:{lab['jars']}/*"]
+        words += [settings.CLASSES["namenode"], "-format", "-nonInteractive", "-force"]
         env = {**os.environ, "HADOOP_CONF_DIR": str(conf)}
         with (self.folder / "log/format.log").open("ab") as log:
             formatting = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -244,9 +294,15 @@ class PrivateHadoop:
                 "the NameNode cannot be formatted", where=str(self.folder / "log"), remedy=self._tail("format")
             )
         self.start("namenode")
+        if self._standby:
+            shutil.copytree(self.folder / "data/nn1", self.folder / "data/nn2")  # as formatted: they begin alike
+            self.start("namenode2")
+            self.start("resourcemanager2")
         self.start("resourcemanager")
         for name, _, _ in lab["nodes"]:
             self.start(name)
+        if self._standby:
+            self._wait("a NameNode is active", self._activate, "namenode", "namenode2")
         self._wait("the NameNode answers", lambda: self._hdfs("GET", "/", "LISTSTATUS") != "", "namenode")
         self.start("datanode")  # started before the NameNode answers it would sleep ten seconds
         self.wait_hdfs()
@@ -258,9 +314,12 @@ class PrivateHadoop:
         for path, mode in settings.FOLDERS:
             self._change(path, "MKDIRS", permission=mode)
             self._change(path, "SETPERMISSION", permission=mode)
-        for user in {"horae", _me()}:
+        for user in {"horae", _me()} | (set(_owners()) if self.kdc is not None else set()):
             self._change(f"/user/{user}", "MKDIRS", permission="755")
             self._change(f"/user/{user}", "SETOWNER", owner=user)
+        if self.kdc is not None:
+            for user in {_me(), kerberos.OWNERS[0]}:
+                self._give_keytab(user, self.kdc)
         self._wait("the framework is in HDFS", lambda: self._put(settings.FRAMEWORK, framework), "namenode", "datanode")
 
     def _change(self, path: str, operation: str, **options: str) -> None:
@@ -275,8 +334,8 @@ class PrivateHadoop:
         return found
 
     def _nodes(self) -> list[dict[str, Any]]:
-        url = f"http://{self.master}:{settings.RM_PORT}/ws/v1/cluster/nodes?user.name=horae"
-        with _opened("GET", url, timeout_s=5) as answer:
+        """As the ResourceManager that answers says. Raises OSError."""
+        with self._asked_manager() as answer:
             text = answer.read()
         try:
             said = json.loads(text)
@@ -286,15 +345,80 @@ class PrivateHadoop:
 
     def _hdfs(self, method: str, path: str, operation: str, **options: str) -> str:
         """As the user who runs the NameNode: its superuser. What it answers, or where it sends data."""
-        query = urlencode({"op": operation, "user.name": _me(), **options})
+        query = urlencode({"op": operation, **self._name(_me()), **options})
         url = f"http://{self.master}:{settings.NN_PORT}/webhdfs/v1{quote(path)}?{query}"
-        with _opened(method, url, timeout_s=10) as answer:
+        with _opened(method, url, timeout_s=10, word=self._word(url)) as answer:
             return str(answer.headers.get("Location") or answer.read().decode())
 
     def _put(self, path: str, data: bytes) -> bool:
         datanode = self._hdfs("PUT", path, "CREATE", overwrite="true", permission="644")
         with _opened("PUT", datanode, data, timeout_s=60) as answer:
             return bool(answer.status == 201)
+
+    def _give_keytab(self, user: str, kdc: kerberos.Kdc) -> None:
+        """As an administrator does for who trains: her service's principal, its keytab in her folder, hers alone."""
+        path, data = f"/user/{user}/horae.keytab", kdc.keytab(f"{user}-horae", f"{user}/horae").read_bytes()
+        self._wait(f"{path} is in HDFS", lambda: self._put(path, data), "namenode", "datanode")
+        self._change(path, "SETOWNER", owner=user)
+        self._change(path, "SETPERMISSION", permission="600")
+
+    def _kdc_listens(self) -> bool:
+        with socket.create_connection((self.master, kerberos.PORT), 1):
+            return True
+
+    def _activate(self) -> bool:
+        """The first NameNode, by an administrator's word: it is refused until the NameNodes answer."""
+        try:
+            self.admin("haadmin", "-transitionToActive", "--forceactive", "nn1")
+        except BadInput as error:
+            raise ConnectionError(error.message) from None
+        return True
+
+    @property
+    def _standby(self) -> str:
+        """The standbys' address; empty where there are none."""
+        lab = self._lab()
+        return f"{lab['net']}.2" if STANDBYS in lab.get("features", ()) else ""
+
+    def _jvm(self) -> list[str]:
+        """What every Java process of the lab is told: names, and where its temporary files go; no counters in /tmp."""
+        options = [*settings.JVM, f"-Djdk.net.hosts.file={self.folder}/hosts"]
+        options += [f"-Djava.io.tmpdir={self.folder}/data/tmp", "-XX:-UsePerfData"]
+        return [*options, *([f"-Djava.security.krb5.conf={self.kdc.conf}"] if self.kdc is not None else [])]
+
+    def _name(self, name: str) -> dict[str, str]:
+        """Who asks, where a name is believed."""
+        return {} if self.kdc is not None else {"user.name": name}
+
+    def _word(self, url: str) -> str:
+        """What a request for this address says of who asks: a ticket of HDFS's administrator, under Kerberos."""
+        kdc = self.kdc
+        if kdc is None:
+            return ""
+        from yarn_bridge.clients.spnego import Spnego
+
+        os.environ |= {"KRB5_CONFIG": str(kdc.conf)}
+        try:
+            return Spnego(kerberos.ADMINISTRATOR, str(kdc.folder / "hdfs.keytab")).word(url)
+        except PortError as error:
+            raise ConnectionError(error.text) from None
+
+    def _asked_manager(self) -> Any:
+        query = urlencode(self._name("horae"))
+        fault: OSError = ConnectionError("no ResourceManager is active")
+        for host in (self.master, self._standby):
+            if not host:
+                continue
+            url = f"http://{host}:{settings.RM_PORT}/ws/v1/cluster/nodes?{query}"
+            try:
+                answer = _opened("GET", url, timeout_s=5, word=self._word(url))
+            except OSError as error:
+                fault = error
+                continue
+            if answer.status == 200:
+                return answer
+            answer.close()  # a standby's redirect
+        raise fault
 
     def _wait(self, what: str, holds: Callable[[], bool], *daemons: str) -> None:
         """Raises BadInput with the last lines of a daemon that ended, or of all when the time is over."""
@@ -334,10 +458,15 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opened(method: str, url: str, data: bytes | None = None, *, timeout_s: float) -> Any:
-    """The answer of a daemon of ours: no proxy between. Raises OSError for none, and for a status of 400 or more."""
+def _opened(method: str, url: str, data: bytes | None = None, *, timeout_s: float, word: str = "") -> Any:
+    """The answer of a daemon of ours: no proxy between. Raises OSError for none, and for a status of 400 or more.
+
+    `word`: its header `Authorization`.
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
     request = urllib.request.Request(url, data=data, method=method)
+    if word:
+        request.add_header("Authorization", word)
     if data is not None:
         request.add_header("Content-Type", "application/octet-stream")
     try:
@@ -386,6 +515,11 @@ def _free_net() -> str:
         except OSError:
             continue
     raise BadInput("no free loopback addresses in 127.0.0.0/8", remedy="this lab needs Linux")
+
+
+def _owners() -> tuple[str, ...]:
+    """For whom the bridge may act, under Kerberos."""
+    return tuple(dict.fromkeys((_me(), *kerberos.OWNERS)))
 
 
 def _me() -> str:

@@ -11,9 +11,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from horae.lab import LabRequest
+from yarn_bridge.lab import kerberos, standbys
 
 RELEASES = ("3.4.2", "3.3.6")
 RM_PORT, NN_PORT, NN_RPC, DN_PORT, ZK_PORT, NM_PORT = 8088, 9870, 9000, 9864, 2181, 8041
+NM_WEB_PORT = 8042
 #: where the framework of the Services' application master lies in HDFS, so that it is not uploaded at each start
 FRAMEWORK = "/yarn-services/service-dep.tar.gz"
 TMP = "/tmp/horae-hadoop"
@@ -84,6 +86,9 @@ class Site:
     zookeeper: str
     data: str  #: folder of what the daemons keep
     expiry_s: float = 20.0  #: after this long without a heartbeat a NodeManager is lost
+    standby: str = ""  #: address of a second NameNode and ResourceManager; empty: there is none
+    kdc: str = ""  #: folder of the lab's KDC; empty: every name is believed
+    owners: tuple[str, ...] = ()  #: under Kerberos: for whom the bridge may act
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class Daemon:
     bind: str = "127.0.0.1"
     kind: str = "none"
     folder: str = ""  #: of its configuration, which holds the fake nvidia-smi
+    mine: int = 0  #: where there is a standby: 1 for what runs at its address
 
 
 #: of a lab of containers: one folder for all of them, since Hadoop reads what differs from the environment
@@ -106,17 +112,18 @@ def heap(role: str) -> str:
 
 
 def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str] | None = None) -> None:
-    """All files of one daemon's configuration folder. `extra`: settings that yarn-site.xml gets on top."""
+    """All files of one daemon's configuration. `extra`: on top, `dfs.*` in hdfs-site.xml, the rest in yarn-site.xml."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("hdfs", "datanode"):  # Maven's jars carry no web roots; empty ones will do
         web = folder / "webapps" / name / "WEB-INF"
         web.mkdir(parents=True, exist_ok=True)
         (web / "web.xml").write_text("<web-app/>\n")
+    core, hdfs, yarn = _sites(site, daemon, extra or {})
     files = {
-        "core-site.xml": xml(_core(site)),
-        "hdfs-site.xml": xml(_hdfs(site)),
-        "yarn-site.xml": xml({**_yarn(site, daemon), **(extra or {})}),
-        "resource-types.xml": xml({"yarn.resource-types": (extra or {}).get("yarn.resource-types", "yarn.io/gpu")}),
+        "core-site.xml": xml(core),
+        "hdfs-site.xml": xml(hdfs),
+        "yarn-site.xml": xml(yarn),
+        "resource-types.xml": xml({"yarn.resource-types": yarn["yarn.resource-types"]}),
         "capacity-scheduler.xml": xml(_scheduler()),
         "log4j.properties": _LOG4J,
         "zoo.cfg": f"tickTime=2000\nclientPort={ZK_PORT}\nclientPortAddress={site.zookeeper}\n"
@@ -127,6 +134,26 @@ def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str
     tool = folder / "nvidia-smi"
     tool.write_text(NVIDIA_SMI)
     tool.chmod(0o755)
+
+
+def _sites(
+    site: Site, daemon: Daemon, extra: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    core, hdfs, yarn = _core(site), _hdfs(site), _yarn(site, daemon)
+    if site.standby:
+        both = (site.namenode, site.standby)
+        core |= standbys.core()
+        for one in ("rpc-address", "http-address"):  # each has its own, by name
+            del hdfs[f"dfs.namenode.{one}"]
+        hdfs |= standbys.hdfs(both, daemon.mine, site.data, NN_RPC, NN_PORT)
+        yarn |= standbys.yarn((site.manager, site.standby), daemon.mine, RM_PORT)
+    if site.kdc:
+        core |= kerberos.core(site.kdc, site.owners)
+        hdfs |= kerberos.hdfs(site.kdc)
+        yarn |= kerberos.yarn(site.kdc)
+    hdfs |= {key: value for key, value in extra.items() if key.startswith("dfs.")}
+    yarn |= {key: value for key, value in extra.items() if not key.startswith("dfs.")}
+    return core, hdfs, yarn
 
 
 def xml(values: Mapping[str, str]) -> str:
@@ -202,7 +229,7 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.nodemanager.address": f"{nm}:{NM_PORT}",
         "yarn.nodemanager.localizer.address": f"{nm}:8040",
         "yarn.nodemanager.collector-service.address": f"{nm}:8048",
-        "yarn.nodemanager.webapp.address": f"{nm}:8042",
+        "yarn.nodemanager.webapp.address": f"{nm}:{NM_WEB_PORT}",
         "yarn.nodemanager.local-dirs": f"{site.data}/{nm}/local",
         "yarn.nodemanager.log-dirs": f"{site.data}/{nm}/logs",
         "yarn.nodemanager.resource.memory-mb": "12288",
@@ -217,7 +244,7 @@ def _yarn(site: Site, daemon: Daemon) -> dict[str, str]:
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
         # A worker counts as ready once this monitor has seen its address: 3 s by default.
         "yarn.nodemanager.container-monitor.interval-ms": "500",
-        "yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,JDK_JAVA_OPTIONS",
+        "yarn.nodemanager.env-whitelist": "JAVA_HOME,HADOOP_CONF_DIR,PATH,LANG,JDK_JAVA_OPTIONS,HORAE_NODE_MANAGER",
         "yarn.nodemanager.resource-plugins": "yarn.io/gpu",
         "yarn.nodemanager.resource-plugins.gpu.path-to-discovery-executables": daemon.folder,
         "yarn.nodemanager.node-attributes.provider": "config",

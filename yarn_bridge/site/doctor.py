@@ -27,7 +27,7 @@ from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
 from yarn_bridge.options import BY_QUEUE, LABEL, SERVICES, SLICES, Options, parse_options
 from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
-from yarn_bridge.site import security, storage
+from yarn_bridge.site import isolation, security, storage
 from yarn_bridge.site.holes import holes
 from yarn_bridge.site.xml import remedy
 
@@ -72,6 +72,7 @@ def examine(options: Options) -> Iterator[Check]:
         yield from _guarded("placement", lambda: _placement(manager, conf, options, choice))
         yield from _guarded("queue", lambda: _queue(manager, conf, options))
         yield from _guarded("signals", lambda: _signal(manager))
+        yield from isolation.gpus(conf, nodes)
         yield from _recovery(info.store, conf, nodes, options)
         yield from _zookeeper(conf, info.store)
         names = settings_of(namenode, "the NameNode")

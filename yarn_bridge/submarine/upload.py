@@ -17,7 +17,7 @@ from policy.model import BadInput
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import KERBEROS, SIMPLE, Access
 from yarn_bridge.site.xml import properties
-from yarn_bridge.submarine.values import ARCHIVE, Localization
+from yarn_bridge.submarine.values import Localization
 
 ENV_ADDRESS, ENV_CONF = "HORAE_WEBHDFS", "HADOOP_CONF_DIR"
 _FIELD = "--localization"
@@ -41,7 +41,7 @@ def upload(items: Iterable[Localization], user: str) -> list[str]:
     for item in wanted:
         path = re.sub(r"^[a-z]+://[^/]*", "", item.source)
         hdfs.make_folder(path.rpartition("/")[0])
-        hdfs.write(path, _bytes(Path(item.upload), item.kind))
+        hdfs.write(path, archived(Path(item.upload)))
     return [item.source for item in wanted]
 
 
@@ -82,8 +82,9 @@ def _conf(folder: str, name: str) -> dict[str, str]:
         raise BadInput(f"cannot be read: {error.strerror}", where=str(path), remedy=f"check {ENV_CONF}") from None
 
 
-def _bytes(source: Path, kind: str) -> Iterator[bytes]:
-    if source.is_dir() and kind == ARCHIVE:
+def archived(source: Path) -> Iterator[bytes]:
+    """A file's bytes; a folder's as an archive of what is in it."""
+    if source.is_dir():
         with tempfile.TemporaryDirectory() as folder:
             made = shutil.make_archive(f"{folder}/archive", "zip", source)
             yield from _pieces(Path(made))

@@ -9,8 +9,8 @@ from horae.arbiter.admit.probes import Find
 from horae.arbiter.admit.repair import Offer, Place
 from horae.arbiter.round import Models
 from policy.model import EMPTY, Allocation, Gpus, GpuType, Job, JobName, Snapshot
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 def speed(snapshot: Snapshot) -> Speed:

@@ -7,8 +7,10 @@ next start.
 
 import os
 import shutil
+import tempfile
 from typing import Callable, Dict, List, Optional
 
+from .. import protocol
 from ..files import read_bytes, sync_folder
 
 _TEMPORARY = ".tmp-"
@@ -129,6 +131,11 @@ def sizes_of(folder: str) -> Dict[str, int]:
     return found
 
 
+def scratch(name: str) -> str:
+    """A new local folder for what is on its way to a store or from it; where the site says, it goes with the worker."""
+    return tempfile.mkdtemp(prefix="horae-%s-" % name, dir=os.environ.get(protocol.ENV_SCRATCH) or None)
+
+
 def sync_tree(folder: str) -> None:
     for root, _folders, names in os.walk(folder, topdown=False):
         for name in names:
@@ -160,6 +167,10 @@ def open_store(url: str) -> Store:
 
         webhdfs.register()
     if scheme not in _schemes:
-        known = ", ".join(sorted(set(_schemes) | {"file", "hdfs", "swebhdfs", "webhdfs"}))
+        from . import objects
+
+        if scheme in objects.SCHEMES:
+            return objects.ObjectStore(url)
+        known = ", ".join(sorted(set(_schemes) | set(objects.SCHEMES) | {"file", "hdfs", "swebhdfs", "webhdfs"}))
         raise ValueError("no checkpoint store for %s:// (known: %s)" % (scheme, known))
     return _schemes[scheme](url)

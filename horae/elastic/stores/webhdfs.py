@@ -19,7 +19,6 @@ import getpass
 import os
 import shutil
 import socket
-import tempfile
 import time
 import urllib.parse
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
@@ -29,7 +28,7 @@ from . import attributes
 from .container_tokens import hdfs_token
 from .hdfserrors import HdfsError
 from .namenodes import NameNodes
-from .store import Store, register_store, sizes_of
+from .store import Store, register_store, scratch, sizes_of
 
 ENV_ADDRESS = "HORAE_WEBHDFS"
 ENV_TOKEN = "HORAE_HDFS_TOKEN"
@@ -137,7 +136,7 @@ class HdfsStore(Store):
         return dict(self._walk("%s/%s" % (self._path, entry), ""))
 
     def fetch(self, entry: str) -> str:
-        folder = tempfile.mkdtemp(prefix="horae-fetch-")
+        folder = scratch("fetch")
         patience = Patience(self._patience_s)
         try:
             steps = []
@@ -160,7 +159,7 @@ class HdfsStore(Store):
         shutil.rmtree(folder, ignore_errors=True)
 
     def begin(self, entry: str) -> str:
-        return tempfile.mkdtemp(prefix="horae-%s-" % entry)
+        return scratch(entry)
 
     def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
         temporary = "%s/%s%s.%s" % (self._path, _TEMPORARY, entry, os.urandom(4).hex())

@@ -8,7 +8,7 @@ import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
 from .. import protocol
-from . import shape, tasks
+from . import own_gpus, shape, tasks
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import began, keep, kill_below
@@ -215,8 +215,10 @@ def _run_gate(options: argparse.Namespace) -> int:
     def say(text: str) -> None:
         spool.write(("[horae-exec] %s\n" % text).encode(errors="replace"))
 
-    gate = Gate(options.gate, options.member, options.gpus or 1, say)
+    gpus = options.gpus or 1
+    gate = Gate(options.gate, options.member, gpus, say)
     gate.register()
+    own_gpus.heed(options.member, gpus, say)
     epoch, mirror = 0, None
     while True:
         opening = gate.wait(after=epoch)

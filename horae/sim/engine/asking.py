@@ -15,7 +15,7 @@ from policy.contract import Context, Entry
 from policy.decide import propose
 from policy.model import Cluster, Proposal, Seconds, Snapshot
 from policy.parts.pools import Counted
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 #: Policies that tell sizes without places; none of them draws.
 COUNTED: Mapping[str, Callable[[Snapshot, Mapping[str, Any], Context], Counted]] = {

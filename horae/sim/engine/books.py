@@ -1,4 +1,4 @@
-"""Books that policies keep of every job, and the orders that follow from them: Tiresias-L's and AFS-P's.
+"""JobBooks that policies keep of every job, and the orders that follow from them: Tiresias-L's and AFS-P's.
 
 The same numbers as the policies' own state, worked out the same way, for jobs of one pool: who runs is charged at
 every decision, who waits only comes due.
@@ -16,8 +16,11 @@ from horae.sim.engine.reviews import LEAST_S
 from horae.sim.engine.world import SimulatedJob
 from policy.model import Gpus, GpuSeconds, JobName, Seconds
 
+#: What a job that runs holds, and has attained.
+Running = tuple[SimulatedJob, Gpus, GpuSeconds]
 
-class Books(Protocol):
+
+class JobBooks(Protocol):
     """One book a job, from its arrival to its end."""
 
     def open(self, run: SimulatedJob) -> None: ...
@@ -40,7 +43,7 @@ class Books(Protocol):
         """The smaller, the earlier; equal ones in order of submission."""
         ...
 
-    def review_s(self, running: Sequence[tuple[SimulatedJob, Gpus, GpuSeconds]], now_s: Seconds) -> Seconds:
+    def review_s(self, running: Sequence[Running], now_s: Seconds) -> Seconds:
         """When a key will be another, while somebody waits. `running`: with what they hold and have attained."""
         ...
 
@@ -53,13 +56,17 @@ class _Account:
     level: int = 0  #: its queue, or the units it has completed
 
 
+#: When it is due, and who waits for it.
+_Promotion = tuple[Seconds, JobName, SimulatedJob]
+
+
 class TwoQueues:
     """Tiresias-L's: queue 1 below the threshold, 2 above, and back after waiting `promote_knob` times its run."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threshold, self._knob = options["threshold"], options["promote_knob"]
         self._of: dict[JobName, _Account] = {}
-        self._promotions: list[tuple[Seconds, JobName, SimulatedJob]] = []
+        self._promotions: list[_Promotion] = []
 
     def open(self, run: SimulatedJob) -> None:
         self._of[run.plain.name] = _Account(ran_s=run.plain.submitted_s, level=1)
@@ -72,12 +79,14 @@ class TwoQueues:
         for run, attained in running:
             account = self._of[run.plain.name]
             if account.level == 1 and attained - account.base >= threshold:
-                account.level, moved = 2, True
+                account.level = 2
+                moved = True
         return moved
 
     def stopped(self, run: SimulatedJob, attained: GpuSeconds, now_s: Seconds) -> None:
         account = self._of[run.plain.name]
-        account.attained, account.ran_s = attained, now_s
+        account.attained = attained
+        account.ran_s = now_s
         if account.level == 2 and self._knob > 0:
             heappush(self._promotions, (self._promoted_s(run, account), run.plain.name, run))
 
@@ -87,7 +96,7 @@ class TwoQueues:
 
     def due(self, now_s: Seconds) -> Sequence[SimulatedJob]:
         back = []
-        early: list[tuple[Seconds, JobName, SimulatedJob]] = []
+        early: list[_Promotion] = []
         while self._promotions and self._promotions[0][0] <= now_s + LEAST_S:
             entry = heappop(self._promotions)
             if not self._stands(entry):
@@ -95,7 +104,8 @@ class TwoQueues:
             account = self._of[entry[1]]
             executed = (account.attained - account.base) / entry[2].plain.gpus.requested
             if now_s - account.ran_s >= self._knob * executed:
-                account.level, account.base = 1, account.attained
+                account.level = 1
+                account.base = account.attained
                 back.append(entry[2])
             else:
                 early.append(entry)
@@ -103,7 +113,7 @@ class TwoQueues:
             heappush(self._promotions, entry)
         return back
 
-    def _stands(self, entry: tuple[Seconds, JobName, SimulatedJob]) -> bool:
+    def _stands(self, entry: _Promotion) -> bool:
         """Whether it has waited ever since."""
         at_s, name, run = entry
         account = self._of.get(name)
@@ -112,7 +122,7 @@ class TwoQueues:
     def key(self, run: SimulatedJob, held: bool, attained: GpuSeconds) -> float:
         return self._of[run.plain.name].level
 
-    def review_s(self, running: Sequence[tuple[SimulatedJob, Gpus, GpuSeconds]], now_s: Seconds) -> Seconds:
+    def review_s(self, running: Sequence[Running], now_s: Seconds) -> Seconds:
         soonest = inf
         for run, gpus, attained in running:
             account = self._of[run.plain.name]
@@ -120,7 +130,10 @@ class TwoQueues:
                 served = attained - account.base
                 soonest = min(soonest, now_s + (self._threshold - served) / gpus)
         given = {run.plain.name for run, _, _ in running}
-        while self._promotions and (not self._stands(self._promotions[0]) or self._promotions[0][1] in given):
+        while self._promotions:
+            first = self._promotions[0]
+            if self._stands(first) and first[1] not in given:
+                break
             heappop(self._promotions)
         if self._promotions:
             soonest = min(soonest, max(self._promotions[0][0], now_s))
@@ -144,8 +157,11 @@ class Units:
         moved = False
         for run, attained in running:
             account, length = self._of[run.plain.name], self._unit * run.plain.gpus.min
-            if done := int(max(attained - account.base, 0.0) / length + 1e-9):
-                account.level, account.base, moved = account.level + done, account.base + done * length, True
+            done = int(max(attained - account.base, 0.0) / length + 1e-9)
+            if done:
+                account.level += done
+                account.base += done * length
+                moved = True
         return moved
 
     def stopped(self, run: SimulatedJob, attained: GpuSeconds, now_s: Seconds) -> None:
@@ -158,7 +174,7 @@ class Units:
         account = self._of[run.plain.name]
         return 2 * account.level + (not (held and attained > account.base + 1e-9))
 
-    def review_s(self, running: Sequence[tuple[SimulatedJob, Gpus, GpuSeconds]], now_s: Seconds) -> Seconds:
+    def review_s(self, running: Sequence[Running], now_s: Seconds) -> Seconds:
         soonest = inf
         for run, gpus, attained in running:
             rest = self._unit * run.plain.gpus.min - (attained - self._of[run.plain.name].base)
@@ -166,4 +182,4 @@ class Units:
         return soonest
 
 
-BOOKS: Mapping[str, Callable[[Mapping[str, Any]], Books]] = {"afs-p": Units, "tiresias-l": TwoQueues}
+BOOKS: Mapping[str, Callable[[Mapping[str, Any]], JobBooks]] = {"afs-p": Units, "tiresias-l": TwoQueues}

@@ -6,11 +6,11 @@ that read how far it is or what it has had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from horae.journal.codec import plain
-from horae.sim.engine.apps import ActiveApps
+from horae.journal.fold import KEPT_APP_COUNTS
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.reviews import next_review_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
@@ -140,3 +140,43 @@ class Fast:
             if to:
                 self._world.start(run, dict(to), now_s)
             self._jobs[run.plain.name] = self._shown(run, now_s)
+
+
+class ActiveApps:
+    """How many apps were active since when: what Themis' N_avg is made of, as the arbiter's ledger counts them."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, int] = {}
+        self._counts: list[tuple[Seconds, int]] = []
+        self._shown: tuple[tuple[Seconds, int], ...] | None = ()
+
+    @property
+    def history(self) -> tuple[tuple[Seconds, int], ...]:
+        """(time, apps from then on)."""
+        if self._shown is None:
+            self._shown = tuple(self._counts)
+        return self._shown
+
+    def came(self, app: str, at_s: Seconds, oldest_s: Callable[[], Seconds]) -> None:
+        """`oldest_s`: submission of the oldest job that lives, this one among them."""
+        known = self._jobs.get(app, 0)
+        self._jobs[app] = known + 1
+        if not known:
+            self._note(at_s, oldest_s)
+
+    def went(self, app: str, at_s: Seconds, oldest_s: Callable[[], Seconds]) -> None:
+        """Likewise."""
+        self._jobs[app] -= 1
+        if not self._jobs[app]:
+            del self._jobs[app]
+            self._note(at_s, oldest_s)
+
+    def _note(self, at_s: Seconds, oldest_s: Callable[[], Seconds]) -> None:
+        self._shown, counts = None, self._counts
+        if counts and counts[-1][0] == at_s:
+            counts.pop()
+        counts.append((at_s, len(self._jobs)))
+        if len(counts) > KEPT_APP_COUNTS:
+            oldest = oldest_s()
+            first = next((i for i, (t, _) in enumerate(counts) if t > oldest), len(counts))
+            self._counts = counts[max(first - 1, len(counts) - KEPT_APP_COUNTS // 2) :]

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any
 
 from horae.sim.engine.asking import AskedPolicy
-from horae.sim.engine.books import BOOKS, Books
+from horae.sim.engine.books import BOOKS, JobBooks
 from horae.sim.engine.moments import Engine
 from horae.sim.engine.reviews import las_turn_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
@@ -208,7 +208,7 @@ class Order:
 class Kept(Order):
     """An order that follows from books which the policy keeps of every job. See `moments.Engine`."""
 
-    def __init__(self, asked: AskedPolicy, world: SimulatedWorld, books: Books) -> None:
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld, books: JobBooks) -> None:
         super().__init__(asked, world)
         self._books = books
         self._came = False

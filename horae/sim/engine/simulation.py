@@ -15,7 +15,7 @@ from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import Change, RestartCost, SimulatedJob, SimulatedWorld
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import Seconds
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 @dataclass(frozen=True, slots=True)

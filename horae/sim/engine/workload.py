@@ -16,7 +16,7 @@ from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
 from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Provenance, Work
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 Table = Mapping[str, Mapping[GpuType, Mapping[int, float]]]
 

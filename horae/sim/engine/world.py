@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, IterationsPerSecond, Job, JobName, Seconds
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 #: Seconds that a job needs to be where it was: (job, number of its start, from 1).
 RestartCost = Callable[[JobName, int], Seconds]

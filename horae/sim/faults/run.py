@@ -19,7 +19,7 @@ from horae.sim.faults.shrink import shortest
 from horae.sim.faults.watch import InvariantBroken
 from horae.sim.traces.model import Trace, TraceJob
 from policy.model import BadInput
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 ALL = "all"
 

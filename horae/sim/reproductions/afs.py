@@ -31,8 +31,16 @@ SLICES = Path(__file__).with_name("philly_slices.csv")
 CLUSTER, GPU = "gtx1080:16x4", "gtx1080"
 #: Table 4.
 MODELS = (
-    "vggnet", "googlenet", "inception4", "resnet50", "dcgan", "videoprediction", "chatbot", "deepspeech", "transformer",
-)  # fmt: skip
+    "vggnet",
+    "googlenet",
+    "inception4",
+    "resnet50",
+    "dcgan",
+    "videoprediction",
+    "chatbot",
+    "deepspeech",
+    "transformer",
+)
 AWARE, UNAWARE = ("srsf", "afs-l"), ("max-min", "afs-p")
 Ratios = dict[str, list[float]]
 
@@ -162,6 +170,18 @@ REPRODUCTIONS = (
     Reproduction(
         "afs-fig-5", PAPER, "Mean completion times of AFS-L and AFS-P over SRTF and Tiresias-L.", 60, figure_5
     ),
-    Reproduction("afs-fig-6", PAPER, "Rigid policies with as many GPUs as make each job fastest.", 5, figure_6),
-    Reproduction("afs-fig-9", PAPER, "As Figure 5, the 99th percentile.", 60, figure_9),
+    Reproduction(
+        "afs-fig-6",
+        PAPER,
+        "Rigid policies with as many GPUs as make each job fastest.",
+        5,
+        figure_6,
+    ),
+    Reproduction(
+        "afs-fig-9",
+        PAPER,
+        "As Figure 5, the 99th percentile.",
+        60,
+        figure_9,
+    ),
 )

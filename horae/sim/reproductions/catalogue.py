@@ -12,7 +12,7 @@ from typing import Any
 from policy.model import BadInput, Seconds
 
 #: Modules with `REPRODUCTIONS`, one a paper.
-MODULES = tuple(f"horae.sim.reproductions.{room}" for room in ("afs", "gandiva_fair", "oef", "oef_shares"))
+MODULES = tuple(f"horae.sim.reproductions.{room}" for room in ("afs", "gandiva_fair", "oef", "oef_shares", "themis"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,13 @@ def _over(seed: int, ours: Callable[[Matrix], Matrix]) -> dict[str, float]:
 
 
 def _inputs() -> dict[str, object]:
-    return {"gpus": list(GPUS), "tenants": TENANTS, "speedups": DRAWN, "draws": DRAWS, "figures": "percent more"}
+    return {
+        "gpus": list(GPUS),
+        "tenants": TENANTS,
+        "speedups": DRAWN,
+        "draws": DRAWS,
+        "figures": "percent more",
+    }
 
 
 def figure_7(seed: int) -> Found:
@@ -120,7 +126,8 @@ def figure_7(seed: int) -> Found:
         f"the paper's `comparable` in estimated throughput is {here['gavel']:+.1f} % of Gavel and "
         f"{here['gandiva-fair']:+.1f} % of Gandiva-fair here; its 10 % in actual throughput is its placer's"
     )
-    return Found(_inputs(), paper, here, "close" if near <= 2 * NEAR else "differs", why)
+    verdict = "close" if near <= 2 * NEAR else "differs"
+    return Found(_inputs(), paper, here, verdict, why)
 
 
 def figure_8(seed: int) -> Found:
@@ -133,7 +140,8 @@ def figure_8(seed: int) -> Found:
         f"not 20: with speed-ups between the two that the paper prints, the most that any shares could have over equal "
         f"ones is {most:.1f} %"
     )
-    return Found(_inputs(), paper, here, "close" if apart <= NEAR else "differs", why)
+    verdict = "close" if apart <= NEAR else "differs"
+    return Found(_inputs(), paper, here, verdict, why)
 
 
 def _best(seed: int) -> float:
@@ -160,19 +168,44 @@ def figure_10b(seed: int) -> Found:
             gaps.append(100 * abs(promised - had) / promised)
         here[f"{error:.0%}"] = round(float(np.mean(gaps)), 2)
     paper = {"5%": None, "10%": None, "15%": None, "20%": 3.0}
-    inputs = {"gpus": list(GPUS), "tenants": TENANTS, "speedups": DRAWN, "draws": DRAWS, "errors": "uniform, each type"}
+    inputs = {
+        "gpus": list(GPUS),
+        "tenants": TENANTS,
+        "speedups": DRAWN,
+        "draws": DRAWS,
+        "errors": "uniform, each type",
+    }
     why = (
         f"at errors of up to 20 % the throughput is {here['20%']:.1f} % off what the profiles promise, the paper's 3; "
         "errors are drawn for each tenant and type, and whoever is overstated gets more of that type"
     )
-    return Found(inputs, paper, here, "close" if abs(here["20%"] - 3.0) <= 1.0 else "differs", why)
+    verdict = "close" if abs(here["20%"] - 3.0) <= 1.0 else "differs"
+    return Found(inputs, paper, here, verdict, why)
 
 
 REPRODUCTIONS = (
     Reproduction(
         "oef-fig-5", PAPER, "Cooperative OEF against max-min by user, and two job types in a tenant.", 1, figure_5
     ),
-    Reproduction("oef-fig-7", PAPER, "Throughput of non-cooperative OEF over Gavel and Gandiva-fair.", 2, figure_7),
-    Reproduction("oef-fig-8", PAPER, "Throughput of cooperative OEF over Gavel and Gandiva-fair.", 4, figure_8),
-    Reproduction("oef-fig-10", PAPER, "Efficiency of cooperative OEF under errors of profiling (10b).", 8, figure_10b),
+    Reproduction(
+        "oef-fig-7",
+        PAPER,
+        "Throughput of non-cooperative OEF over Gavel and Gandiva-fair.",
+        2,
+        figure_7,
+    ),
+    Reproduction(
+        "oef-fig-8",
+        PAPER,
+        "Throughput of cooperative OEF over Gavel and Gandiva-fair.",
+        4,
+        figure_8,
+    ),
+    Reproduction(
+        "oef-fig-10",
+        PAPER,
+        "Efficiency of cooperative OEF under errors of profiling (10b).",
+        8,
+        figure_10b,
+    ),
 )

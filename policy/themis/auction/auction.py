@@ -39,13 +39,12 @@ from dataclasses import dataclass, field, replace
 from math import exp, inf, log
 
 from policy.model import EMPTY, Gpus, Seconds, Termination
-from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Program, Result, Variable
-from policy.parts.solver import Row as SolverRow
+from policy.parts.solver import DEFAULT_TIME_LIMIT_S, Backend, Constraint, Program, Result, Variable
 from policy.themis.auction.bidders import Cap, apart, contenders, kind
 from policy.themis.auction.capacity import Parts, add_capacity
 from policy.themis.auction.knapsack import Knapsack, settled
 from policy.themis.auction.realise import Order, Quotas, Wins, goes, goes_simply, realise
-from policy.themis.auction.rows import Bid, Demand, Need, Row
+from policy.themis.auction.rows import Bid, Demand, PerGpu, Row
 from policy.themis.offer import NodeClass, Offer
 
 #: Programs of up to this many rows settle ties between unlike bids in the tie order, by one more solve.
@@ -134,8 +133,8 @@ class _Market:
     backend: Backend
     program: Program = field(default_factory=Program)
     x: dict[tuple[str, int], Variable] = field(default_factory=dict)
-    spread: dict[tuple[tuple[int, ...], Gpus, Need], dict[int, Variable]] = field(default_factory=dict)
-    cuts: list[SolverRow] = field(default_factory=list)
+    spread: dict[tuple[tuple[int, ...], Gpus, PerGpu], dict[int, Variable]] = field(default_factory=dict)
+    cuts: list[Constraint] = field(default_factory=list)
     least: float | None = None  #: settling a tie: the optimum, which must stay
     knapsack: Knapsack | None = None
     below: float = field(default_factory=lambda: BELOW)
@@ -200,7 +199,7 @@ class _Market:
         program = self.program
         objective: dict[Variable, float] = {}
         asked: dict[tuple[object, ...], dict[Variable, float]] = {}
-        demand_of: dict[tuple[object, ...], tuple[Demand, Need]] = {}
+        demand_of: dict[tuple[object, ...], tuple[Demand, PerGpu]] = {}
         for bid in self.bids:
             mine = {}
             for r, row in enumerate(bid.rows):
@@ -355,7 +354,7 @@ class _Market:
     def _quotas(self, value: Value) -> Quotas:
         return {key: {i: round(value(z)) for i, z in by_class.items()} for key, by_class in self.spread.items()}
 
-    def _separate(self, result: Result) -> Iterable[SolverRow]:
+    def _separate(self, result: Result) -> Iterable[Constraint]:
         """Nothing, where the choice goes onto named nodes; else the row that forbids it."""
         chosen = self._chosen(result.__getitem__)
         if self._goes(chosen, self._quotas(result.__getitem__)):
@@ -366,7 +365,7 @@ class _Market:
                 chosen = fewer
         index = {b.app: b for b in self.bids}
         cut = {self.x[a, index[a].rows.index(r)]: 1.0 for a, r in chosen.items()}
-        self.cuts.append(SolverRow(cut, up=len(cut) - 1))
+        self.cuts.append(Constraint(cut, up=len(cut) - 1))
         return list(self.cuts)  # all: the solver drops slack ones, and they must not come back one by one for ever
 
     def _orders(self, chosen: Mapping[str, Row]) -> list[Order]:

@@ -11,11 +11,11 @@ from functools import partial
 
 from policy.model import Gpus
 from policy.parts.solver import Program, Variable
-from policy.themis.auction.rows import Demand, Need
+from policy.themis.auction.rows import Demand, PerGpu
 from policy.themis.offer import NodeClass
 
 #: Chunks asked of a class: how many, by variable; their demand; what each of their GPUs needs.
-Parts = list[tuple[dict[Variable, float], Demand, Need]]
+Parts = list[tuple[dict[Variable, float], Demand, PerGpu]]
 
 
 def add_capacity(program: Program, c: NodeClass, parts: Parts) -> None:
@@ -32,7 +32,7 @@ def add_capacity(program: Program, c: NodeClass, parts: Parts) -> None:
         _weigh(program, parts, lambda d, n: n.memory * d.chunk / 2**30, nodes * c.memory / 2**30)
 
 
-def _weigh(program: Program, parts: Parts, weight: Callable[[Demand, Need], float], up: float) -> None:
+def _weigh(program: Program, parts: Parts, weight: Callable[[Demand, PerGpu], float], up: float) -> None:
     row: dict[Variable, float] = {}
     for variables, demand, need in parts:
         w = float(weight(demand, need))
@@ -43,7 +43,7 @@ def _weigh(program: Program, parts: Parts, weight: Callable[[Demand, Need], floa
         program.at_most(row, up)
 
 
-def _displaced(demand: Demand, need: Need, *, free: Gpus, size: Gpus) -> float:
+def _displaced(demand: Demand, need: PerGpu, *, free: Gpus, size: Gpus) -> float:
     """How many chunks of `size` one chunk displaces on a node of `free` GPUs: of the most it holds, at least this.
 
     A dual feasible function for bin packing (Carlier, Clautiaux and Moukrim 2007).

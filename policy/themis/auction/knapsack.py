@@ -47,7 +47,7 @@ Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Pick:
     """What a bidder can gain at most with so many GPUs, and the rows that do it."""
 
     uses: Uses
@@ -60,8 +60,8 @@ class Option:
         return self.uses[1]
 
 
-Choice = Mapping[str, Option]
-NOTHING = Option((0, 0), 0.0, ())
+Choice = Mapping[str, Pick]
+NOTHING = Pick((0, 0), 0.0, ())
 
 
 class Knapsack:
@@ -143,7 +143,7 @@ class Knapsack:
         i, j = np.unravel_index(int(part.argmin()), part.shape)
         return low[0] + int(i), low[1] + int(j)
 
-    def _traced(self, tables: _Tables, count: int, used: Uses, *, last: bool) -> Iterator[tuple[str, Option]]:
+    def _traced(self, tables: _Tables, count: int, used: Uses, *, last: bool) -> Iterator[tuple[str, Pick]]:
         for k in range(count - 1, -1, -1):
             i = len(self._bids) - 1 - k if last else k
             option = tables.taken(k, used, self._options[i])
@@ -178,7 +178,7 @@ class _Tables:
     """`loss[k]`: the least loss of the first k bidders by GPUs used, from `low[k]` on. `beyond`: see above."""
 
     def __init__(
-        self, options: Sequence[Sequence[Option]], at: Sequence[Sequence[float]], room: Uses, side: Uses
+        self, options: Sequence[Sequence[Pick]], at: Sequence[Sequence[float]], room: Uses, side: Uses
     ) -> None:
         used = np.vstack([np.zeros(2), np.cumsum(np.array(at).reshape(-1, 2), axis=0)])
         top = np.array(room) + 1 - np.array(side)
@@ -191,7 +191,7 @@ class _Tables:
             for option in mine:
                 self._take(k, option, room, side)
 
-    def _take(self, k: int, option: Option, room: Uses, side: Uses) -> None:
+    def _take(self, k: int, option: Pick, room: Uses, side: Uses) -> None:
         before, now = self.loss[k], self.loss[k + 1]
         begin, end = [0, 0], [0, 0]  #: of the states before from which the window after is reached
         for d in (0, 1):
@@ -208,7 +208,7 @@ class _Tables:
             into = now[i : i + end[0] - begin[0], j : j + end[1] - begin[1]]
             np.minimum(into, before[begin[0] : end[0], begin[1] : end[1]] + option.loss, out=into)
 
-    def taken(self, k: int, used: Uses, options: Sequence[Option]) -> Option:
+    def taken(self, k: int, used: Uses, options: Sequence[Pick]) -> Pick:
         """What bidder k takes where the first k + 1 use so much."""
         (a, b), (c, d) = self.low[k + 1], self.low[k]
         loss = self.loss[k + 1, used[0] - a, used[1] - b]
@@ -226,7 +226,7 @@ def _least_within(alone: Table) -> Table:
     return np.asarray(np.minimum.accumulate(down, axis=1))
 
 
-def _side(options: Sequence[Sequence[Option]], room: Uses) -> Uses:
+def _side(options: Sequence[Sequence[Pick]], room: Uses) -> Uses:
     """How wide the tables may be: whole, or of the narrow GPUs a few of the largest options and the rest of all."""
     cells = CELLS // (len(options) + 1)
     largest = max(o.gpus for mine in options for o in mine)
@@ -268,7 +268,7 @@ def _narrow(bids: Sequence[Bid], classes: Sequence[NodeClass]) -> frozenset[int]
     return frozenset(c.index for c in classes if c.gpu_type in scarce) if excess(scarce) > 1 else frozenset()
 
 
-def _options(bid: Bid, gain: Gain, narrow: frozenset[int], room: Uses) -> list[Option]:
+def _options(bid: Bid, gain: Gain, narrow: frozenset[int], room: Uses) -> list[Pick]:
     """By growing GPU count, each worth more than those that use no more."""
     by_uses: dict[Uses, list[Row]] = {}
     for row in bid.rows:
@@ -279,16 +279,16 @@ def _options(bid: Bid, gain: Gain, narrow: frozenset[int], room: Uses) -> list[O
         same = tuple(r for r in rows if r.rho <= least * (1 + SAME))
         worth = gain(bid, same[0])
         if _fit(uses, room) and worth > max(o.gain for o in out if _fit(o.uses, uses)):
-            out.append(Option(uses, worth, same))
+            out.append(Pick(uses, worth, same))
     return out
 
 
-def _lossy(options: Sequence[Option], price: Sequence[float]) -> list[Option]:
+def _lossy(options: Sequence[Pick], price: Sequence[float]) -> list[Pick]:
     most = max(o.gain - _cost(price, o.uses) for o in options)
     return [replace(o, loss=most - (o.gain - _cost(price, o.uses))) for o in options]
 
 
-def _prices(options: Sequence[Sequence[Option]], room: Uses) -> tuple[tuple[float, float], list[tuple[float, float]]]:
+def _prices(options: Sequence[Sequence[Pick]], room: Uses) -> tuple[tuple[float, float], list[tuple[float, float]]]:
     """Of the linear program: what one more GPU of the two counts is worth, and what every bidder uses of them."""
     flat = [(i, o) for i, mine in enumerate(options) for o in mine if o.rows]
     if not flat:

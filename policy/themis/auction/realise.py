@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from policy.model import EMPTY, Gpus, NodeName
 from policy.parts.solver import Program, Variable
-from policy.themis.auction.rows import Demand, Need
+from policy.themis.auction.rows import Demand, PerGpu
 from policy.themis.offer import NodeClass, Offer
 
 #: app -> node -> GPUs won
@@ -26,11 +26,11 @@ class Order:
 
     app: str
     demands: tuple[Demand, ...]
-    need: Need
+    need: PerGpu
 
 
 #: (domain, chunk, need) -> class -> chunks: how the auction's program spread them
-Quotas = Mapping[tuple[tuple[int, ...], Gpus, Need], Mapping[int, int]]
+Quotas = Mapping[tuple[tuple[int, ...], Gpus, PerGpu], Mapping[int, int]]
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class _Room:
     memory: dict[NodeName, float]
     taken: Wins = field(default_factory=dict)
 
-    def fits(self, node: NodeName, gpus: Gpus, need: Need) -> bool:
+    def fits(self, node: NodeName, gpus: Gpus, need: PerGpu) -> bool:
         return (
             self.free[node] >= gpus
             and self.cpus.get(node, 1e300) + 1e-9 >= need.cpus * gpus
             and self.memory.get(node, 1e300) >= need.memory * gpus
         )
 
-    def most(self, node: NodeName, need: Need) -> Gpus:
+    def most(self, node: NodeName, need: PerGpu) -> Gpus:
         most = self.free[node]
         if need.cpus > 0 and node in self.cpus:
             most = min(most, int(self.cpus[node] / need.cpus + 1e-9))
@@ -57,7 +57,7 @@ class _Room:
             most = min(most, int(self.memory[node] // need.memory))
         return most
 
-    def take(self, app: str, node: NodeName, gpus: Gpus, need: Need) -> None:
+    def take(self, app: str, node: NodeName, gpus: Gpus, need: PerGpu) -> None:
         self.free[node] -= gpus
         if node in self.cpus:
             self.cpus[node] -= need.cpus * gpus

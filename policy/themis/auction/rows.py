@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 
 from policy.model import Bytes, Gpus, GpuType, Job, NodeName
-from policy.themis.auction.shapes import Chunk, canonical
 from policy.themis.auction.valuation import Valuation
 from policy.themis.offer import NodeClass, Offer
+from policy.themis.shapes import Chunk, canonical
 
 Rho = Callable[[Sequence[Chunk]], float]  #: of one job's gang
 
@@ -47,7 +47,7 @@ class Row(NamedTuple):
     demands: tuple[Demand, ...]
 
 
-class Need(NamedTuple):
+class PerGpu(NamedTuple):
     """What each GPU of the app brings with it."""
 
     cpus: float
@@ -62,21 +62,21 @@ class Bid:
     null_rho: float
     starving: bool  #: nothing under lease that could run
     rows: tuple[Row, ...]
-    need: Need
+    need: PerGpu
     exact: bool  #: no bundle was left out
     weight: float = 1.0  #: of the app: the exponent of its 1/rho in the product
 
 
-def need(jobs: Iterable[Job]) -> Need:
+def need(jobs: Iterable[Job]) -> PerGpu:
     """CPUs and memory a GPU, the most that any of the app's jobs asks."""
     members = list(jobs)
-    return Need(
+    return PerGpu(
         max((j.cpus_per_gpu or 0.0 for j in members), default=0.0),
         max((j.memory_per_gpu or 0 for j in members), default=0),
     )
 
 
-def usable(node_class: NodeClass, wants: Need) -> Gpus:
+def usable(node_class: NodeClass, wants: PerGpu) -> Gpus:
     """GPUs of one node of the class that an app can use, CPUs and memory considered."""
     free = node_class.free
     if wants.cpus > 0 and node_class.cpus is not None:

@@ -40,11 +40,11 @@ from math import inf, log2
 from operator import attrgetter
 
 from policy.model import App, Gpus, GpuType, Health, Job, Seconds, Snapshot
-from policy.parts.throughput import Span, Throughput
-from policy.themis.auction.shapes import Bundle, Chunk, canonical, size
 from policy.themis.contention import average, by_app, weights
 from policy.themis.options import Options
 from policy.themis.schedule import Gangs, Schedule, Task, schedule
+from policy.themis.shapes import Bundle, Chunk, canonical, size
+from policy.throughput import Span, Throughput
 
 UNKNOWN_S: Seconds = 3600.0  #: the least work, on one GPU, of a job of unknown length
 

@@ -11,7 +11,7 @@ from horae.apps.scheduler import AppScheduler, Sweep
 from horae.sweeps import hook
 from horae.sweeps.sweep import VARIABLE, to_text
 from policy.model import App, Phase
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.themis.worlds import job, nodes, world
 
 APP = App("s", "successive-halving", None, None, (Phase(4, 8), Phase(2, 16), Phase(1, 36)))

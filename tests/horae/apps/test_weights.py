@@ -13,7 +13,7 @@ from horae.views.explain import explain
 from policy import catalogue
 from policy.contract import Context
 from policy.decide import propose
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from policy.trials.rounds import after
 from tests.horae.arbiter.site import ANN, BEN, Site, spec
 from tests.policy.themis.worlds import job, nodes, world

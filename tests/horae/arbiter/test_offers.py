@@ -19,8 +19,8 @@ from horae.views.sentences import sentence
 from policy.contract import Context
 from policy.decide import choose, decide
 from policy.model import BadInput
-from policy.parts.throughput import Throughput
 from policy.themis.round import bids
+from policy.throughput import Throughput
 from tests.horae.arbiter.site import ANN, BEN, ROOT, Site, spec
 
 EXT = "ann/tune"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,16 @@ def test_a_release_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch)
 def test_files_go_where_the_caller_says(tmp_path: Path) -> None:
     assert Both().folder(LabRequest("lab", folder=tmp_path)) == tmp_path
     assert Both().folder(LabRequest("lab")).name == "both"
+
+
+def test_a_feature_is_of_plain_processes_and_must_be_there() -> None:
+    lab = Both()
+    lab.features = ("kerberos",)
+    wanted = LabRequest("lab", features=frozenset({"kerberos"}))
+    lab.up(wanted)
+    assert lab.did == ["process up 2"]
+    with pytest.raises(BadInput, match="not there in containers"):
+        lab.up(dataclasses.replace(wanted, engine="docker"))
+    with pytest.raises(BadInput, match="has none of that"):
+        lab.up(dataclasses.replace(wanted, features=frozenset({"standbys"})))
+    assert lab.did == ["process up 2"]

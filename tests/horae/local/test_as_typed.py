@@ -126,5 +126,8 @@ def test_what_is_chosen_is_carried_and_what_cannot_be_kept_or_read_is_told(open_
             assert "cannot start" in ann.log(job)
             assert "it ran" not in ann.log(job)
             assert "root:" not in ann.log(job)
+        assert ann.types("attach", jobs["pipe"]).returncode == 126
+        looks = Shell(day, BOB).types("attach", jobs["pipe"], "--json")
+        assert (looks.returncode, looks.stdout) == (5, "")
         day.operator.unhold(filler)
         eventually(lambda: day.operator.job(filler)["state"] == "completed")

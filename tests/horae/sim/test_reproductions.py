@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.sim.reproductions import afs
+from horae.sim.reproductions import afs, themis
 from horae.sim.reproductions.catalogue import every, find, reproduce
 from policy.model import BadInput
 
@@ -96,3 +96,11 @@ def test_afs_plays_every_slice_to_its_end() -> None:
     rigid = afs.times("ed69ec", "srtf", 0)  # 60 jobs of one GPU: nobody waits
     assert sum(rigid) == pytest.approx(sum(d for d in alone if d is not None))
     assert sum(afs.times("ed69ec", "afs-l", 0)) < sum(rigid)
+
+
+def test_themis_draws_its_apps_by_the_seed_and_all_of_them_end() -> None:
+    assert themis.workload(1) == themis.workload(1) != themis.workload(2)
+    here = themis.lives("srtf", 0)
+    work = sum((job.duration or 0.0) * job.gpus for job in themis.workload(0).jobs) / 3600
+    assert here["gpu_hours"] >= round(work, 2)  # restarts come on top
+    assert 0 < here["jain"] <= 1

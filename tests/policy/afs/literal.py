@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from policy.afs.priority import NOISE
 from policy.model import Job, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import NOISE, Throughput
 
 
 def literal(snapshot: Snapshot, *, shorter: bool = False) -> dict[str, int]:

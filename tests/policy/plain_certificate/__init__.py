@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.model import Allocation, Certificate, JobName, Provenance, Seconds, Share, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.plain_certificate import fairness
 from tests.policy.plain_certificate.feasible import idle_but_wanted, violations
 from tests.policy.plain_certificate.finish import rho_by_app

@@ -19,7 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from policy.model import GpuType, Health, Job, Node, Share, Snapshot, Termination
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
     from policy.parts.matrix import MatrixResult

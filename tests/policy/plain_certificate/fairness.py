@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policy.model import Allocation, GpuType, Job, JobName, Seconds, Share, Snapshot, Termination, Worst
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.plain_certificate.economy import MOST_COLUMNS, Columns, Economy, Group, Worth, worth
 
 TOLERANCE = 1e-6

@@ -22,7 +22,7 @@ from policy.model import (
     Shape,
     Snapshot,
 )
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 MOST_STEPS = 16
 

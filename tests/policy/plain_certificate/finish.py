@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.model import Allocation, Health, Job, JobName, Seconds, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 
 def rho_by_app(

@@ -9,7 +9,7 @@ from itertools import product
 from math import exp, inf, log, log2
 
 from policy.model import Job, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 Vector = tuple[int, ...]  #: GPUs by node, in the cluster's order
 

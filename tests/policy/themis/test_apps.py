@@ -9,8 +9,8 @@ import pytest
 
 from policy.contract import Context
 from policy.model import App, BadInput, Code, Phase, Tenant
-from policy.parts.throughput import Throughput
 from policy.themis.round import Round, bids
+from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, nodes, rounds, world
 
 # --- apps of several jobs ----------------------------------------------------------------------------------

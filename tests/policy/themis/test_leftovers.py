@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy.model import Limits, Slowdown, Snapshot
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, node, nodes, rounds, world, worlds
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -120,8 +120,8 @@ def test_a_change_that_means_nothing_changes_nothing(name: str, snapshot: Snapsh
 def test_one_more_idle_node_lets_nobody_lose_at_the_auction(snapshot: Snapshot) -> None:
     """More on offer: the product of the bids that win does not fall (N_avg and T_id move, so compare log sums)."""
     from policy.contract import Context
-    from policy.parts.throughput import Throughput
     from policy.themis.round import run
+    from policy.throughput import Throughput
 
     def objective(s: Snapshot) -> float:
         outcome = run(s, {"fairness_knob": 0.0}, Context(Throughput(s.cluster))).outcome

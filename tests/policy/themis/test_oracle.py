@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from policy.contract import Context
 from policy.model import Limits, Slowdown, Snapshot, Tenant, Termination
-from policy.parts.throughput import Throughput
 from policy.themis.auction import auction, knapsack
 from policy.themis.round import Round, run
+from policy.throughput import Throughput
 from tests.policy.themis import oracle
 from tests.policy.themis.worlds import job, node, world, worlds
 

@@ -9,12 +9,12 @@ import pytest
 
 from policy.contract import Context
 from policy.model import App, Phase, Slowdown, Snapshot
-from policy.parts.throughput import Throughput
-from policy.themis.auction.shapes import Chunk, canonical
 from policy.themis.auction.valuation import Valuation, valuations
 from policy.themis.options import Options
 from policy.themis.round import bids
 from policy.themis.schedule import Task, schedule
+from policy.themis.shapes import Chunk, canonical
+from policy.throughput import Throughput
 from tests.policy.themis.worlds import decide, job, node, nodes, world
 
 FLAT = Slowdown(1.0, 1.0, 1.0)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from policy.contract import Context
 from policy.decide import decide as decide_any
 from policy.model import BadInput, Code, Health, Snapshot, Tenant, Termination
-from policy.parts.throughput import Throughput
 from policy.text.answer import to_json, to_plain
 from policy.themis.auction.valuation import cap
 from policy.themis.offer import offer
 from policy.themis.round import run, share
+from policy.throughput import Throughput
 from tests.policy.themis.worlds import contended, decide, job, node, nodes, rounds, world, worlds
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.model import GpuRange, Job
-from policy.themis.auction.shapes import Chunk, canonical, size
 from policy.themis.schedule import Gangs, Schedule, Task, prefer, schedule
+from policy.themis.shapes import Chunk, canonical, size
 from tests.policy.themis.worlds import job
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from policy import decide as deciding
 from policy.contract import Context
 from policy.model import Allocation, App, Cluster, GpuRange, Job, Limits, Node, Slowdown, Snapshot, Tenant, Work
-from policy.parts.throughput import Throughput
 from policy.themis.round import Round, run
+from policy.throughput import Throughput
 
 
 def node(name: str, gpus: int, gpu_type: str = "v100", rack: str | None = None, **more: Any) -> Node:

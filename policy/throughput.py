@@ -30,6 +30,9 @@ from enum import IntEnum
 
 from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond, Job, NodeName, Share
 
+#: A gain smaller than this part of the throughput is float noise.
+NOISE = 1e-12
+
 
 class Span(IntEnum):
     """How far an allocation spreads; the wider, the slower."""

@@ -24,7 +24,7 @@ from random import Random
 from policy.model import EMPTY, Bytes, Gpus, NodeName
 from policy.themis.agent import Agent
 from policy.themis.auction.bidders import Cap
-from policy.themis.auction.rows import Need
+from policy.themis.auction.rows import PerGpu
 from policy.themis.offer import Offer
 
 #: An app asks for at most so many nodes at once when its gang needs several.
@@ -43,7 +43,7 @@ class Pool:
     closed: frozenset[NodeName] = frozenset()  #: what is given up there nobody gets: not up
     given: dict[str, dict[NodeName, Gpus]] = field(default_factory=dict)
 
-    def most(self, node: NodeName, need: Need) -> Gpus:
+    def most(self, node: NodeName, need: PerGpu) -> Gpus:
         most = self.free[node]
         if need.cpus > 0 and node in self.cpus:
             most = min(most, int(self.cpus[node] / need.cpus + 1e-9))
@@ -56,7 +56,7 @@ class Pool:
         types = self.offered.gpu_type
         return [n for n, g in self.free.items() if (g > 0 or n in mine) and types[n] in agent.types]
 
-    def give(self, app: str, extra: Mapping[NodeName, Gpus], need: Need) -> None:
+    def give(self, app: str, extra: Mapping[NodeName, Gpus], need: PerGpu) -> None:
         """Move `extra` to the app."""
         for node, gpus in extra.items():
             if node not in self.closed:
@@ -73,7 +73,7 @@ def distribute(
     groups: Sequence[Sequence[str]],
     pool: Pool,
     agents: Mapping[str, Agent],
-    needs: Mapping[str, Need],
+    needs: Mapping[str, PerGpu],
     caps: Iterable[Cap],
     random: Random,
     *,
@@ -96,7 +96,7 @@ def distribute(
                 pool.give(app, extra, needs[app])
 
 
-def give_up(pool: Pool, agents: Mapping[str, Agent], needs: Mapping[str, Need]) -> list[str]:
+def give_up(pool: Pool, agents: Mapping[str, Agent], needs: Mapping[str, PerGpu]) -> list[str]:
     """Offer again what apps have and do not use; returns who did."""
     gave: list[str] = []
     for app, agent in agents.items():
@@ -116,7 +116,7 @@ def exchange(
     order: Sequence[str],
     pool: Pool,
     agents: Mapping[str, Agent],
-    needs: Mapping[str, Need],
+    needs: Mapping[str, PerGpu],
     caps: Iterable[Cap],
 ) -> list[str]:
     """Apps that swap all they have for idle GPUs and some of their own, where that is better; returns who did."""
@@ -136,7 +136,7 @@ def exchange(
     return moved
 
 
-def _elsewhere(app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None) -> dict[NodeName, Gpus] | None:
+def _elsewhere(app: str, pool: Pool, agent: Agent, need: PerGpu, room: Gpus | None) -> dict[NodeName, Gpus] | None:
     """The best bundle among idle GPUs and the app's own, if it beats what the app has."""
     mine = pool.bundles[app]
     held = sum(mine.values())
@@ -160,7 +160,7 @@ def _taken(pool: Pool, apps: Iterable[str]) -> Gpus:
 
 
 def _step(
-    app: str, pool: Pool, agent: Agent, need: Need, room: Gpus | None, busier: bool
+    app: str, pool: Pool, agent: Agent, need: PerGpu, room: Gpus | None, busier: bool
 ) -> dict[NodeName, Gpus] | None:
     """The smallest addition, on the best place for it, that makes the app's rho fall (or, `busier`, its jobs faster
     at the same rho); None: there is none."""

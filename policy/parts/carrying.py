@@ -21,7 +21,7 @@ from typing import Any
 
 from policy.model import EMPTY, Allocation, Code, Health, Job, JobName, Proposal, Reason, Snapshot
 from policy.parts.reasons import outcome
-from policy.parts.throughput import Throughput
+from policy.throughput import Throughput
 
 KEY = "carrying"
 

@@ -13,8 +13,8 @@ from typing import Any
 from policy.certificate.feasible import wishes
 from policy.model import EMPTY, Allocation, Gpus, Job, JobName, Snapshot
 from policy.parts.reasons import left_over
-from policy.parts.throughput import Throughput
 from policy.places.placement import Placer
+from policy.throughput import Throughput
 
 
 class Idle(StrEnum):
