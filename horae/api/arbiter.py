@@ -20,8 +20,9 @@ from horae.journal.codec import plain
 from horae.port import JobId, LogChunk, PortError
 from horae.spec import JobSpec
 from horae.views import apps as app_views
-from horae.views import endings, jobs, watch
+from horae.views import endings, jobs, rows, watch
 from horae.views.cause import Cause
+from horae.views.efficiency import efficiency
 from horae.views.sentences import sentence
 from horae.views.starts import StartEstimate
 from policy.model import BadInput, Seconds
@@ -228,6 +229,22 @@ class ArbiterBackend:
         for other in found["others"]:
             other["name"] = names[other["id"]]
         return found
+
+    def report(self, job: JobId) -> dict[str, Any]:
+        job = self._named(job)
+        events = self._arbiter.history(job=job)
+
+        def look(core: Core) -> dict[str, Any]:
+            record = core.ledger.jobs[job]
+            found = efficiency(record, events, core.now_s())
+            row = rows.job_row(record, core.now_s())
+            return {
+                "id": job, "name": row.name, "tenant": row.tenant, "state": row.state, "held_gpu_s": found.held,
+                "trained_gpu_s": found.trained, "restarting_gpu_s": found.restarting, "waited_s": found.waited_s,
+                "starts": found.starts, "scaling": found.scaling, "whole": found.whole, "advice": found.advice,
+            }  # fmt: skip
+
+        return self._arbiter.view(look)
 
     def notes(self, jobs: Sequence[JobId]) -> list[str]:
         """What is to be said right away of jobs that were just taken: budgets of their tenants."""

@@ -54,6 +54,9 @@ class Backend(Protocol):
 
     def submit(self, specs: Sequence[JobSpec], *, by: str) -> list[JobId]: ...
 
+    def report(self, job: JobId) -> dict[str, Any]:
+        """What became of its GPU time. Raises NoSuchJob."""
+
     def notes(self, jobs: Sequence[JobId]) -> list[str]:
         """What is to be said at once of jobs that were just taken."""
 

@@ -73,6 +73,10 @@ class Client:
     def job(self, job: str) -> dict[str, Any]:
         return self._object("GET", f"/v1/jobs/{_word(job)}")
 
+    def report(self, job: str) -> dict[str, Any]:
+        """What became of its GPU time: GPU-s held, trained and in starts and stops; what would have been better."""
+        return self._object("GET", f"/v1/jobs/{_word(job)}/report")
+
     def explain(self, job: str) -> dict[str, Any]:
         return self._object("GET", f"/v1/jobs/{_word(job)}/explain")
 

@@ -25,6 +25,7 @@ from horae.api.backend import Backend
 from horae.api.callers import Bytes, Me, Operator
 from horae.api.peers import Caller, PeerProtocol
 from horae.api.privacy import access
+from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
 from policy.model import BadInput, Seconds
 from policy.text.forms import Priority
@@ -96,6 +97,13 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
         owner = backend.job(job)["owner"]
         reader = (owner if site.open else caller.name) if access.whole(owner, caller, site) else None
         return access.job(backend.explain(job, reader=reader), caller, site)
+
+    @app.get("/v1/jobs/{job}/report", summary="What became of the job's GPU time. Its owner and operators only.")
+    def report(job: str, caller: Me) -> dict[str, Any]:
+        known(job, caller)
+        if not access.whole(backend.job(job)["owner"], caller, site):
+            raise NotAllowed(f"how job {job} used its GPUs is its owner's and the operators' to read")
+        return backend.report(job)
 
     @app.get("/v1/jobs/{job}/log", summary="The job's output from an offset.", response_class=Response)
     def log(job: str, caller: Me, offset: Annotated[int, Query(ge=0, le=1 << 62)] = 0) -> Response:

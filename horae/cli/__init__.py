@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("horae.cli.top", "Watch jobs, nodes, shares and decisions live."),
     "apps": ("horae.cli.apps", "List apps of several jobs: sweeps with phase, trials, bids."),
     "explain": ("horae.cli.explain", "Say why a job holds what it holds, and what would change it."),
+    "report": ("horae.cli.report", "Say what became of a job's GPU time, and what would have been better."),
     "attach": ("horae.cli.attach", "Watch one job live: its loss, its progress, what happens to it."),
     "logs": ("horae.cli.output", "Print what a job printed; --follow goes on."),
     "wait": ("horae.cli.wait", "Wait until jobs have ended, and end as they did."),
@@ -47,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("horae.cli.completion", "Print the completion script of a shell."),
 }
 
-_JOBS = "submit submarine status apps top explain attach logs wait history hold unhold priority cancel"
+_JOBS = "submit submarine status apps top explain report attach logs wait history hold unhold priority cancel"
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Try it", ("demo", "lab")),
     ("Jobs", tuple(_JOBS.split())),

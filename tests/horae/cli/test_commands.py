@@ -501,6 +501,15 @@ def test_what_a_tenant_used_of_its_budget_stands_beside_it(horae: Horae, site: C
     assert all(tenant["budget"] is None for tenant in tenants)
 
 
+def test_a_report_says_what_became_of_the_gpu_time(horae: Horae, site: Client) -> None:
+    job = site.submit([{"command": ["train"], "gpus": 1}])[0]
+    said = horae("report", job)
+    assert said.lines[0].startswith(f"job {job} train") and "GPU-hours in" in said.lines[1]
+    found = horae("report", job, "--json").json
+    assert found["whole"] and found["held_gpu_s"] >= found["trained_gpu_s"] >= 0
+    assert horae("report", "4711").code == 4
+
+
 def test_a_held_job_waits_until_it_is_let_go(horae: Horae, site: Client) -> None:
     job = site.submit([{"command": ["train"], "gpus": 1, "checkpoint": "ck"}])[0]
     assert horae("hold", job, "--why", "lunch").lines == [f"job {job}: is held"]
