@@ -7,8 +7,8 @@ import signal
 import sys
 from typing import Callable, Dict, List, Optional, Sequence
 
-from .. import protocol
-from . import own_gpus, shape, tasks
+from .. import own_gpus, protocol
+from . import shape, tasks
 from .gang import Member
 from .jobfolder import JobFolder
 from .processes import began, keep, kill_below

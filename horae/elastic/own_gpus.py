@@ -18,7 +18,7 @@ import urllib.parse
 import urllib.request
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from .. import protocol
+from . import protocol
 
 LOCKS = "/tmp/.horae-gpus"
 _LIST = "http://%s/ws/v1/node/resources/yarn.io%%2Fgpu?user.name=%s"
