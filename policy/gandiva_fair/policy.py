@@ -292,8 +292,8 @@ class _Round:
         waiting = [j for j in self.jobs if j.name not in self.placer.taken]
         waiting.sort(key=lambda j: (passes[j.name], -self.size[j.name], j.order))
         for job in waiting:  # §3.3: idle GPUs elsewhere are worth a migration, and who waits is suspended anyway
-            if self.placer.free() == 0:
-                return
+            if self.placer.free() == 0 and not job.allocation:
+                continue
             homes = (self.placer.best(job, self.size[job.name], t) for t in reversed(self.speeds.types(job)))
             if found := next((h for h in homes if h), None):
                 self.placer.take(job, found)
@@ -313,7 +313,7 @@ class _Round:
         divisible, moved = [j for j in jobs if j.gpus.max is None], True
         while moved:  # who moves to grow leaves a place to others
             for job in jobs:
-                if job.name not in self.placer.taken and self.placer.free():
+                if job.name not in self.placer.taken and (self.placer.free() or job.allocation):
                     place = self.placer.best(job, self.placer.usual(job))
                     if place and (not job.throughput or self.speeds.rate(job, place)):
                         self.placer.take(job, place)

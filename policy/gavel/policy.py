@@ -132,7 +132,7 @@ def _rest(jobs: Sequence[Job], sizes: Mapping[JobName, Gpus], placer: Placer) ->
     divisible, moved = [j for j in jobs if _divisible(j)], True
     while moved:  # who moves to grow leaves a place to others
         for job in jobs:
-            if job.name not in placer.taken and placer.free():
+            if job.name not in placer.taken and (placer.free() or job.allocation):
                 place = _stay(job, sizes[job.name], placer) or placer.best(job, sizes[job.name])
                 if place and (not job.throughput or placer.speeds.rate(job, place)):
                     placer.take(job, place)

@@ -383,7 +383,9 @@ def _leftovers(this: Round, random: Random) -> None:
         for c in caps(this)
     ]
     _hand_out(this, pool, agents, needs, limits, random)
-    this.moved = exchange([*others, *this.bidders], pool, agents, needs, limits)
+    while moved := exchange([*others, *this.bidders], pool, agents, needs, limits):  # each lowers a rho: it ends
+        this.moved += [app for app in moved if app not in this.moved]
+        _hand_out(this, pool, agents, needs, limits, random)
     _hand_out(this, pool, agents, needs, limits, random, busier=True)
     this.leftover = pool.given
 

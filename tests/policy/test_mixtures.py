@@ -131,6 +131,11 @@ def test_on_crowded_clusters_a_decision_is_the_same_asked_again_at_every_stage(f
 FOUND = (
     ("gavel-max-min", 3174),  # above its tenant's limit it was another gang than once it was stopped
     ("fifo-backfill", 3213),  # the first place that came to mind would have delayed the head, another one not
+    ("gandiva-fair", 5564),  # what it holds on a draining node is nobody else's, also where nothing else is free
+    ("lottery", 5564),
+    ("lottery-backfill", 5564),
+    ("themis", 5132),  # an app moved to better GPUs, and what it left was better for another that was not asked again
+    ("themis", 5160),
 )
 
 
