@@ -22,10 +22,12 @@ from horae.port import JobState, attend
 from tests.contract.waiting import patiently, wait_for
 from tests.real.hadoop import YarnHarness, cluster_of
 from tests.yarn_bridge.submarine import samples
-from tests.yarn_bridge.submarine.test_samples import checkout  # noqa: F401 - a fixture
+from tests.yarn_bridge.submarine.checkout import checkout
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.options import parse_options
 from yarn_bridge.submarine import upload
+
+__all__ = ["checkout"]
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(7200), pytest.mark.xdist_group("yarn")]
 
@@ -115,7 +117,7 @@ def shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, 
     harness.end()
 
 
-def test_every_sample_that_is_taken_runs(shop: Shop, checkout: Path) -> None:  # noqa: F811
+def test_every_sample_that_is_taken_runs(shop: Shop, checkout: Path) -> None:
     taken = {each["sha256"] for each in samples.known() if each["verdict"] == "runs"}
     wanted = [each for each in samples.read(checkout) if each.sha256 in taken]
     wanted = wanted[: int(os.environ.get("HORAE_SAMPLES", len(wanted)))]

@@ -212,6 +212,7 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "cancel-asked": _by("to be ended, says"),
     "held": _by("held by"),
     "unheld": _by("no longer held, says"),
+    "priority": _by("put elsewhere in line by"),
     "mode": lambda d: f"mode {d['mode']}, says {d['by']}",
     "maintenance": lambda d: f"maintenance {'begins' if d['on'] else 'is over'}, says {d['by']}",
     "agent": lambda d: (

@@ -72,6 +72,8 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/v1/agents/leave"): Row(OWN, body={"app": "vision/tune"}),
     ("POST", "/v1/jobs/{job}/hold"): Row(OWN, "/v1/jobs/1/hold", {"why": f"{SECRET}-why"}),
     ("POST", "/v1/jobs/{job}/unhold"): Row(OWN, "/v1/jobs/1/unhold", {}),
+    ("GET", "/v1/jobs/{job}/report"): Row(OWN, "/v1/jobs/1/report", reads=True),
+    ("POST", "/v1/jobs/{job}/priority"): Row(OWN, "/v1/jobs/1/priority", {"priority": -1}),
     ("POST", "/v1/jobs/{job}/cancel"): Row(OWN, "/v1/jobs/2/cancel", {"why": f"{SECRET}-why"}),
     ("POST", "/v1/jobs"): Row(OWN, body={**JOB, "name": "more"}),
     ("POST", "/v1/dry-run"): Row(OWN, body={**JOB, "name": "perhaps"}),

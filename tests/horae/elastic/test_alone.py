@@ -15,7 +15,17 @@ from tests.horae.elastic.exec_job import ELASTIC
 
 SOURCES = sorted(ELASTIC.rglob("*.py"))
 #: What an adapter may import, lazily: inside a function of its own module under `frameworks`.
-FRAMEWORKS = {"torch", "keras", "tensorflow", "transformers", "lightning", "pytorch_lightning", "jax", "numpy"}
+FRAMEWORKS = {
+    "fsspec",
+    "torch",
+    "keras",
+    "tensorflow",
+    "transformers",
+    "lightning",
+    "pytorch_lightning",
+    "jax",
+    "numpy",
+}
 
 
 def test_python_37_can_read_all_of_it() -> None:
@@ -121,7 +131,7 @@ def test_no_framework_is_loaded_with_the_sdk() -> None:
         ([], "what shall run"),
         (["--gate", "g", "--", "true"], "--gate needs --member"),
         (["--stop-signal", "KILL", "--gpus", "1", "--", "true"], "neither USR1 nor TERM"),
-        (["--checkpoint", "s3://b", "--gpus", "1", "--", "true"], "no checkpoint store for s3"),
+        (["--checkpoint", "ftp://b", "--gpus", "1", "--", "true"], "no checkpoint store for ftp"),
         (["--job", "/no/such/folder"], "/no/such/folder"),
     ],
 )

@@ -21,9 +21,9 @@ EARLY = """
     for number in STOP_SIGNALS:
         os.kill(os.getpid(), number)
     supervisor = Supervisor(Run("job", 1, lambda: []), JobFolder(sys.argv[1]), Spool(sys.argv[1] + "/output.log"))
-    before = supervisor._stop_at
+    before = supervisor._departure.stop_at
     supervisor._listen()
-    print(before, supervisor._stop_at is not None)
+    print(before, supervisor._departure.stop_at is not None)
 """
 LATE = """
     import signal, sys
