@@ -137,7 +137,9 @@ def exchange(
 
 
 def _elsewhere(app: str, pool: Pool, agent: Agent, need: PerGpu, room: Gpus | None) -> dict[NodeName, Gpus] | None:
-    """The best bundle among idle GPUs and the app's own, if it beats what the app has."""
+    """The best bundle among idle GPUs and the app's own, if it beats what the app has, and any part of that on one
+    node. It takes some that are idle: a part of its own alone would only leave the rest to somebody whom it serves no
+    better."""
     mine = pool.bundles[app]
     held = sum(mine.values())
     usable = {n: most for n in pool.usable(agent, mine) if (most := pool.most(n, need) + mine.get(n, 0)) > 0}
@@ -146,11 +148,12 @@ def _elsewhere(app: str, pool: Pool, agent: Agent, need: PerGpu, room: Gpus | No
         top = min(top, agent.value.most)
     if room is not None:
         top = min(top, held + room)
-    best, rho = None, agent.rho(mine) * (1 - 1e-9)
+    parts = [mine, *({n: g} for n, g in mine.items())]
+    best, rho = None, min(map(agent.rho, parts)) * (1 - 1e-9)
     for gpus in range(1, top + 1):
         if any(t.job.gpus.feasible(gpus) for t in agent.value.phases[0]):
             for bundle in _places(app, pool, agent, {}, usable, gpus):
-                if agent.rho(bundle) < rho:
+                if agent.rho(bundle) < rho and any(g > mine.get(n, 0) for n, g in bundle.items()):
                     best, rho = bundle, agent.rho(bundle) * (1 - 1e-9)
     return best
 

@@ -7,10 +7,10 @@ offers nothing. Nodes that no bidder can tell apart (type, rack, offered GPUs, f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from policy.model import Allocation, Bytes, Cluster, Gpus, GpuType, Health, Job, NodeName, Seconds, Snapshot
+from policy.model import Bytes, Cluster, Gpus, GpuType, Health, Job, NodeName, Seconds, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,3 @@ def classes(cluster: Cluster, offered: Offer, apart: Iterable[NodeName] = ()) ->
         )
         for i, names in enumerate(groups.values())
     ]
-
-
-def minus(offered: Mapping[NodeName, Gpus], taken: Sequence[Allocation]) -> dict[NodeName, Gpus]:
-    """What is left of an offer after `taken`."""
-    left = dict(offered)
-    for allocation in taken:
-        for node, gpus in allocation.items():
-            left[node] -= gpus
-    return left

@@ -14,15 +14,16 @@ nothing, the last table of every app that bids from outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from math import ceil, exp, inf
 from random import Random
 from typing import Any
 
 from policy.contract import Context
 from policy.model import (
+    EMPTY,
     Allocation,
     BadInput,
     Gpus,
@@ -47,8 +48,11 @@ from policy.themis.auction.valuation import cap, valuations
 from policy.themis.completion import complete
 from policy.themis.contention import weights
 from policy.themis.leftover import Pool, distribute, exchange, give_up
-from policy.themis.offer import NodeClass, Offer, classes, minus, offer
+from policy.themis.offer import NodeClass, Offer, classes, offer
 from policy.themis.options import Options
+
+#: Exchanges, each of which may leave something better to another app.
+MOST_EXCHANGES = 8
 
 
 @dataclass(slots=True)
@@ -110,14 +114,19 @@ def run(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> Rou
         _bid(this)
         _auction(this, context)
         _pay(this, random)
-    this.bundles = {
-        app: _sum(s.base, this.payments[app].kept if app in this.payments else {}) for app, s in this.standings.items()
-    }
+    this.bundles = _granted(this)
     _leftovers(this, random)
-    for app, standing in this.standings.items():
-        gangs = standing.agent.assign(this.bundles[app])
-        this.gangs.update(gangs)
-    complete(this, ranking(this), context)
+    for app, before in _granted(this).items():
+        if this.bundles[app] != before:
+            this.leftover[app] = _less(this.bundles[app], before)
+    changed: Collection[str] = this.standings
+    for _ in range(MOST_EXCHANGES):
+        for app in changed:
+            this.gangs.update(this.standings[app].agent.assign(this.bundles[app]))
+        complete(this, ranking(this), context)
+        changed = _exchanged(this)
+        if not changed:
+            break
     for app in this.standings:
         mine = {j.name: this.gangs[j.name] for j in snapshot.jobs if j.app == app and this.gangs.get(j.name)}
         this.leases.update(_leases(this, app, mine))
@@ -357,37 +366,67 @@ def _with(standing: Standing, extra: Mapping[NodeName, Gpus]) -> float:
 
 
 def _leftovers(this: Round, random: Random) -> None:
-    stranded: list[Allocation] = []
     for app, standing in this.standings.items():  # a gang that leases cut below its least size, and no win mended
         if this.bundles[app] and standing.agent.rho(this.bundles[app]) == inf:
-            stranded.append(this.bundles[app])
             this.bundles[app] = {}
-    free = minus(this.offered.free, [p.kept for p in this.payments.values()])
-    up = {n.name for n in this.snapshot.cluster.nodes if n.health == "up"}
-    for bundle in stranded:
-        for node, gpus in bundle.items():
-            free[node] += gpus if node in up else 0
-    cpus, memory = dict(this.offered.cpus), dict(this.offered.memory)
-    needs = {app: need(s.agent.value.jobs) for app, s in this.standings.items()}
-    for app, payment in this.payments.items():
-        for node, gpus in payment.kept.items():
-            if node in cpus:
-                cpus[node] -= needs[app].cpus * gpus
-            if node in memory:
-                memory[node] -= needs[app].memory * gpus
-    pool = Pool(this.offered, free, cpus, memory, this.bundles, frozenset(free) - up)
-    agents = {app: s.agent for app, s in this.standings.items()}
-    others = [app for app in this.standings if app not in this.bidders]
-    limits = [
-        replace(c, room=c.room - sum(sum(p.kept.values()) for a, p in this.payments.items() if a in c.apps))
-        for c in caps(this)
-    ]
+    pool = _pool(this, this.bundles)
+    agents, needs, limits, order = _asked(this)
     _hand_out(this, pool, agents, needs, limits, random)
-    while moved := exchange([*others, *this.bidders], pool, agents, needs, limits):  # each lowers a rho: it ends
+    for _ in range(MOST_EXCHANGES):
+        moved = exchange(order, pool, agents, needs, limits)
+        if not moved:
+            break
         this.moved += [app for app in moved if app not in this.moved]
         _hand_out(this, pool, agents, needs, limits, random)
     _hand_out(this, pool, agents, needs, limits, random, busier=True)
-    this.leftover = pool.given
+
+
+def _exchanged(this: Round) -> list[str]:
+    """Once gangs are settled: apps that are better off on what that left idle; their bundles are others now."""
+    jobs: dict[str, list[Allocation]] = {}
+    for job in this.snapshot.jobs:
+        if this.gangs.get(job.name):
+            jobs.setdefault(job.app, []).append(this.gangs[job.name])
+    bundles = {app: reduce(_sum, jobs.get(app, []), dict[NodeName, Gpus]()) for app in this.standings}
+    agents, needs, limits, order = _asked(this)
+    moved = exchange(order, _pool(this, bundles), agents, needs, limits)
+    for app in moved:
+        this.leftover[app] = _sum(this.leftover.get(app, EMPTY), _less(bundles[app], this.bundles[app]))
+        this.bundles[app] = bundles[app]
+    this.moved += [app for app in moved if app not in this.moved]
+    return moved
+
+
+def _asked(this: Round) -> tuple[dict[str, Agent], dict[str, PerGpu], list[Cap], list[str]]:
+    """Agents, what a GPU of each app needs, limits, and the order in which apps may exchange."""
+    agents = {app: s.agent for app, s in this.standings.items()}
+    needs = {app: need(s.agent.value.jobs) for app, s in this.standings.items()}
+    others = [app for app in this.standings if app not in this.bidders]
+    return agents, needs, caps(this), [*others, *this.bidders]
+
+
+def _granted(this: Round) -> dict[str, dict[NodeName, Gpus]]:
+    """What each app has by leases that run on and by the auction."""
+    paid = {app: payment.kept for app, payment in this.payments.items()}
+    return {app: _sum(s.base, paid.get(app, EMPTY)) for app, s in this.standings.items()}
+
+
+def _pool(this: Round, bundles: dict[str, dict[NodeName, Gpus]]) -> Pool:
+    """What is idle while apps have these."""
+    up = {n.name for n in this.snapshot.cluster.nodes if n.health == "up"}
+    free, cpus, memory = dict(this.offered.free), dict(this.offered.cpus), dict(this.offered.memory)
+    given: dict[str, dict[NodeName, Gpus]] = {}
+    for app, standing in this.standings.items():
+        wants, given[app] = need(standing.agent.value.jobs), _less(bundles.get(app, EMPTY), standing.base)
+        for node, gpus in given[app].items():
+            if gpus < 0 and node not in up:
+                continue  # nobody gets what is given up there
+            free[node] -= gpus
+            if node in cpus:
+                cpus[node] -= wants.cpus * gpus
+            if node in memory:
+                memory[node] -= wants.memory * gpus
+    return Pool(this.offered, free, cpus, memory, bundles, frozenset(free) - up, given)
 
 
 def _hand_out(
@@ -432,6 +471,10 @@ def _sum(a: Mapping[NodeName, Gpus], b: Mapping[NodeName, Gpus]) -> dict[NodeNam
     for node, gpus in b.items():
         out[node] = out.get(node, 0) + gpus
     return out
+
+
+def _less(a: Mapping[NodeName, Gpus], b: Mapping[NodeName, Gpus]) -> dict[NodeName, Gpus]:
+    return {n: gpus for n in {**a, **b} if (gpus := a.get(n, 0) - b.get(n, 0))}
 
 
 def _state(this: Round) -> dict[str, Any]:

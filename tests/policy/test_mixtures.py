@@ -136,6 +136,9 @@ FOUND = (
     ("lottery-backfill", 5564),
     ("themis", 5132),  # an app moved to better GPUs, and what it left was better for another that was not asked again
     ("themis", 5160),
+    ("themis", 4083),  # GPUs on which it was slower went to and fro between two jobs
+    ("themis", 4213),  # gangs settled on other nodes left what was better for another app
+    ("themis", 5178),  # it left five GPUs for one that was no better than one of the five
 )
 
 
