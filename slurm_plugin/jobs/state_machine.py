@@ -1,7 +1,8 @@
 """From one read of Slurm to the port's words: what a job's row means, and what must be done about it. Pure.
 
     squeue                           port                      done about it
-    PENDING, held, never ran         QUEUED
+    PENDING, begins in months or     QUEUED
+    held, never ran
     PENDING, released by our grant   STARTING                  BeginTime: StartTime=now; blocked: held again
     PENDING, released by nobody      QUEUED, STOPPED or LOST   held again (preempted, requeued, memory lost)
     PENDING or SPECIAL_EXIT, held    STOPPED if we asked or it left with 86, else LOST

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 from tests.contract.driver import Driver
 from tests.contract.waiting import wait_for
@@ -37,6 +39,14 @@ def number(job: str) -> str:
 
 def job_shown(driver: Driver, job: str) -> str:
     return containers(driver).run("scontrol", "show", "job", number(job))
+
+
+def waits_for_us(driver: Driver, job: str) -> bool:
+    """Whether Slurm does not start it by itself: its begin time is months away, or it is held."""
+    shown = job_shown(driver, job)
+    eligible = re.search(r"EligibleTime=(\d\S+)", shown)
+    assert eligible is not None, shown
+    return "Priority=0" in shown or datetime.fromisoformat(eligible[1]) > datetime.now() + timedelta(days=100)
 
 
 @contextmanager

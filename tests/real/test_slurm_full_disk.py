@@ -19,7 +19,7 @@ from tests.contract.driver import Driver
 from tests.contract.harness import starts_in, steps_in
 from tests.real.serving import HORAE, arbiter, trainer
 from tests.real.slurm import Containers, clear_partition, containers_of, fresh_partition, wait_for
-from tests.real.slurm_driving import job_shown, number
+from tests.real.slurm_driving import number, waits_for_us
 from tests.real.slurm_harness import SlurmHarness
 
 STEPS = 250
@@ -72,7 +72,7 @@ def test_nothing_is_begun_nor_lost_without_a_byte_left(small: Containers) -> Non
             assert "space" in f"{raised.value} {raised.value.remedy}"
             with pytest.raises(FixConfiguration):
                 driver.port.heartbeat()
-            assert "Priority=0" in job_shown(driver, queued), "nothing was released"
+            assert waits_for_us(driver, queued), "nothing was released"
             with suppress(PortError):  # what must be kept of a stop cannot be kept: told, or done all the same
                 driver.port.checkpoint_and_stop(running, 60.0)
             state = small.run("squeue", "-h", "-t", "all", "-j", number(running), "-o", "%T")
