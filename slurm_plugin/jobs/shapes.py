@@ -13,7 +13,6 @@ from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import parse_tag
 from slurm_plugin.jobs import mails, state_machine
-from slurm_plugin.jobs.holdings import HOLDING
 from slurm_plugin.jobs.order import array_of, is_whole
 from slurm_plugin.jobs.record import Grant, Memo
 from slurm_plugin.jobs.specification import cpus_per_gpu
@@ -109,7 +108,7 @@ def handing_back(row: JobRow, memo: Memo, now_s: float) -> tuple[Write, ...]:
     writes: list[Write] = []
     if row.state in {"PENDING", "SPECIAL_EXIT"}:
         writes += original(row, now_s)
-    if memo.ordered and row.state not in HOLDING:
+    if memo.ordered:  # of one that runs too: requeued later, it would be first again
         first = writes.pop(0) if writes else update(row.id, Change())
         writes.insert(0, replace(first, change=replace(first.change or Change(), site_factor=0)))
     if row.held and not state_machine.held_by_others(row, memo):

@@ -296,15 +296,18 @@ def test_exclusive_takes_no_more_than_it_was_granted(site: Driver) -> None:
     assert "gres/gpu=1" in shown.partition("AllocTRES=")[2].splitlines()[0]
 
 
-def test_a_heterogeneous_job_is_refused_with_its_own_sentence(site: Driver) -> None:
+def test_a_heterogeneous_job_is_left_to_slurm(site: Driver) -> None:
     site.port.heartbeat()
-    argv = ["sbatch", "-p", "dl", "--gres=gpu:1", ":", "-p", "dl", "--gres=gpu:2", "--wrap", "true"]
-    code, text = containers(site).lab.exec("ctl", argv, user="alice")
-    assert code != 0
-    assert "heterogeneous jobs cannot run in a managed partition" in text
-    code, text = containers(site).lab.exec("ctl", ["srun", "-p", "dl", "--gres=gpu:1", "true"], user="alice")
-    assert code != 0
-    assert "batch jobs only" in text
+    argv = ["sbatch", "--parsable", "-p", "dl", "--gres=gpu:1", "-t5", ":", "-p", "dl", "--gres=gpu:2", "-t5"]
+    code, text = containers(site).lab.exec("ctl", [*argv, "--wrap", "true"], user="alice")
+    assert code == 0, text
+    leader = text.strip().partition(";")[0]
+    try:
+        assert "HetJobOffset=1" in containers(site).run("scontrol", "show", "job", leader)
+        assert "horae=" not in containers(site).run("scontrol", "show", "job", leader)
+        assert leader not in {number(job.id) for job in site.observe().jobs}
+    finally:
+        containers(site).run("scancel", leader)
 
 
 def test_observing_and_advising_leave_the_controllers_state_as_it_was(site: Driver, tmp_path: Path) -> None:
