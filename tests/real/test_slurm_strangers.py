@@ -113,6 +113,7 @@ def test_a_list_of_partitions_is_its_users_and_slurm_chooses_of_it(site: Ground)
         site.slurm.run("scancel", number)
 
 
+@pytest.mark.soak  # on 24.11 in every run
 def test_a_heterogeneous_job_is_slurms_own(site: Ground) -> None:
     """As in any partition, and nobody is told of a record that cannot be read."""
     part = f"--partition={site.partition}"

@@ -204,6 +204,7 @@ def test_a_job_without_gpus_begins_again_when_it_is_lost(site: Site) -> None:
     site.until_state("again", JobState.CANCELLED)
 
 
+@pytest.mark.soak
 def test_a_process_of_several_gpus_has_them_in_one_container(site: Site) -> None:
     first, second = site.node("v100")[:2]
     command = "echo world=$WORLD_SIZE rank=$RANK sees=$CUDA_VISIBLE_DEVICES"
