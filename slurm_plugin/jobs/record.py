@@ -70,8 +70,9 @@ class Memo:
     since_s: float = 0.0
     left: tuple[tuple[str, ...], float] | None = None  #: nodes of the shape it left last, and when
     ordered: int = 0  #: SiteFactor that we set
-    rescued: int = 0  #: times in a row that an ended job was brought back
+    rescued: int = 0  #: times that it was asked to be brought back from its newest end, and when last
     rescued_s: float = 0.0
+    launches: int = 0  #: starts in a row that were lost before any of its code ran
     held_s: float = 0.0  #: when we held it last; 0: what holds it is not ours
     lost: tuple[int, str] | None = None  #: (restarts, why it left its nodes), as far as could be told then
 

@@ -50,7 +50,11 @@ _BUSY = re.compile(r"^(Resources|Priority|Nodes required)")
 #: A job that was asked to leave may show as failed for a moment, before Slurm puts its exit code down and requeues it:
 #: some seconds where slurmctld's host is busy, and a job once told as failed is never started again.
 _SETTLES_S = 10.0
-_RESCUES = 4
+_LAUNCHES = 4  #: lost in a row
+#: How long an ended job is asked to come back. slurmctld that was away sees ends late, waits for its nodes, and may
+#: refuse for a while; a write may have been lost with it. A job that left because we asked must not end by that.
+_RESCUE_S = 120.0
+_LONGEST_PAUSE = 4  #: as a power of two
 #: a start that has run for so long was launched: what is lost after it is counted anew
 _SOUND_S = 30.0
 #: a begin time so far ahead is the module's: such a job waits for us as a held one does
@@ -194,8 +198,8 @@ def _running(
     if grant is not None and grant is memo.grant and not grant.started:
         memo = memo.with_last(started=True, withdrawn=False, recalled=False, began_s=row.start_s or now_s)
         memo = replace(memo, blocked=None)
-    if memo.rescued and row.start_s is not None and now_s - row.start_s > _SOUND_S:
-        memo = replace(memo, rescued=0)
+    if memo.launches and row.start_s is not None and now_s - row.start_s > _SOUND_S:
+        memo = replace(memo, launches=0)
     steps: list[Step] = []
     if ours and row.preempt_s and not memo.stop:
         memo = replace(memo, stop=Stop(now_s, max(row.preempt_s - now_s, 1.0), row.restarts))
@@ -288,9 +292,10 @@ def _final(
         return JobState.FAILED, memo, ()  # its end is what it is in any partition
     young = now_s - (row.end_s or now_s) < facts.min_job_age_s
     grant = memo.of(row.restarts)
-    if grant is None and ours and memo.of(row.restarts - 1) is not None:
+    counted = grant is None and memo.of(row.restarts - 1) is not None
+    if counted and ours and now_s < (row.end_s or now_s) + _SETTLES_S:
         return JobState.STOPPING, memo, ()  # a requeue is under way: counted already, not carried out yet
-    if not (ours and young and grant) or memo.cancelled:
+    if not (ours and young and (grant or counted)) or memo.cancelled:
         return JobState.FAILED, memo, ()
     unrun = row.end_s is not None and row.start_s is not None and row.end_s - row.start_s <= 1.0
     why, own_accord_s = "", 0.0
@@ -303,19 +308,33 @@ def _final(
         why = "it died of the request to checkpoint instead of following it"
     elif row.state in _LOST:
         why = "the cluster ended it"
+    elif counted:
+        why = "its requeue was counted and not carried out"
     if not why and memo.stop and memo.stop.restarts == row.restarts and now_s - (row.end_s or now_s) < _SETTLES_S:
         return JobState.STOPPING, memo, ()
     if not why:
         return JobState.FAILED, memo, ()
-    state = JobState.STARTING if unrun and row.exit_code != CHECKPOINTED else JobState.STOPPING
-    # Each rescue is given twice as long as the one before, the last one too: a slurmctld that has just started, or
-    # whose nodes come back, may need a while for it.
-    if now_s < (row.end_s or now_s) + own_accord_s or now_s < memo.rescued_s + 2.0**memo.rescued:
+    state = JobState.STARTING if unrun and not counted and row.exit_code != CHECKPOINTED else JobState.STOPPING
+    if now_s < (row.end_s or now_s) + own_accord_s:
         return state, memo, ()
-    if memo.rescued >= _RESCUES:
+    return _brought_back(row, memo, now_s, state, Step(why, (requeue_hold(row.id),)))
+
+
+def _brought_back(
+    row: JobRow, memo: Memo, now_s: float, state: JobState, step: Step
+) -> tuple[JobState, Memo, tuple[Step, ...]]:
+    """A requeue of a job that ended though its work has not: again while Slurm does not do it, each time after twice
+    the pause. Given up when it was tried for long, or when one launch after the other was lost."""
+    ended_s = row.end_s if row.end_s is not None else now_s
+    again = memo.rescued > 0 and memo.rescued_s >= ended_s  # of this end
+    launch = state is JobState.STARTING and row.state not in _LOST
+    tries = memo.rescued if again else memo.launches if launch else 0
+    if tries and now_s < memo.rescued_s + 2.0 ** min(tries, _LONGEST_PAUSE):
+        return state, memo, ()
+    if (launch and not again and memo.launches >= _LAUNCHES) or (again and now_s > ended_s + _RESCUE_S):
         return JobState.FAILED, memo, ()
-    memo = replace(memo, rescued=memo.rescued + 1, rescued_s=now_s)
-    return state, memo, (Step(why, (requeue_hold(row.id),)),)
+    launches = memo.launches + (launch and not again)
+    return state, replace(memo, rescued=memo.rescued + 1 if again else 1, rescued_s=now_s, launches=launches), (step,)
 
 
 def _lost_launch(row: JobRow, memo: Memo, lived: Callable[[], bool]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from slurm_plugin.jobs.state_machine import (
     told_lost,
 )
 from slurm_plugin.options import Options
-from slurm_plugin.records import Facts, NodeRow, gpus_in_use
+from slurm_plugin.records import Facts, JobRow, NodeRow, gpus_in_use
 from slurm_plugin.records import gpus as gpu_types
 from tests.slurm_plugin.rows import FACTS, NOW, ROW
 
@@ -88,6 +89,8 @@ ENDED: dict[str, Any] = {"state": "FAILED", "priority": 9, "nodes": ("n1",), "st
         ({**ENDED, "end_s": NOW - 11}, Memo("7.abc", (RAN,), stop=Stop(NOW - 3, 9, 0)), "failed", ""),
         ({**ENDED, "state": "NODE_FAIL"}, Memo("7.abc", (RAN,)), "starting", "requeuehold"),
         ({**ENDED, "restarts": 1, "exit_status": 86 << 8}, Memo("7.abc", (RAN,)), "stopping", ""),
+        # counted by a slurmctld that died before it carried it out
+        ({**ENDED, "restarts": 1, "end_s": NOW - 11}, Memo("7.abc", (RAN,)), "stopping", "requeuehold"),
         ({**ENDED, "state": "CANCELLED"}, Memo("7.abc", (RAN,)), "cancelled", ""),
         ({**ENDED, "state": "TIMEOUT"}, Memo("7.abc", (RAN,)), "failed", ""),
     ],
@@ -102,18 +105,55 @@ def test_exit_86_where_the_site_does_not_hold_is_brought_back_at_once() -> None:
     assert shown(verdict) == (JobState.STOPPING, "requeuehold")
 
 
-def test_an_ended_job_is_not_brought_back_for_ever() -> None:
+def brought_back(row: JobRow, memo: Memo, ends: bool, seconds: float) -> tuple[list[float], float | None, Memo]:
+    """Asked every half second: when it is brought back, when it is told as failed. `ends`: each time it starts again
+    at once, and ends again; else nothing comes of it."""
+    steps: list[float] = []
+    now = NOW
+    while now <= NOW + seconds:
+        verdict = judge(row, memo, FACTS, OPTIONS, now)
+        memo = verdict.memo
+        if shown(verdict)[0] is JobState.FAILED:
+            return steps, now - NOW, memo
+        now += 0.5
+        if verdict.steps:
+            steps.append(now - 0.5 - NOW)
+            if ends:
+                row = replace(row, start_s=now, end_s=now)
+    return steps, None, memo
+
+
+def test_lost_launches_are_tried_again_with_growing_pauses_and_not_for_ever() -> None:
     memo = Memo("7.abc", (RAN, replace(GRANT, epoch=2, restarts=1)))
     row = replace(ROW, **{**ENDED, "restarts": 1, "exit_status": 1 << 8})
-    steps, failed_s, now = [], [], NOW
-    for _ in range(80):
-        verdict = judge(replace(row, end_s=now - 2, start_s=now - 2), memo, FACTS, OPTIONS, now)
+    steps, failed_s, memo = brought_back(row, memo, ends=True, seconds=60)
+    assert (steps, failed_s) == ([0.0, 2.0, 6.0, 14.0], 30.0), "the last is given time too"
+    assert memo.launches == 4
+
+
+@pytest.mark.parametrize("end", [{"state": "NODE_FAIL"}, {"exit_status": 86 << 8}, {"exit_status": 10}])
+def test_a_job_that_left_is_asked_back_while_slurm_does_not_do_it(end: dict[str, Any]) -> None:
+    memo = Memo("7.abc", (RAN,), stop=Stop(NOW - 9, 60, 0))
+    row = replace(ROW, **{**ENDED, "start_s": NOW - 60, "end_s": NOW - 2, **end})
+    steps, failed_s, _ = brought_back(row, memo, ends=False, seconds=200)
+    assert steps[:5] == [0.0, 2.0, 6.0, 14.0, 30.0]
+    assert max(after - before for before, after in pairwise(steps)) == 16.0
+    assert failed_s is not None
+    assert failed_s > 118.0
+
+
+def test_short_runs_that_each_had_to_be_brought_back_use_up_nothing() -> None:
+    """A resize a few seconds after the other, where each requeue of Slurm's own is late."""
+    memo = Memo("7.abc")
+    for restarts in range(12):
+        now = NOW + 9 * restarts
+        memo = memo.with_grant(replace(RAN, epoch=restarts + 1, restarts=restarts, at_s=now - 8, began_s=now - 7))
+        memo = replace(memo, stop=Stop(now - 4, 60, restarts))
+        ended = {**ENDED, "start_s": now - 7, "end_s": now - 2, "exit_status": 86 << 8, "restarts": restarts}
+        verdict = judge(replace(ROW, **ended), memo, FACTS, OPTIONS, now)
+        assert shown(verdict) == (JobState.STOPPING, "requeuehold")
         memo = verdict.memo
-        steps += [now - NOW] * len(verdict.steps)
-        failed_s += [now - NOW] * (shown(verdict)[0] is JobState.FAILED)
-        now += 0.5
-    assert steps == [0.0, 2.0, 6.0, 14.0], "each time it is given twice as long"
-    assert failed_s[0] == 30.0, "the last time too"
+    assert memo.launches == 0
 
 
 @pytest.mark.parametrize(
@@ -252,9 +292,9 @@ def test_a_start_whose_supervisor_spoke_was_launched() -> None:
 
 
 def test_lost_launches_are_counted_over_starts_that_were_short() -> None:
-    memo = Memo("7.abc", (RAN,), rescued=3)
-    assert look(memo, **{**RUNNING, "start_s": NOW - 5}).memo.rescued == 3
-    assert look(memo, **{**RUNNING, "start_s": NOW - 50}).memo.rescued == 0
+    memo = Memo("7.abc", (RAN,), launches=3)
+    assert look(memo, **{**RUNNING, "start_s": NOW - 5}).memo.launches == 3
+    assert look(memo, **{**RUNNING, "start_s": NOW - 50}).memo.launches == 0
 
 
 OWN = "horae=abc,gpus=4,nodes=2,types=v100,cpus=24,mem=2000,shape=own,per=2,fixed=1,nodecpus=12,alone=1,features=ib"
