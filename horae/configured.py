@@ -30,7 +30,7 @@ def check_cluster(cluster: ClusterForm, where: str = "") -> None:
         except ModuleNotFoundError as error:
             raise extras.missing(error, field="cluster.adapter", prefer=cluster.adapter) from error
         except BadInput as error:
-            raise _again(error, where, "cluster.options") from error
+            raise in_section(error, where, "cluster.options") from error
 
 
 def check_policies(config: Config, where: str = "") -> None:
@@ -45,7 +45,7 @@ def check_policies(config: Config, where: str = "") -> None:
         try:
             entry.resolve(pool.options)
         except BadInput as error:
-            raise _again(error, where, f"pools[{index}].options") from error
+            raise in_section(error, where, f"pools[{index}].options") from error
 
 
 def adapter(cluster: ClusterForm, where: str = "") -> EntryPoint:
@@ -64,7 +64,7 @@ def adapter(cluster: ClusterForm, where: str = "") -> EntryPoint:
     return known[cluster.adapter]
 
 
-def _again(error: BadInput, where: str, section: str) -> BadInput:
+def in_section(error: BadInput, where: str, section: str) -> BadInput:
     """The same complaint, with the place in the configuration that it is about."""
     name = error.field.removeprefix("policy.options.")
     field = f"{section}.{name}" if name else section

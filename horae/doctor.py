@@ -75,7 +75,8 @@ def _each(name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
     try:
         yield from checks()
     except BadInput as error:
-        yield fail(name, str(error), error.remedy or "mend the configuration")
+        told = f"{error.field}: {error.message}" if error.field else error.message
+        yield fail(name, told, error.remedy or "mend the configuration")
     except ModuleNotFoundError as error:
         found = extras.missing(error)
         yield fail(name, found.message, found.remedy)

@@ -12,7 +12,7 @@ from horae.api.server import Server, create_app
 from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.service import Arbiter
 from horae.config import ClusterForm, Config, socket_path
-from horae.configured import adapter, check_policies
+from horae.configured import adapter, check_policies, in_section
 from horae.port import ClusterPort
 from horae.sweeps.hook import apps
 from policy.model import BadInput
@@ -24,6 +24,8 @@ def connect(cluster: ClusterForm) -> ClusterPort:
     try:
         function = found.load()
         port: ClusterPort = function(cluster.options)
+    except BadInput as error:
+        raise in_section(error, "", "cluster.options") from error
     except ModuleNotFoundError as error:
         raise extras.missing(error, field="cluster.adapter", prefer=cluster.adapter) from error
     except ImportError as error:

@@ -21,6 +21,8 @@ NOT_ALLOWED = 5
 UNREACHABLE = 6
 BUG = 70
 INTERRUPTED = 130
+#: Of a value that was refused, so much is repeated.
+_LONGEST_VALUE = 60
 
 
 class Failure(Exception):
@@ -37,7 +39,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         say(error.text, error.remedy)
         return error.code
     if isinstance(error, BadInput):
-        say(str(error))
+        say(error.words(_named(error.field, error.value, error.message)))
         return BAD_FILE
     for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter):
         if (code := refused(error)) is not None:
@@ -109,7 +111,7 @@ def _from_arbiter(error: Exception) -> int | None:
         return UNREACHABLE
     if not isinstance(error, ApiError):
         return None
-    field = error.more.get("field")
+    field = _named(str(error.more.get("field") or ""), error.more.get("value"), error.message)
     say(f"{field}: {error.message}" if field else error.message, error.remedy)
     return {
         Code.BAD_INPUT: BAD_FILE,
@@ -120,6 +122,16 @@ def _from_arbiter(error: Exception) -> int | None:
         Code.CONFIGURATION: UNREACHABLE,
         Code.BUG: BUG,
     }.get(error.code, NO)
+
+
+def _named(field: str, value: object, message: str) -> str:
+    """A field with the value that was given for it, where the message does not repeat that."""
+    if not field or not isinstance(value, str | int | float):
+        return field
+    text = value if isinstance(value, str) else repr(value)
+    if not text or text in message:
+        return field
+    return f"{field} {text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + '...'!r}"
 
 
 def say(text: str, remedy: str = "") -> None:
