@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from horae import visible
-from horae.spec import JobSpec
+from horae.spec import JobSpec, program_of
 from policy import bounds
 from policy.model import GpuRange, Shape
 from policy.text.forms import AtLeastOne, Curve, GpusForm, Priority, Size
@@ -100,7 +100,7 @@ class TypesWish(Form):
 class JobForm(Form):
     """One job: a gang of workers, one a GPU."""
 
-    name: Title | None = Field(None, description="default: the command's file name")
+    name: Title | None = Field(None, description="default: the file that it runs, train.py of `python train.py`")
     command: list[Text] = Field(min_length=1, max_length=4096, description="run once a worker under horae-exec")
     workers: AtLeastOne | None = Field(
         None, description="processes that share the GPUs evenly, each on a node of its own; default: one a GPU"
@@ -109,7 +109,7 @@ class JobForm(Form):
         description="a number (rigid), {min, max} or {allowed}; 0 where workers are said"
     )
     tenant: Name | None = Field(None, description="default: your user name")
-    app: Name | None = Field(None, description="default: the job's name")
+    app: Name | None = Field(None, description="default: an app of its own")
     cwd: Word | None = Field(None, description="default: where you submit it from")
     env: dict[Variable, Text] = Field(default_factory=dict, max_length=4096)
     typed: Word | None = Field(
@@ -157,14 +157,14 @@ class JobForm(Form):
 
     def spec(self, *, owner: str, cwd: str = "") -> JobSpec:
         """The specification, on behalf of `owner`."""
-        name = self.name or visible.neutral(self.command[0].rpartition("/")[2] or self.command[0])[:128]
+        name = self.name or visible.neutral(program_of(self.command)[0] or self.command[0])[:128]
         return JobSpec(
             name=name,
             command=tuple(self.command),
             gpus=gpu_range(self.gpus),
             owner=owner,
             tenant=self.tenant or owner,
-            app=self.app or name,
+            app=self.app or "",
             cwd=self.cwd or cwd,
             env=dict(self.env),
             typed=self.typed,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from policy.model import EMPTY, Bytes, GpuRange, Gpus, GpuType, IterationsPerSecond, Seconds, Shape, TypeChoice
 
 #: in `JobSpec.extra`: a mark of a job whose command does not say all that it runs, so that it shares no profile unasked
 OWN_PROFILE = "own_profile"
+#: Programs that only start another one.
+_STARTERS = re.compile(
+    r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovodrun|"
+    r"horae-exec|time|uv|poetry|conda|apptainer|singularity"
+)
+_STARTER_WORDS = {"run", "launch", "exec", "-u", "-m", "-O", "--", "torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class JobSpec:
     gpus: GpuRange
     owner: str = ""  #: the operating-system user on whose behalf it runs; set by the API from the caller
     tenant: str = ""  #: default: the owner
-    app: str = ""  #: default: the name
+    app: str = ""  #: default: an app of its own
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     typed: str | None = None  #: its owner's file with the environment, umask and limits of where it was handed in
@@ -67,3 +75,31 @@ class JobSpec:
     def runs_on(self, gpu_type: GpuType) -> bool:
         choice = self.type_choice
         return choice is None or choice.allows(gpu_type)
+
+
+def program_of(command: Sequence[str]) -> tuple[str, list[str]]:
+    """The file name of what is run, without what starts it (an interpreter, a launcher), and its arguments."""
+    words = list(command)
+    module = False
+    while words:
+        word = words[0]
+        name = PurePosixPath(word).name
+        assigns = "=" in word and not word.startswith("-") and word.split("=")[0].isidentifier()
+        if module and word not in _STARTER_WORDS:
+            break
+        if _STARTERS.fullmatch(name) or word in _STARTER_WORDS or assigns:
+            module = word == "-m"
+            words.pop(0)
+        elif word.startswith("-"):  # an option of what starts it
+            words.pop(0)
+            if "=" not in word and words and not _looks_like_script(words[0]) and not words[0].startswith("-"):
+                words.pop(0)
+        else:
+            break
+    if not words:
+        return PurePosixPath(command[0]).name if command else "nothing", []
+    return PurePosixPath(words[0]).name, words[1:]
+
+
+def _looks_like_script(word: str) -> bool:
+    return word.endswith((".py", ".sh")) or _STARTERS.fullmatch(PurePosixPath(word).name) is not None

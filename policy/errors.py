@@ -18,10 +18,10 @@ class BadInput(ValueError):
     ) -> None:
         self.message, self.where, self.line, self.field = message, where, line, field
         self.value, self.remedy = value, remedy
-        super().__init__(self.words(field))
+        super().__init__(self.words(message))
 
-    def words(self, field: str) -> str:
-        """Everything but the value, which may be a secret of somebody else's than the reader; `field` as shown."""
+    def words(self, message: str) -> str:
+        """Everything but the value, which may be a secret of somebody else's than the reader; `message` as shown."""
         place = self.where + (f":{self.line}" if self.line is not None else "")
-        parts = [place and f"{place}:", field and f"{field}:", self.message, self.remedy and f"({self.remedy})"]
+        parts = [place and f"{place}:", self.field and f"{self.field}:", message, self.remedy and f"({self.remedy})"]
         return " ".join(p for p in parts if p)

@@ -39,7 +39,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         say(error.text, error.remedy)
         return error.code
     if isinstance(error, BadInput):
-        say(error.words(_named(error.field, error.value, error.message)))
+        say(error.words(_with_value(error.message, error.field, error.value)))
         return BAD_FILE
     for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter):
         if (code := refused(error)) is not None:
@@ -111,8 +111,9 @@ def _from_arbiter(error: Exception) -> int | None:
         return UNREACHABLE
     if not isinstance(error, ApiError):
         return None
-    field = _named(str(error.more.get("field") or ""), error.more.get("value"), error.message)
-    say(f"{field}: {error.message}" if field else error.message, error.remedy)
+    field = str(error.more.get("field") or "")
+    message = _with_value(error.message, field, error.more.get("value"))
+    say(f"{field}: {message}" if field else message, error.remedy)
     return {
         Code.BAD_INPUT: BAD_FILE,
         Code.TOO_LARGE: BAD_FILE,
@@ -124,14 +125,15 @@ def _from_arbiter(error: Exception) -> int | None:
     }.get(error.code, NO)
 
 
-def _named(field: str, value: object, message: str) -> str:
-    """A field with the value that was given for it, where the message does not repeat that."""
+def _with_value(message: str, field: str, value: object) -> str:
+    """With the value that was given for the field, where the message does not say it."""
     if not field or not isinstance(value, str | int | float):
-        return field
+        return message
     text = value if isinstance(value, str) else repr(value)
     if not text or text in message:
-        return field
-    return f"{field} {text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + '...'!r}"
+        return message
+    shown = text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+    return f"{message}, got {shown!r}"
 
 
 def say(text: str, remedy: str = "") -> None:

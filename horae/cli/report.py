@@ -38,7 +38,7 @@ def lines(answer: dict[str, Any]) -> list[str]:
 
     scaling = "-" if answer["scaling"] is None else f"{answer['scaling']:.0%} of what single GPUs would do"
     rows = {
-        "held": f"{held / 3600:.4g} GPU-hours in {answer['starts']} starts",
+        "held": f"{held / 3600:.4g} GPU-hours in {answer['starts']} start{'' if answer['starts'] == 1 else 's'}",
         "trained": part(answer["trained_gpu_s"]),
         "starts, stops": part(answer["restarting_gpu_s"]),
         "waited": forms.duration(answer["waited_s"]),

@@ -45,7 +45,9 @@ def submit(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Default: the program's name.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Default: your user name.")] = None,
-    app: Annotated[str | None, typer.Option(help="The training goal it belongs to; default: its name.")] = None,
+    app: Annotated[
+        str | None, typer.Option(help="The goal it shares with other jobs; default: one of its own.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Jobs with the same key share profiles.")] = None,
     iterations: Annotated[float | None, typer.Option(help="Total iterations, if you know them.")] = None,
     checkpoint: Annotated[

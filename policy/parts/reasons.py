@@ -62,7 +62,8 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
         where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
         where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
         text = f"no set of healthy nodes could hold {gpus(size)}{where}"
-        return Reason(code, text, numbers, "nodes that come back, or a smaller minimum")
+        ways = ["nodes that come back", *(["other GPU types"] if where else []), *(["a smaller minimum"] * (size > 1))]
+        return Reason(code, text, numbers, ", or ".join(ways))
     if code is Code.WAITS_CAP:
         room = placer.room(job.tenant)
         numbers["room"] = room

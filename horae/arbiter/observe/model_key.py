@@ -13,14 +13,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from horae.spec import OWN_PROFILE, JobSpec
+from horae.spec import OWN_PROFILE, JobSpec, program_of
 
-#: Programs that only start another one.
-_STARTERS = re.compile(
-    r"python[\d.]*|pypy\d?|bash|sh|env|exec|nice|numactl|srun|mpirun|mpiexec|torchrun|accelerate|deepspeed|horovodrun|"
-    r"horae-exec|time|uv|poetry|conda|apptainer|singularity"
-)
-_STARTER_WORDS = {"run", "launch", "exec", "-u", "-m", "-O", "--", "torch.distributed.run", "torch.distributed.launch"}
 #: Arguments that say what is computed.
 _MATTERS = re.compile(
     r"(?:^|[-_.])(?:model|arch|architecture|network|net|backbone|encoder|decoder|config|cfg|task|dataset|data|"
@@ -42,39 +36,12 @@ def model_key(spec: JobSpec) -> str:
     """The key of a job; never empty."""
     if spec.model:
         return spec.model
-    script, arguments = _script(spec.command)
+    program, arguments = program_of(spec.command)
+    script = program.removesuffix(".py").removesuffix(".sh")
     parts = [f"{name}={value}" if value else name for name, value in sorted(_matter(arguments))]
     key = script + (":" + ",".join(parts) if parts else "")
     alone = spec.extra.get(OWN_PROFILE)
     return f"{spec.tenant or spec.owner or 'anyone'}/{key[:LONGEST]}" + (f"#{alone}" if alone else "")
-
-
-def _script(command: Sequence[str]) -> tuple[str, list[str]]:
-    """What is run, without what starts it, and its arguments."""
-    words = list(command)
-    module = False
-    while words:
-        word = words[0]
-        name = PurePosixPath(word).name
-        assigns = "=" in word and not word.startswith("-") and word.split("=")[0].isidentifier()
-        if module and word not in _STARTER_WORDS:
-            break
-        if _STARTERS.fullmatch(name) or word in _STARTER_WORDS or assigns:
-            module = word == "-m"
-            words.pop(0)
-        elif word.startswith("-"):  # an option of what starts it
-            words.pop(0)
-            if "=" not in word and words and not _looks_like_script(words[0]) and not words[0].startswith("-"):
-                words.pop(0)
-        else:
-            break
-    if not words:
-        return PurePosixPath(command[0]).name if command else "nothing", []
-    return PurePosixPath(words[0]).name.removesuffix(".py").removesuffix(".sh"), words[1:]
-
-
-def _looks_like_script(word: str) -> bool:
-    return word.endswith((".py", ".sh")) or _STARTERS.fullmatch(PurePosixPath(word).name) is not None
 
 
 def _matter(arguments: Sequence[str]) -> set[tuple[str, str]]:

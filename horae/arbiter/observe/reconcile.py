@@ -245,7 +245,7 @@ def _tenant(spec: JobSpec, config: Config) -> str:
 
 
 def _app(spec: JobSpec, job: JobId) -> str:
-    return spec.app or spec.name or job
+    return spec.app or job
 
 
 # --- jobs that are gone -----------------------------------------------------------------------------------

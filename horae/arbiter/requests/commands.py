@@ -81,7 +81,7 @@ class Commands:
             spec,
             pool=pool_for(spec, {}, self._core.config, {}),
             tenant=spec.tenant,
-            app=spec.app or spec.name,
+            app=spec.app or job,
             owner=spec.owner,
             submitted_s=at_s,
         )

@@ -80,7 +80,7 @@ def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
 def _record(job: JobId, spec: JobSpec, pool: Pool, now_s: float) -> JobRecord:
     """As the job would be right after it was handed in and seen."""
     return JobRecord(
-        id=job, spec=spec, pool=pool.name, tenant=spec.tenant, app=spec.app or spec.name, owner=spec.owner,
+        id=job, spec=spec, pool=pool.name, tenant=spec.tenant, app=spec.app or job, owner=spec.owner,
         submitted_s=now_s, shown=True, priority=spec.priority,
     )  # fmt: skip
 

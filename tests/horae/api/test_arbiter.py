@@ -47,6 +47,19 @@ def test_owners_act_on_their_own_jobs_only(build: Build, caller: Caller) -> None
     assert any(e["kind"] == "cancel-asked" and "wrong data" in e["text"] for e in client.history(job=job))
 
 
+def test_jobs_are_one_app_only_where_they_say_so(build: Build, caller: Caller) -> None:
+    """Two runs of one script are nobody's sweep: to Themis they would share one app's fairness."""
+    client = build()
+    caller.becomes("ann")
+    alike = {**JOB, "tenant": "vision"}
+    first, second, third, fourth = client.submit([alike, alike, {**alike, "app": "tune"}, {**alike, "app": "tune"}])
+    eventually(lambda: client.explain(fourth)["causes"])
+    apps = [client.job(job)["app"] for job in (first, second, third, fourth)]
+    assert len(set(apps)) == 3
+    assert [row["app"] for row in client.apps()] == ["tune"]
+    assert not any(cause["what"] == "app" for cause in client.explain(first)["causes"])
+
+
 def test_operators_act_on_all_and_alone_on_the_cluster(build: Build, caller: Caller) -> None:
     client = build()
     caller.becomes("ann")

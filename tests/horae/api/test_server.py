@@ -49,10 +49,27 @@ def test_a_submitted_job_belongs_to_the_caller(serve: Serve, me: str) -> None:
     client = serve(book)
     assert client.submit([JOB, {**JOB, "gpus": 4}]) == ["1", "2"]
     spec = book.specs["1"]
-    assert (spec.owner, spec.tenant, spec.app, spec.command) == (me, me, "digits", ("python", "train.py"))
+    assert (spec.owner, spec.tenant, spec.app, spec.command) == (me, me, "", ("python", "train.py"))
     assert (spec.gpus.min, spec.gpus.max, spec.gpus.requested) == (1, 8, 8)
     assert book.specs["2"].gpus.rigid
     assert client.about()["you"] == {"user": me, "uid": os.getuid(), "operator": me == "root"}
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train.py", "--lr", "0.1"], "train.py"),
+        (["/opt/env/bin/python3.11", "-u", "/home/ann/a/train.py"], "train.py"),
+        (["torchrun", "--nproc-per-node=1", "-m", "zoo.train"], "zoo.train"),
+        (["bash", "run.sh"], "run.sh"),
+        (["python", "-c", "print(1)"], "python"),
+        (["/usr/bin/sleep", "60"], "sleep"),
+    ],
+)
+def test_a_job_is_named_after_what_it_runs_not_what_starts_it(serve: Serve, command: list[str], name: str) -> None:
+    book = Book()
+    serve(book).submit([{"command": command, "gpus": 1}])
+    assert book.specs["1"].name == name
 
 
 def test_nobody_can_claim_to_be_another(serve: Serve) -> None:

@@ -108,7 +108,7 @@ def test_the_losers_of_an_app_end_only_where_we_may_end_jobs(tmp_path: Path, mod
     (told, *_) = [sentence(e) for e in site.journal.history(kinds=[Kind.DECIDED]) if e.data.get("cancel")]
     assert "jobs 2 have lost in their app" in told
     if ends:
-        assert asked[0].data["by"] == "the scheduler of app one"
+        assert asked[0].data["by"] == "the scheduler of app 2"
 
 
 def test_order_moves_only_the_order_of_waiting_jobs(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ SITUATIONS = (
     Situation("an absent type", of_an_absent_type,
               ("no set of healthy nodes could hold 1 GPU of a100",
                "no node of pool main has GPUs of the type a100; there are: k80, v100"), ("with a type that is there",),
-              never=("it is owed",)),
+              never=("it is owed", "a smaller minimum")),
     Situation("waits for its type", waits_for_its_type,
               ("needs 2 GPUs of v100; 1 is free", "3 are held: 3 by job 1 other (ben); 1 is free"),
               ("1 GPU of v100 more that come free", "job 1 ending: it cannot be resized")),
