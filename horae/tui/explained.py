@@ -27,9 +27,8 @@ def page(answer: dict[str, Any]) -> Text:
         wanted = sum(answer["target"].values())
         where = f" on {forms.allocation(answer['target'])}" if wanted else ""
         text.append(f"\n{'is to have':<9} {_gpus(wanted)}{where}")
-    text.append(
-        f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {answer['starts']} start{'' if answer['starts'] == 1 else 's'}"
-    )
+    starts = answer["starts"]
+    text.append(f"\n{'ran':<9}{forms.duration(answer['ran_s'])} in {starts} start{'' if starts == 1 else 's'}")
     if answer["time_left_s"] is not None:
         text.append(f", {forms.duration(answer['time_left_s'])} left of its time limit")
     if answer["step"] and answer["total"]:

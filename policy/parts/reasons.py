@@ -51,6 +51,16 @@ def outcome(job: Job, now: Allocation, speeds: Throughput, change: str = "") -> 
     return Reason(Code.MOVED, f"moves its {gpus(has)} to {places(now)}", numbers, change)
 
 
+def _infeasible(job: Job, size: Gpus, of: str, numbers: dict[str, Any]) -> Reason:
+    choice = job.gpu_types or TypeChoice()
+    where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
+    where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
+    ways = ["nodes that come back", *(["other GPU types"] if where else []), *(["a smaller minimum"] * (size > 1))]
+    return Reason(
+        Code.INFEASIBLE, f"no set of healthy nodes could hold {gpus(size)}{where}", numbers, ", or ".join(ways)
+    )
+
+
 def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     """The reason of a job that waits with a gang of `size`, for a code that the placement gives."""
     types = placer.speeds.types(job)
@@ -58,12 +68,7 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
     free = sum(placer.free(t) for t in types) if of else placer.free()
     numbers: dict[str, Any] = {"gpus": 0, "held": job.held, "smallest": size, "free": free}
     if code is Code.INFEASIBLE:
-        choice = job.gpu_types or TypeChoice()
-        where = of or (f" of {' or '.join(choice.require)}" if choice.require else "")
-        where += f" (never of {', '.join(choice.forbid)})" if choice.forbid else ""
-        text = f"no set of healthy nodes could hold {gpus(size)}{where}"
-        ways = ["nodes that come back", *(["other GPU types"] if where else []), *(["a smaller minimum"] * (size > 1))]
-        return Reason(code, text, numbers, ", or ".join(ways))
+        return _infeasible(job, size, of, numbers)
     if code is Code.WAITS_CAP:
         room = placer.room(job.tenant)
         numbers["room"] = room
