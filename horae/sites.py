@@ -70,12 +70,21 @@ class Site(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """What `uninstall` leaves, or what is to be done for it to leave nothing."""
+
+    text: str  #: the command for it, or what a person does
+    remove: Callable[[], object] | None = None  #: what `--purge` does; raises BadInput, OSError. None: a person does it
+    first: bool = False  #: before the files are put back; if it fails, nothing is
+
+
 @runtime_checkable
 class SiteLeaving(Protocol):
     """A site where something stays beside the files that `uninstall` puts back."""
 
-    def leaving(self, options: Mapping[str, str]) -> list[str]:
-        """Commands for the administrator, to take it away."""
+    def leaving(self, options: Mapping[str, str]) -> list[Stay]:
+        """What that is, in the order in which it goes. Asked before the files are put back."""
         ...
 
 

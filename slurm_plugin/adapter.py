@@ -192,6 +192,8 @@ class SlurmCluster:
     def heartbeat(self) -> None:
         if self._options.hold and self._options.partitions:
             self._spool.beat(self._sight.now_s(), self._options.partitions)  # slurmctld's host compares it
+            with self._lock:
+                self._spool.note_holds(self._memories.held())
         if time.monotonic() >= self._clean_s:
             self._clean_s = time.monotonic() + CLEAN_EVERY_S
             self._clean()
@@ -246,6 +248,7 @@ class SlurmCluster:
             due = [(row, step) for row, step in taken if not self._starts.waits(state_machine.port_id(row))]
             writes = [(row, step) for row, step in due if not step.ask]
             batches = [Batch(step.writes, f"{row.id}: {step.why}") for row, step in writes]
+            self._spool.note_holds(self._memories.held())
             failed = zip(writes, self._client.write_each(batches), strict=True)
             errors = {state_machine.port_id(row): error for (row, _), error in failed if error is not None}
             asked = [(row, f"{row.id}: {step.why}") for row, step in due if step.ask]

@@ -3,6 +3,7 @@
     heartbeat        who lives and which partitions' new jobs are held; read by the Lua module at each submission
     claim            token of the arbiter that claimed the cluster last
     events           lines that hooks append; only a wake-up, its content is never trusted
+    holds            waiting jobs that the arbiter itself holds, for `release-all.sh`: other holds are others'
     reasons/JOBID    why a job waits or holds, for its owner to read
     jobs/JOB/        the job folder of `horae-exec`: epoch, stop, state.json, output.log
 
@@ -89,6 +90,7 @@ class Spool:
         self._files, self._folder = files, PurePosixPath(folder)
         self._root = str(self._folder)
         self.odd: dict[str, str] = {}  #: job -> what of its files cannot be believed
+        self._holds: frozenset[str] | None = None  #: as written; after a restart nobody knows
 
     def prepare(self) -> None:
         """Create the folders. Raises FixConfiguration when the spool cannot be written."""
@@ -133,6 +135,14 @@ class Spool:
             return None if raw is None else str(json.loads(raw)["token"])
         except _THEIRS:
             return None
+
+    def note_holds(self, jobs: frozenset[str]) -> None:
+        """Which waiting jobs we hold, before we do. What cannot be written keeps nobody from holding: it is tried again
+        at the next heartbeat, which says so."""
+        if jobs != self._holds:
+            with suppress(FixConfiguration):
+                self._write("holds", data="".join(f"{job}\n" for job in sorted(jobs)).encode(), durable=False)
+                self._holds = jobs
 
     def noticed(self) -> tuple[float, int]:
         """(when, how much) the hooks wrote last. What they wrote is never read."""

@@ -124,6 +124,10 @@ class Memories:
     def all(self) -> tuple[Memo, ...]:
         return tuple(self._memos.values())
 
+    def held(self) -> frozenset[str]:
+        """Jobs that we hold ourselves."""
+        return frozenset(memo.job for memo in self._memos.values() if memo.held_s and not memo.released)
+
     def keep(self, memo: Memo) -> None:
         """Remember until we end: what a job that was never started shows can be read again."""
         self._memos[memo.job] = memo

@@ -60,6 +60,7 @@ class Stops:
                 leave.append(_Asked(row, replace(memo, stop=stop), f"stopping {job}"))
             elif row.state != "COMPLETING":  # the next observation asks: during the prolog a signal is lost, or kills
                 later.append((job, replace(memo, stop=stop)))
+        self._spool.note_holds(self._memories.held() | {job for job, _, _ in back})
         held = self._client.write_each([batch for _, _, batch in back])
         for (job, memo, _), error in zip(back, held, strict=True):
             if error is None:

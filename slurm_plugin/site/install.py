@@ -47,7 +47,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     if not partitions:
         raise BadInput("no managed partition", where="--set", field="partitions", remedy="--set partitions=gpu")
     conf_path = Path(said["etc"]) / "slurm.conf"
-    conf = _text(conf_path)
+    conf = text_of(conf_path)
     if conf is None:
         raise BadInput("there is no such file", where=str(conf_path), remedy="--set etc=FOLDER of slurm.conf")
     known = re.findall(r"(?im)^\s*PartitionName=(\S+)", conf)
@@ -69,7 +69,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     hook = (HERE / "epilog.sh").read_text().replace("@SPOOL@", said["spool"])
     changes.append(Change(epilog, hook.encode(), "a job's end wakes the arbiter; it never waits", 0o755))
     edited = edit_slurm_conf(conf, str(epilog))
-    group = _group(_slurm_user(conf))
+    group = _group(slurm_user(conf))
     commands = []
     if _uid(said["user"]) is None:  # the module must know its uid, or it would refuse the arbiter's own changes
         again = f"horae install slurm --set user={said['user']} ... --yes, as now"
@@ -80,7 +80,7 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         changes.append(Change(conf_path, edited.encode(), why))
     elif edited != conf:
         commands.append(f"add to {conf_path}: {', '.join(_missing(conf, str(epilog)))}")
-    own = _setting(conf, "EpilogSlurmctld")
+    own = setting(conf, "EpilogSlurmctld")
     if own not in {None, str(epilog)}:
         commands.append(f"call {epilog} from your own {own}, as its last line (jobs' ends then wake the arbiter)")
     if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
@@ -93,29 +93,12 @@ def planned(options: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     return changes, commands
 
 
-def leaving(options: Mapping[str, str]) -> list[str]:
-    """Commands for what the site was told to make beside the files, once these are put back."""
-    said = {**DEFAULTS, **options}
-    conf = _text(Path(said["etc"]) / "slurm.conf") or ""
-    epilog = f"{said['lua']}/epilog.sh"
-    commands = ["systemctl disable --now horae", "systemctl daemon-reload"]
-    own = _setting(conf, "EpilogSlurmctld")
-    if own is not None and epilog in (_text(Path(own)) or ""):
-        commands.append(f"take the line that calls {epilog} out of {own}: it would end with 127")
-    commands.append("scontrol reconfigure")
-    if re.search(r"(?im)^\s*AccountingStorageType\s*=\s*accounting_storage/slurmdbd", conf):
-        commands.append(f"sacctmgr -i delete user {said['user']} account=root")
-    commands.append(f"rm -r {said['spool']}, once no job of before runs (its folder is there)")
-    commands.append(f"rm -r /var/lib/horae /etc/horae, the journal and the configuration; userdel {said['user']}")
-    return commands
-
-
 def edit_slurm_conf(text: str, epilog: str = "") -> str:
     """slurm.conf with our settings merged into what stands there; unchanged when they are there. A site's own
     EpilogSlurmctld, of which there can be one, is left alone."""
     text = _merged(text, "JobSubmitPlugins", "lua")
     text = _merged(text, "RequeueExitHold", "86")
-    return _merged(text, "EpilogSlurmctld", epilog) if epilog and not _setting(text, "EpilogSlurmctld") else text
+    return _merged(text, "EpilogSlurmctld", epilog) if epilog and not setting(text, "EpilogSlurmctld") else text
 
 
 def _missing(conf: str, epilog: str) -> list[str]:
@@ -124,7 +107,7 @@ def _missing(conf: str, epilog: str) -> list[str]:
     return sorted(edited - set(conf.splitlines()))
 
 
-def _setting(conf: str, key: str) -> str | None:
+def setting(conf: str, key: str) -> str | None:
     found = re.search(rf"(?im)^[ \t]*{key}[ \t]*=[ \t]*([^\s#]+)", conf)
     return found.group(1) if found else None
 
@@ -154,7 +137,7 @@ def _job_submit(path: Path, lua: Path) -> Change:
         f'{BEGIN}\nlocal horae_ok, horae = pcall(dofile, "{lua}/horae.lua")\n'
         f"if horae_ok then horae.chain() end\n{END}\n"
     )
-    text = _text(path)
+    text = text_of(path)
     if text is None:
         site = (
             "function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end\n"
@@ -174,7 +157,7 @@ def _job_submit(path: Path, lua: Path) -> Change:
 
 
 def _lua_conf(said: Mapping[str, str], partitions: list[str], conf: str) -> str:
-    users = [said["user"], "root", _slurm_user(conf)]
+    users = [said["user"], "root", slurm_user(conf)]
     uids = sorted({uid for name in users if (uid := _uid(name)) is not None})
     default = re.search(r"(?im)^\s*PartitionName=(\S+)[^\n]*\bDefault=YES\b", conf)
     names = ", ".join(f"{_quoted(name)} = true" for name in partitions)
@@ -207,8 +190,8 @@ def _uid(name: str) -> int | None:
         return None
 
 
-def _slurm_user(conf: str) -> str:
-    return _setting(conf, "SlurmUser") or "root"
+def slurm_user(conf: str) -> str:
+    return setting(conf, "SlurmUser") or "root"
 
 
 def _group(user: str) -> str:
@@ -236,7 +219,7 @@ def _logrotate(said: Mapping[str, str]) -> str:
 """
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -405,10 +405,35 @@ def test_release_all_hands_everything_back_without_python(private: Driver) -> No
     assert isinstance(h.cluster, Private)
     running = private.running("runs", allocation=private.one(1))
     queued = h.submit_script(PLAIN, "--gres=gpu:2", "-N2", ELASTIC)
+    # Held by others, before and after they ever ran, and by us: a grant that the site does not let start
+    admins = [h.submit_script(PLAIN, "--gres=gpu:1", *words) for words in ((), (ELASTIC,))]
+    for job in admins:
+        scontrol(private, "hold", number(job))
+    ours = [h.submit_script(PLAIN, "--gres=gpu:1", *words) for words in ((), (ELASTIC,))]
+    scontrol(private, "update", f"PartitionName={h.partition}", "State=DOWN")
+    for job in ours:
+        private.start(job, private.other(1))
+
+    def held() -> bool:
+        private.observe()
+        return all("Priority=0" in scontrol(private, "show", "job", number(job)) for job in ours)
+
+    private.until("we hold them", held)
+    private.patient(private.port.heartbeat)
+    assert set((h.cluster.lab.spool / "holds").read_text().split()) == set(ours)
+    scontrol(private, "update", f"PartitionName={h.partition}", "State=UP")
     script = Path(__file__).parents[2] / "slurm_plugin/site/release-all.sh"
     env = {**os.environ, **h.cluster.lab.env()}
     env["PATH"] = f"{h.cluster.lab.env().get('PATH', env['PATH'])}"
-    subprocess.run(["sh", str(script), str(h.cluster.lab.spool)], env=env, check=True)
+    for _ in range(2):  # a second time it still knows whose holds they are
+        done = subprocess.run(["sh", str(script), str(h.cluster.lab.spool)], env=env, check=True,
+                              capture_output=True, text=True)  # fmt: skip
+        assert sorted(done.stderr.strip().rpartition(" ")[2].split(",")) == sorted(number(job) for job in admins)
+    for job in admins:
+        assert "Priority=0" in scontrol(private, "show", "job", number(job))
+        scontrol(private, "release", number(job))
+    for job in (*ours, *admins):
+        wait_for("it runs", lambda job=job: "JobState=RUNNING" in scontrol(private, "show", "job", number(job)))  # type: ignore[misc]
     wait_for("Slurm starts it", lambda: "JobState=RUNNING" in scontrol(private, "show", "job", number(queued)))
     shown = scontrol(private, "show", "job", number(queued))
     assert "NumNodes=2 " in shown

@@ -16,7 +16,8 @@ from horae import sites
 from horae.cli import COMMANDS
 from horae.cli.install import uninstall
 from policy.model import BadInput
-from slurm_plugin.site.install import edit_slurm_conf, leaving, planned
+from slurm_plugin.site.install import edit_slurm_conf, planned
+from slurm_plugin.site.leaving import leaving
 
 CONF = """# a site's own
 ClusterName=c
@@ -180,11 +181,118 @@ def test_what_stays_after_uninstall_is_told_with_the_command_for_it(
     told = capsys.readouterr().out
     for command in (
         f"the line that calls {options['lua']}/epilog.sh out of {own}", "scontrol reconfigure",
-        "sacctmgr -i delete user", "/var/lib/horae", "systemctl disable --now horae", "rm -r /srv/horae",
+        "/var/lib/horae", "systemctl disable --now horae", "rm -r /srv/horae", "release-all",
     ):  # fmt: skip
         assert command in told
+    assert "userdel" not in told, "the account is not one that was made for Horae"
+    assert "sacctmgr" not in told
     own.write_text("#!/bin/sh\n")
-    assert not any("the line that calls" in command for command in leaving(options))
+    assert not any("the line that calls" in stay.text for stay in leaving(options))
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The commands of a site, at the process boundary: they note what they are told; squeue says what `queue` holds."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("squeue", "scontrol", "sacctmgr", "systemctl", "userdel"):
+        body = f'cat "{folder}/queue"' if name == "squeue" else f'echo {name} "$@" >> "{folder}/ran"'
+        (folder / name).write_text(
+            f'#!/bin/sh\n[ ! -e "{folder}/{name}.fails" ] || {{ echo no >&2; exit 1; }}\n{body}\n'
+        )
+        (folder / name).chmod(0o755)
+    (folder / "queue").write_text("")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def purged(options: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """What became of each thing that stays: nothing, or why it could not be removed."""
+    found = {}
+    for stay in leaving(options, str(tmp_path / "state"), str(tmp_path / "config/config.yaml")):
+        try:
+            found[stay.text.partition(",")[0]] = "" if stay.remove is None else str(stay.remove() or "")
+        except BadInput as error:
+            found[stay.text.partition(",")[0]] = str(error)
+    return found
+
+
+def test_purge_leaves_nothing_but_what_is_others(options: dict[str, str], tmp_path: Path, slurm: Path) -> None:
+    spool, own = tmp_path / "spool", tmp_path / "site-epilog.sh"
+    options["spool"] = str(spool)
+    conf = Path(options["etc"]) / "slurm.conf"
+    conf.write_text(conf.read_text() + f"EpilogSlurmctld={own}\n")
+    hook = f"{options['lua']}/epilog.sh"
+    own.write_text(f'#!/bin/sh\nsite\n{hook} "$@" || true  # Horae\n')
+    sites.apply(planned(options)[0], tmp_path / "installed.json")
+    for name in ("jobs/1.aa", "jobs/2.bb", "jobs/3.cc/checkpoint", "reasons", "state"):
+        (spool / name).mkdir(parents=True)
+    for name in ("heartbeat", "claim", "events", "holds", "jobs/1.aa/output.log", "reasons/1", "state/memos"):
+        (spool / name).write_text("")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/journal").write_text("")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("")
+    (slurm / "queue").write_text("1|COMPLETED|5|horae=aa,gpus=1|\n2|RUNNING|5|horae=bb,gpus=1|\n3|FAILED|5|horae=cc|\n")
+
+    # The spool need not be said again: the files that are still there say it.
+    found = purged({name: value for name, value in options.items() if name != "spool"}, tmp_path)
+    told = found.pop(f"rm -r {spool}")
+    assert "jobs/2.bb: its job runs" in told
+    assert "jobs/3.cc" in told
+    assert set(found.values()) == {""}
+    assert not any((tmp_path / name).exists() for name in ("state", "config"))
+    assert sorted(str(path.relative_to(spool)) for path in spool.rglob("*")) == [
+        "jobs", "jobs/2.bb", "jobs/3.cc", "jobs/3.cc/checkpoint",
+    ]  # fmt: skip
+    assert own.read_text() == "#!/bin/sh\nsite\n"
+    ran = (slurm / "ran").read_text().splitlines()
+    assert ran[0] == "systemctl disable --now horae"
+    assert ran[-2:] == ["systemctl daemon-reload", "scontrol reconfigure"]
+    assert not (spool / "heartbeat").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "waits"),
+    [
+        ("7_[1-9%2]|PENDING|99999999999|horae=aa,gpus=1|", True),
+        ("7|SPECIAL_EXIT|5|other horae=aa,gpus=1|", True),
+        ("7|PENDING|99999999999|horae=aa,gpus=1,begin=99999999999|", False),  # its user's own time
+        ("7|PENDING|99999999999||", False),  # not ours
+        ("7|RUNNING|5|horae=aa,gpus=1|", False),
+    ],
+)
+def test_nothing_is_purged_while_jobs_wait_for_horae(
+    options: dict[str, str], tmp_path: Path, slurm: Path, row: str, waits: bool
+) -> None:
+    record = tmp_path / "installed.json"
+    sites.apply(planned(options)[0], record)
+    before = everything(tmp_path / "etc")
+    (slurm / "queue").write_text(f"{row}\n")
+    first = [stay for stay in leaving(options) if stay.first]
+    assert first[0].remove is not None
+    if not waits:
+        first[0].remove()
+        return
+    words = [f"{name}={value}" for name, value in options.items()]
+    with pytest.raises(BadInput, match="jobs still wait for Horae: 7"):
+        uninstall("slurm", words, yes=True, purge=True, record=record)
+    assert everything(tmp_path / "etc") == before
+    assert not (slurm / "ran").exists()
+
+
+def test_a_line_of_the_sites_own_epilog_that_says_more_is_left(
+    options: dict[str, str], tmp_path: Path, slurm: Path
+) -> None:
+    conf, own = Path(options["etc"]) / "slurm.conf", tmp_path / "site-epilog.sh"
+    text = f"#!/bin/sh\n[ -e /x ] && {options['lua']}/epilog.sh\n"
+    own.write_text(text)
+    conf.write_text(conf.read_text() + f"EpilogSlurmctld={own}\n")
+    (slurm / "scontrol.fails").write_text("")
+    found = purged(options, tmp_path)
+    assert own.read_text() == text
+    assert "edit it by hand" in next(why for what, why in found.items() if what.startswith("take the line"))
+    assert "no" in found["scontrol reconfigure"]
 
 
 @pytest.mark.parametrize("events", ["plain", "missing", "fifo", "link", "readonly"])

@@ -1,0 +1,163 @@
+"""The Slurm guide's installation, block by block from the page itself, in its order, on a bare Debian with systemd; and
+its way out, after which every file is what it was."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+
+from tests.real.bare_host import BareHost, bare_host  # noqa: F401 - a fixture
+from tests.real.slurm import ROOT, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak]
+
+PAGE = ROOT / "docs/howto/slurm-install.md"
+_BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+#: The site as it is before the guide's first line.
+CONF = """ClusterName=c
+SlurmctldHost=site
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+MailProg=/bin/true
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageTRES=gres/gpu
+AccountingStorageEnforce=associations
+NodeName=site CPUs=8 RealMemory=4000 Gres=gpu:v100:4 State=UNKNOWN
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+DBD = """AuthType=auth/munge
+DbdHost=site
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageLoc=acct
+StorageUser=slurm
+"""
+SITE = f"""cat > /etc/slurm/slurm.conf <<'X'
+{CONF}X
+cat > /etc/slurm/slurmdbd.conf <<'X'
+{DBD}X
+chown slurm /etc/slurm/slurmdbd.conf; chmod 600 /etc/slurm/slurmdbd.conf
+printf 'AutoDetect=off\\nName=gpu Type=v100 File=/dev/nvidia[0-3]\\n' > /etc/slurm/gres.conf
+install -d -o slurm -g slurm /var/lib/slurm/slurmctld /var/log/slurm
+install -d /var/spool/slurmd
+for each in slurmctld slurmd slurmdbd; do
+  install -d /etc/systemd/system/$each.service.d
+  printf '[Service]\\nLimitNOFILE=4096\\nLimitMEMLOCK=65536\\nLimitSTACK=8388608\\nDelegate=no\\n' \\
+    > /etc/systemd/system/$each.service.d/small.conf
+done
+mariadb -e "create database acct; create user slurm@localhost identified via unix_socket"
+mariadb -e "grant all on acct.* to slurm@localhost"
+useradd -m alice
+systemctl daemon-reload
+systemctl enable --now slurmdbd
+"""
+
+JOB = """#!/bin/bash
+trap 'exit 86' USR1
+while :; do sleep 0.1; done
+"""
+#: Every file where Horae, Slurm and the site's accounts could leave one, and what is in it
+_WHERE = "/etc /usr /opt /var/lib/horae /var/spool /srv /root -path /var/spool/slurmd -prune -o"
+FILES = (
+    f"find {_WHERE} -type f -print0 2>/dev/null | sort -z | xargs -0 sha256sum; "
+    f"find {_WHERE} -type l -printf '%p %l\\n' 2>/dev/null | sort"
+)
+ACCOUNTS = "cat /etc/passwd; sacctmgr -nP show assoc format=account,user; sacctmgr -nP show user"
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    title: str
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    for kind, title, text in _BLOCK.findall(PAGE.read_text()):
+        yield Block(kind, title, text)
+
+
+def commands(text: str) -> list[str]:
+    return [line.strip() for line in text.rpartition("then run:\n")[2].splitlines()]
+
+
+def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHost) -> None:  # noqa: F811
+    host, page = bare_host, blocks()
+
+    def follow(title: str) -> str:
+        """The page's next block, as it stands."""
+        block = next(page)
+        assert block.title == title
+        if block.kind == "yaml":
+            host.must(f"cat > {block.title} <<'X'\n{block.text}X")
+            return ""
+        return host.must(block.text)
+
+    host.must(SITE)
+    wait_for("slurmdbd answers", lambda: host.try_("sacctmgr -n show cluster")[0] == 0, 60)
+    host.must("sacctmgr -i add cluster c; sacctmgr -i add account lab; sacctmgr -i add user alice account=lab")
+    host.must("systemctl enable --now slurmctld slurmd")
+    wait_for("Slurm is up", lambda: "idle" in host.try_("sinfo -h -o %T")[1], 60)
+    before = host.must(FILES), host.must(ACCOUNTS)
+
+    block = next(page)
+    assert block.title == "in a checkout"
+    made = subprocess.run(["bash", "-ec", block.text], cwd=ROOT, check=True, capture_output=True, text=True)
+    archive = ROOT / made.stdout.split()[-1]
+    host.put(archive, f"/tmp/{archive.name}")
+    follow("on the controller's host")  # the program
+    assert "+local horae_ok" in follow("on the controller's host"), "the diff"
+    told = commands(follow("on the controller's host"))
+    shown = [line for block in islice(blocks(), 4, 7) if block.kind == "sh" for line in block.text.splitlines()]
+    assert [line for line in told if not line.startswith("#")] == shown, "the page and the program say the same"
+    follow("then")
+    follow("/etc/horae/config.yaml")
+    wait_for("slurmctld is back", lambda: "idle" in host.try_("sinfo -h -o %T")[1], 60)
+    doctor = follow("then")
+    assert "fail" not in doctor
+
+    def shows(text: str, *argv: str) -> None:
+        wait_for(f"{argv} shows {text}", lambda: text in host.try_(" ".join(argv), "alice")[1], 120)
+
+    shows("gpu", "horae", "status", "--nodes")
+    follow("once it is to grant")
+    shows("enforce", "horae", "status")
+    host.must(f"cat > /home/alice/job.sh <<'X'\n{JOB}X")
+    words = "cd /home/alice && sbatch --parsable --gres=gpu:1"
+    elastic, rigid = (host.must(f"{words} {more} job.sh", "alice") for more in ("--comment=horae:min=1,max=4", ""))
+    for job in (elastic, rigid):
+        wait_for("Horae starts it", lambda job=job: host.must(f"squeue -h -j {job} -o %T") == "RUNNING", 120)  # type: ignore[misc]
+        shows("RUNNING", "horae", "explain", job)
+    waits = host.must(f"{words} --exclusive job.sh", "alice")
+    host.must(f"sleep 2; scontrol show job {waits} | grep -q PENDING")
+
+    follow("leaving")
+    assert "horae" not in host.must("scontrol show config | grep -i -e JobSubmitPlugins -e EpilogSlurmctld")
+    wait_for("it is Slurm's own", lambda: "BeginTime" not in host.must(f"squeue -h -j {waits} -o %r"), 30)
+    for job in (elastic, rigid):
+        assert host.must(f"squeue -h -j {job} -o %T") == "RUNNING", "who runs, runs on"
+    host.must("scancel -u alice")
+    wait_for("all have ended", lambda: host.must("squeue -h") == "", 60)
+    follow("last")
+    assert next(page, None) is None, "a block that is not run"
+    assert host.must(ACCOUNTS) == before[1]
+    left = set(host.must(FILES).splitlines()) ^ set(before[0].splitlines())
+    assert left == set()
+    assert host.try_("systemctl cat horae")[0] != 0
