@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 
 from horae.lab import LabRequest, default_folder
 from horae.port import ObservedJob, attend
@@ -103,16 +105,21 @@ class Wire:
 
     def __init__(self, lab: PrivateHadoop) -> None:
         self.sent: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()  #: by daemon and what was asked of it
         self._pid = int((lab.folder / "run" / "resourcemanager.pid").read_text())
-        rm, namenode = str(lab.facts()["resource_manager"][0]), str(lab.facts()["webhdfs"])
-        plain = HTTPAdapter.send
+        rm, namenode = (
+            urlsplit(str(each)).netloc for each in (lab.facts()["resource_manager"][0], lab.facts()["webhdfs"])
+        )
+        known = {rm: "rm", namenode: "namenode"}
+        plain = HTTPConnection.putrequest
 
-        def send(adapter: HTTPAdapter, request: requests.PreparedRequest, **settings: Any) -> requests.Response:
-            url = request.url or ""
-            self.sent["rm" if url.startswith(rm) else "namenode" if url.startswith(namenode) else "datanode"] += 1
-            return plain(adapter, request, **settings)
+        def putrequest(connection: HTTPConnection, method: str, url: str, *more: Any, **settings: Any) -> None:
+            daemon = known.get(f"{connection.host}:{connection.port}", "datanode")
+            self.sent[daemon] += 1
+            self.asked[f"{daemon} {method} {_what(url)}"] += 1
+            plain(connection, method, url, *more, **settings)
 
-        HTTPAdapter.send = send  # type: ignore[method-assign,assignment]
+        HTTPConnection.putrequest = putrequest  # type: ignore[method-assign,assignment]
 
     def side_by_side(self, calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, Any]]:
         """Seconds, requests and the ResourceManager's CPU seconds of each call; all take turns, on the same machine."""
@@ -146,6 +153,15 @@ class Wire:
 
     def now(self) -> Counter[str]:
         return Counter(self.sent)
+
+
+def _what(url: str) -> str:
+    """The operation and the last word of the path of a request to HDFS; of others the path, its ids left out."""
+    parts = urlsplit(url)
+    operation = parse_qs(parts.query).get("op")
+    if operation:
+        return f"{operation[0]} {parts.path.rpartition('/')[2].partition('.')[0][:12]}"
+    return re.sub(r"(application|container|appattempt)_\w+|(?<=services/)[\w-]+", "ID", parts.path)
 
 
 class ByHand:

@@ -26,6 +26,8 @@ from policy.model import EMPTY, BadInput, GpuRange, Pinning
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour
 from tests.contract.waiting import patiently, wait_for
+from tests.real import books
+from tests.real.books import ALIVE
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.lab.private import PrivateHadoop, processes_of
 from yarn_bridge.options import SERVICES, parse_options
@@ -37,8 +39,6 @@ _numbers = itertools.count(1)
 FOLDERS = re.compile(rb"(/[^\0=,:;<>&|'\"\s]*/pytest-[^\0=,:;<>&|'\"\s]*/hadoop[^/\0\s]*)/")
 _CLUSTERS = pytest.StashKey[dict[str, PrivateHadoop]]()
 NODES = (("v100", 4), ("v100", 4), ("k80", 4))
-#: states of an application that has not ended
-ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 T = TypeVar("T")
 
 
@@ -151,19 +151,24 @@ class YarnHarness:
         self.lab.start(node)
 
     def end(self) -> None:
-        """End every service of the test, released ones too, and wait until all nodes are back and free."""
+        """End every service of the test, released ones too, and wait until all nodes are back and free. The scheduler's
+        books must be right before and after."""
         port = YarnCluster(parse_options(self.options))
         self._ports.append(port)
+        self.lab.wait_manager()
         patiently(lambda: port.claim("the end"))
+        wrong = books.told(port.manager, lambda: attend(port).jobs)
         for job in patiently(lambda: attend(port)).jobs:
             port.cancel(job.id)
-        for each in port.manager.apps(states=ALIVE):
-            port.manager.kill(each.id, owner=each.user)
-        self.lab.wait_manager()
+        for app in port.manager.apps(states=ALIVE):
+            port.manager.kill(app.id, owner=app.user)
         wait_for("services end", lambda: not port.manager.apps(states=ALIVE))
         wait_for("GPUs are free", lambda: not any(node.gpus_used for node in port.manager.nodes()))
+        after = books.told(port.manager, empty=True)
         for each in self._ports:
             each.close()
+        assert not wrong, f"the scheduler's books before the end: {wrong}"
+        assert not after, f"the scheduler's books when all had ended: {after}"
 
     def _connect(self) -> ClusterPort:
         port = self.other_arbiter()

@@ -14,6 +14,9 @@ import pytest
 from horae.lab import LabRequest, default_folder
 from horae.spec import JobSpec
 from policy.model import EMPTY, BadInput, GpuRange
+from tests.real import books
+from yarn_bridge.clients.http import HttpClient
+from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.lab import kerberos
 from yarn_bridge.lab.private import KERBEROS, PrivateHadoop
 from yarn_bridge.options import Options, parse_options
@@ -48,8 +51,16 @@ def secured(
             wanted = frozenset({KERBEROS}) | features
             lab.up(LabRequest("krb", release, nodes, (("v100", 4),), options=settings, features=wanted))
             yield lab
+            _check_books(lab)
         finally:
             lab.down()
+
+
+def _check_books(lab: PrivateHadoop) -> None:
+    options = options_of(lab)
+    manager = ResourceManager(HttpClient(options.access(options.resource_manager), "ResourceManager"))
+    books.check(manager)
+    manager.close()
 
 
 def options_of(lab: PrivateHadoop) -> Options:

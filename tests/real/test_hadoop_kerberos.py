@@ -32,7 +32,7 @@ WORKER = """
 import io, time
 from horae.elastic.stores.webhdfs import locate
 hdfs, path = locate("{url}/user/alice/from-a-worker")
-hdfs.put(path, io.BytesIO(b"with the container's token"), 26)
+hdfs.write(path, io.BytesIO(b"with the container's token"), 26)
 time.sleep(3600)
 """
 

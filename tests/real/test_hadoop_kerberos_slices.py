@@ -26,6 +26,7 @@ from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.http import HttpClient
 from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.jobs.record import encode_kept
 from yarn_bridge.options import Options
 from yarn_bridge.runtimes.slice_shapes import SLICE_KIND
 from yarn_bridge.runtimes.slice_tokens import HdfsToken, SliceTokens, parse
@@ -145,6 +146,11 @@ def test_an_elastic_job_of_an_owner_without_keytab(
         refused, words = status_with(given["n2/2"], options, "/user/alice/horae.keytab")
         assert (refused, "user=carol" in words) == (403, True)
         _nowhere(list(given.values()), lab, hdfs, port.files.folder("sliced"))
+        record = port.files.record("sliced")
+        assert record is not None
+        account = encode_kept(record)
+        assert OWNER.encode() in account
+        assert not any(word.encode() in account for word in _words(given.values()))
 
         patiently(lambda: port.checkpoint_and_stop("sliced", 60.0))
         wait_for("it stops", lambda: job(port, "sliced").state is JobState.STOPPED, 180.0)
@@ -197,7 +203,7 @@ def _nowhere(tokens: list[HdfsToken], lab: Path, hdfs: Hdfs, folder: str) -> Non
         path = f"{folder}/{each.name}"
         kept[each.name] = (hdfs.document(path) if each.folder else hdfs.read(path)) or b""
         assert not any(secret in kept[each.name] for secret in secrets), f"{each.name} has a token"
-    assert OWNER.encode() in kept["gate"]
+    assert b'"state": "open"' in kept["gate"]
 
 
 def test_a_job_that_finishes_leaves_nothing(port: YarnCluster, options: Options, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from horae import spec_json
 from horae.port import JobState, PortError, attend
 from horae.spec import JobSpec
 from policy.model import GpuRange
+from tests.real import books
 from tests.real.hadoop import (
     hadoop_342,  # noqa: F401 - a fixture
 )
@@ -41,6 +42,7 @@ def port(options: dict[str, object]) -> Iterator[YarnCluster]:
     made = YarnCluster(parse_options(options))
     made.claim("the arbiter")
     yield made
+    books.check(made.manager)
     made.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from horae import sites
 from horae.doctor import Verdict
 from horae.port import Never, TryLater
+from tests.real import books
 from tests.real.hadoop import cluster_of, patiently, wait_for
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.hdfs import Hdfs
@@ -41,6 +42,7 @@ def options(cluster: PrivateHadoop) -> Options:
 def manager(options: Options) -> Iterator[ResourceManager]:
     made = ResourceManager(HttpClient(options.access(options.resource_manager), "ResourceManager"))
     yield made
+    books.check(made)
     made.close()
 
 

@@ -12,6 +12,7 @@ from horae.lab import processes
 from horae.port import BlockKind, JobState, PortError, TryLater, attend
 from policy.model import Health, Pinning
 from tests.contract.driver import Driver
+from tests.real import books
 from tests.real.hadoop import (
     YarnHarness,
     hadoop_336,  # noqa: F401 - a fixture
@@ -153,10 +154,11 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     cluster.wait(job, JobState.RUNNING)
     cluster.wait_progress(job)
     port.checkpoint_and_stop(job, 30.0)
-    cluster.wait(job, JobState.STOPPED)
+    at_rest = cluster.wait(job, JobState.STOPPED)
     record = port.files.record(job)
     port.services.flex(record.service, record.owner, {name: 1 for _, name in record.components[:2]})
     wait_for("it holds GPUs", lambda: sum(node.gpus_used for node in port.manager.nodes()) > 0)
+    assert any(f"{job} is stopped" in each for each in books.faults(port.manager, [at_rest])), "the books tell it"
     cluster.until("it holds none", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)
     assert cluster.job(job).state is JobState.STOPPED
     cluster.start(job, cluster.one(), 2)

@@ -11,6 +11,7 @@ import pytest
 
 from horae.cli import main
 from tests.contract.waiting import patiently, wait_for
+from tests.real import books
 from tests.real.hadoop import cluster_of
 from tests.yarn_bridge.record_logs import AGGREGATED, plain
 from yarn_bridge.clients.hdfs import Hdfs
@@ -151,6 +152,7 @@ def test_a_plain_service_while_it_runs_and_after_its_end(
     code, _, err = profile(capsys, name, *config)
     assert code == 6
     assert f"HADOOP_USER_NAME={OWNER}" in err
+    books.check(site.manager)
 
 
 INDEXED = {"yarn.log-aggregation.file-formats": "IFile", "yarn.nodemanager.log-aggregation.compression-type": "gz"}
@@ -183,3 +185,4 @@ def test_an_application_of_one_container(
     wait_for("the application ends", lambda: site.ended(app), 180.0)
     wait_for("the whole log", lambda: reads(whole), 180.0)
     assert site.hdfs.entries(f"/tmp/logs/{OWNER}"), "it was read from HDFS"
+    books.check(site.manager, empty=True)

@@ -48,7 +48,16 @@ def test_what_is_offered_is_what_a_foreign_application_and_the_queue_leave(harne
     (fuller,) = [name for name in whole if (whole[name].memory or 0) - (after[name].memory or 0) >= 4096 << 20]
     assert (whole[fuller].cpus or 0) - (after[fuller].cpus or 0) >= 3
     assert [each.foreign for each in after.values()] == [0, 0, 0]
+    each_mib = 2048  # what is offered beside it can be had
+    most = min(after[fuller].gpus, (after[fuller].memory or 0) // (each_mib << 20), int(after[fuller].cpus or 0))
+    port.submit("beside", replace(harness.spec("beside", Behaviour.TRAINS), memory_per_gpu=each_mib << 20))
+    cluster.wait("beside", JobState.QUEUED)
+    cluster.start("beside", {fuller: most})
+    assert cluster.wait("beside", JobState.RUNNING).allocation == {fuller: most}
     port.services.destroy("spark", "horae")
+    cluster.cancel("beside")
+    cluster.wait("beside", JobState.CANCELLED)
+    cluster.until("its GPUs are free", lambda: not any(each.gpus_used for each in port.manager.nodes()))
 
     before = port.manager.scheduler_conf("horae") or {}
     names = ("root.horae", "root.default")

@@ -185,6 +185,9 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("queue", lambda s: s.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"].pop(), Verdict.FAIL,
      "no queue 'themis'", "root.default"),
     ("preemption", lambda s: s.leaf.update(preemptionDisabled=False), Verdict.WARN, "may take", "restart"),
+    ("preemption for nobody", lambda s: s.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"][0].update(
+        preemptionDisabled=False), Verdict.FAIL, "root.default loses containers to nobody",
+     "root.default.disable_preemption"),
     ("priorities", lambda s: s.conf.pop("yarn.cluster.max-application-priority"), Verdict.WARN, "is 0",
      "max-application-priority"),
     ("lifetime", lambda s: s.leaf.update(maxApplicationLifetime=3600), Verdict.WARN, "after 3600 s",

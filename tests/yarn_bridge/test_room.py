@@ -160,6 +160,15 @@ def test_a_gang_that_did_not_form_says_why_in_the_schedulers_words(site: Site) -
     assert "of another node" not in seen.blocked.text
 
 
+def test_a_node_that_yarn_keeps_for_somebody_elses_container_is_told(site: Site) -> None:
+    """Who waits behind it is given no word by the scheduler, which does not even try."""
+    site.yarn.tree = site.yarn.scheduler()
+    site.yarn.tree["queues"]["queue"].append({"queueName": "other", "reservedContainers": 2})
+    seen = late(site, {"n1": 4}, {"n1": 3})
+    assert seen.blocked is not None
+    assert "YARN keeps nodes for containers that wait: 2 of root.other; not offered again: 1 on n1" in seen.blocked.text
+
+
 def test_what_the_queue_withholds_is_a_limit_of_the_tenant_and_no_nodes_fault(site: Site) -> None:
     seen = late(site, {"n1": 4}, {"n1": 3}, Withheld("Queue hits user max-capacity limit", ("n1", "n2"), True))
     assert seen.blocked is not None

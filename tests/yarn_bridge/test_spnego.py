@@ -182,3 +182,10 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(FixConfiguration, match=r"libkrb5-dev.*horae\[kerberos\]"):
         client("http://127.0.0.1:1").ask("GET", "/x")
+
+
+def test_no_two_tickets_ever_share_a_cache(libraries: Libraries) -> None:
+    """A cache in memory outlives whoever made it, and takes no other principal."""
+    for number in range(50):
+        Spnego(f"user{number}@LAB", "/etc/horae.keytab").left_s()
+    assert len({ticket.store["ccache"] for ticket in libraries.tickets}) == 50

@@ -37,6 +37,7 @@ class Queue:
     user_most: Gpus | None = None  #: GPUs that one user of weight 1 may hold in it; None: no limit of its own
     label: str = ""  #: partition of containers that ask for none; "": the default one
     elsewhere: Mapping[str, tuple[Gpus | None, Gpus]] = field(default_factory=lambda: EMPTY)  #: partition -> most, used
+    reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
 
     def limit(self, label: str) -> tuple[Gpus | None, Gpus]:
         """(most, used) in a partition."""
@@ -136,6 +137,7 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         user_most=_user_most(guaranteed, value.get("userLimitFactor")),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
+        reserved=0 if children else int(value.get("reservedContainers") or 0),
     )
 
 

@@ -7,6 +7,7 @@ remaining life is looked at before each request. The packages (extra `kerberos`)
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from typing import Any
@@ -19,6 +20,8 @@ from horae.port import FixConfiguration, TryLater
 
 #: a ticket with less left than this is renewed before it is used
 _TICKET_S = 300.0
+#: of caches: one lives on in the process when whoever made it is gone, and takes no other principal
+_numbers = itertools.count(1)
 
 
 class Spnego(AuthBase):
@@ -26,6 +29,7 @@ class Spnego(AuthBase):
 
     def __init__(self, principal: str = "", keytab: str = "") -> None:
         self._principal, self._keytab = principal, keytab
+        self._cache = f"MEMORY:horae-{next(_numbers)}"
         self._lock = threading.Lock()
         self._made: Any = None
 
@@ -73,7 +77,7 @@ class Spnego(AuthBase):
     def _acquire(self) -> Any:
         gssapi, _ = _kerberos()
         name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal) if self._principal else None
-        store = {"client_keytab": self._keytab, "ccache": f"MEMORY:horae-{id(self)}"} if self._keytab else None
+        store = {"client_keytab": self._keytab, "ccache": self._cache} if self._keytab else None
         try:
             credentials = gssapi.Credentials(usage="initiate", name=name, store=store)
             if not credentials.lifetime:

@@ -70,6 +70,19 @@ class QueueLimits:
         new = tuple(each for each in held if (each.owner, each.queue) not in asked)
         return caps(self._queues, (*self._held, *new), self._options)
 
+    def kept_for_others(self) -> str:
+        """Whose containers keep nodes for themselves while they wait, outside Horae's queue; "" for nobody's. YARN does
+        not tell which nodes these are."""
+        if self._queues is None or self._managed is None:
+            return ""
+        ours = {each.path for each in self._managed.walk()}
+        told = [
+            f"{each.reserved} of {each.path}"
+            for each in self._queues.root.leaves()
+            if each.reserved and each.path not in ours
+        ]
+        return f"YARN keeps nodes for containers that wait: {', '.join(told)}" if told else ""
+
     def tenants(self) -> tuple[SiteTenant, ...]:
         if self._options.tenants != BY_QUEUE or self._queues is None or self._managed is None:
             return ()

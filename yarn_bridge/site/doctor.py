@@ -271,8 +271,7 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
             "application masters", f"a service ends when its application master dies {attempts} times in ten minutes",
             remedy("yarn-site.xml of the ResourceManager", {"yarn.resourcemanager.am.max-attempts": str(_ATTEMPTS)}),
         )  # fmt: skip
-    if queue.preemptable:
-        yield warn("preemption", "other queues may take this queue's containers", "a lost worker costs a restart")
+    yield from _preemption(tree, queue, conf)
     if not conf.why and conf.number("yarn.cluster.max-application-priority") < 1:
         yield warn("priorities", "every application's priority is 0", remedy(
             "yarn-site.xml of the ResourceManager", {"yarn.cluster.max-application-priority": "10"}
@@ -285,6 +284,21 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
         ))  # fmt: skip
     if conf.on("yarn.acl.enable"):
         yield from _acl(raw, options.user, queue.path, conf)
+
+
+def _preemption(tree: Queues, queue: Queue, conf: Settings) -> Iterator[Check]:
+    if queue.preemptable:
+        yield warn("preemption", "other queues may take this queue's containers", "a lost worker costs a restart")
+    within = {each.path for each in queue.walk()}
+    losing = [each.path for each in tree.root.leaves() if each.preemptable and each.path not in within]
+    if tree.kind == CAPACITY and losing and queue.guaranteed and conf.get(HANDLER) == "scheduler":
+        yield fail(
+            "preemption for nobody",
+            f"YARN goes on counting workers that came to their named nodes as pending: while {queue.path} holds less "
+            f"than the {queue.guaranteed} GPUs that it is guaranteed, {_names(losing)} loses containers to nobody",
+            remedy("capacity-scheduler.xml", {f"yarn.scheduler.capacity.{losing[0]}.disable_preemption": "true"})
+            + f"\nor guarantee {queue.path} less: its maximum-capacity lets it hold more than that",
+        )
 
 
 def _acl(raw: Mapping[str, Any], user: str, path: str, conf: Settings) -> Iterator[Check]:

@@ -271,6 +271,7 @@ class Observer:
         if claim is None and self._claim[1] is not None:
             raise TryLater(f"the listing of {self._files.jobs} lacks the arbiter's claim: it is not believed", 5.0)
         stamp = claim.modified_s if claim else 0.0
+        alone = stamp == self._claim[0] and self.ours  # nobody else has claimed since the last look
         if stamp != self._claim[0]:
             self._claim = (stamp, self._files.claim() if claim else None)
         jobs: dict[JobId, Seen] = {}
@@ -287,7 +288,9 @@ class Observer:
                     continue
                 seen = found
             elif seen.stamp != entry.modified_s:
-                if not (seen.unwritten and self.ours):
+                # What is on the move is moved by us, and its workers' words change its stamp time and again.
+                moves = alone and seen.record.phase in (Phase.FORMING, Phase.LEAVING)
+                if not moves and not (seen.unwritten and self.ours):
                     self._files.reread(seen)
                 seen.stamp, seen.unsettled = entry.modified_s, 2
             against = foreign(seen.record, entry)
@@ -302,7 +305,9 @@ class Observer:
         record = seen.record
         if seen.unsettled > 0:
             seen.acks = self._files.acks(record) if record.workers else {}
-            seen.members = self._files.members(record) if record.phase is not Phase.IDLE else {}
+            # Of a job that leaves for another shape nobody asks who waits, until all have left.
+            waits = record.phase is not Phase.IDLE and not (record.phase is Phase.LEAVING and record.next is not None)
+            seen.members = self._files.members(record) if waits else {}
             seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()

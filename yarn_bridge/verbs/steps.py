@@ -164,7 +164,6 @@ class Steps:
         missing = {node: gpus - came[node] * before.each for node, gpus in before.allocation}
         if shapes.ANYWHERE in dict(before.components):
             return after  # YARN chose the nodes
-        self._observer.limits.forget()
         kind, text = after.blocked
         return replace(after, blocked=(kind, "; ".join([text, *self._lesson(seen, missing)])))
 
@@ -179,6 +178,9 @@ class Steps:
         else:
             lesson = self._observer.lessons.learn(missing, self._clock())
         told = [f"YARN says: {each.text} ({', '.join(each.nodes)})" for each in said]
+        if not said and (kept := self._observer.limits.kept_for_others()):
+            told.append(kept)
+        self._observer.limits.forget()
         return [*told, lesson] if lesson else told
 
 

@@ -1,0 +1,141 @@
+"""The scheduler's books: what each leaf queue has pending, reserved and used is what living applications and jobs make.
+
+Checked at the end of every test on a real YARN, before its jobs are ended and after. What is pending for nobody holds
+back others: the scheduler reserves GPUs for it, and counts it against the queue.
+
+Pending are containers: the queue's own count of them, and what its applications still ask for. The *resources* that it
+tells as pending are no measure: Hadoop (3.4.2) adds to them what is asked for with a placement constraint, takes
+nothing away when a container is given for it, and forgets it at its next restart only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from horae.port import JobState, ObservedJob, TryLater
+from yarn_bridge.clients.queues import queues
+from yarn_bridge.clients.records import gpus_in, many, resources
+from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.jobs.shapes import service_name
+
+#: states of an application that has not ended
+ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+#: An application master tells of its requests once a second, a node of its containers at its next heartbeat; a busy
+#: machine is slower than both.
+WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Account:
+    """`used`, `reserved`: resource -> amount, in all partitions together; what is nought is left out."""
+
+    used: Counter[str]
+    reserved: Counter[str]
+    pending: int  #: containers
+
+    @classmethod
+    def of(cls, value: Any, pending: int) -> Account:
+        used: Counter[str] = Counter()
+        reserved: Counter[str] = Counter()
+        for usage in many((value or {}).get("resourceUsagesByPartition")):
+            used.update({name: n for name, n in resources(usage.get("used")).items() if n})
+            reserved.update({name: n for name, n in resources(usage.get("reserved")).items() if n})
+        return cls(used, reserved, pending)
+
+    def __str__(self) -> str:
+        return f"used {dict(self.used)}, reserved {dict(self.reserved)}, {self.pending} containers pending"
+
+
+@dataclass(frozen=True)
+class App:
+    id: str
+    name: str
+    queue: str
+    account: Account
+
+
+def of_queues(manager: ResourceManager) -> dict[str, Account]:
+    """By the path of each leaf queue."""
+    info = manager.scheduler()
+    found = {
+        path: Account.of(value.get("resources"), int(value["pendingContainers"]))
+        for path, value in _leaves(info, "root")
+    }
+    assert found.keys() == {each.path for each in queues(info).root.leaves()}
+    return found
+
+
+def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    children = many((value.get("queues") or {}).get("queue"))
+    if not children:
+        yield path, value
+    for each in children:
+        yield from _leaves(each, f"{path}.{each['queueName']}")
+
+
+def of_apps(manager: ResourceManager) -> list[App]:
+    """All that live."""
+    answer = manager.http.ask("GET", "/ws/v1/cluster/apps", query={"states": ",".join(ALIVE)})
+    found = []
+    for each in many((answer.get("reading the applications", "apps") or {}).get("app")):
+        asks = many(each.get("resourceRequests"))
+        # the same request is told for its nodes, their racks and all of them; with a constraint it has no place
+        pending = sum(int(one["numContainers"]) for one in asks if one.get("resourceName") in (None, "*"))
+        queue = str(each["queue"])
+        queue = queue if queue.startswith("root") else f"root.{queue}"
+        account = Account.of(each.get("resourceInfo"), pending)
+        found.append(App(str(each["id"]), str(each["name"]), queue, account))
+    return found
+
+
+def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[str]:
+    """What does not add up. `jobs`: as the bridge shows them; those on the move may ask for anything."""
+    apps = of_apps(manager)
+    found = []
+    for path, account in sorted(of_queues(manager).items()):
+        theirs = [each.account for each in apps if each.queue == path]
+        used, reserved = Counter[str](), Counter[str]()
+        for each in theirs:
+            used.update(each.used)
+            reserved.update(each.reserved)
+        whole = Account(used + reserved, reserved, sum(each.pending for each in theirs))  # a queue counts both as used
+        if account != whole:
+            found.append(f"{path}: {account}; of its applications {whole}")
+    for job in jobs:
+        if job.state.holds and job.state is not JobState.RUNNING:
+            continue
+        mine = [each for each in apps if each.name.partition("/")[0] == service_name(job.id)]
+        found += [
+            f"{job.id} is {job.state} and {each.id} waits: {each.account}"
+            for each in mine
+            if each.account.pending or each.account.reserved
+        ]
+        held = sum(gpus_in(each.account.used) for each in mine)
+        if held != sum(job.allocation.values()):
+            found.append(f"{job.id} is {job.state} with {dict(job.allocation)}, its applications hold {held} GPUs")
+    return found
+
+
+def told(manager: ResourceManager, jobs: Callable[[], Sequence[ObservedJob]] = tuple, *, empty: bool = False) -> str:
+    """What does not add up even after a heartbeat or two. `empty`: no application lives any more, and no queue has
+    anything used, reserved or pending."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            found = faults(manager, jobs())
+            if empty:
+                found += [f"{each.id} ({each.name}) lives" for each in of_apps(manager)]
+        except TryLater as error:
+            found = [str(error)]
+        if not found or time.monotonic() > deadline:
+            return "; ".join(found)
+        time.sleep(0.1)
+
+
+def check(manager: ResourceManager, *, empty: bool = False) -> None:
+    wrong = told(manager, empty=empty)
+    assert not wrong, f"the scheduler's books: {wrong}"

@@ -1,0 +1,222 @@
+"""A grant forms, or it was right by what could be known: on a real CapacityScheduler with limits of queues and users, a
+labelled node, reservations, and others who come and go. (The short form: `tests/real/test_yarn_room.py`.)
+
+What could be known is read here from the ResourceManager's own pages, beside the bridge and before each grant. Where
+nobody came between that look and the gang's end, a gang that does not stand is a fault.
+
+HORAE_GRANTS: how many; HORAE_GRANTS_SEED: other dice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from horae.port import JobState, Observation, ObservedJob, PortError, attend
+from policy.model import Allocation, Health
+from tests.contract.harness import Behaviour, held_by_node
+from tests.contract.waiting import patiently, wait_for
+from tests.real import books
+from tests.real.hadoop import YarnHarness, cluster_of
+from yarn_bridge.adapter import YarnCluster
+from yarn_bridge.clients.queues import queues
+from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
+from yarn_bridge.options import parse_options
+
+pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(3600)]
+
+SEED, GRANTS = int(os.environ.get("HORAE_GRANTS_SEED", "20261123")), int(os.environ.get("HORAE_GRANTS", "40"))
+LABEL, LABELLED = "k80s", "n3"
+SETTINGS = {"yarn.node-labels.enabled": "true"}
+GANG_S = 60.0
+WORKER_MIB, WORKER_CPUS = 512, 1
+MOST = 75  #: per cent of either partition that our queue may hold
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the ResourceManager tells of one moment."""
+
+    gpus: Mapping[str, int]  #: by node, free
+    memory_mib: Mapping[str, int]
+    cpus: Mapping[str, int]
+    queue: Mapping[str, int]  #: partition -> what our queue may still hold in it
+    user: int  #: what one user may still hold in the default partition
+
+    def lacks(self, shape: Allocation) -> str:
+        """What there is too little of for this shape."""
+        for node, gpus in shape.items():
+            if self.gpus.get(node, 0) < gpus:
+                return f"{node} has {self.gpus.get(node, 0)} free GPUs, not {gpus}"
+            if self.memory_mib[node] < gpus * WORKER_MIB or self.cpus[node] < gpus * WORKER_CPUS:
+                return f"{node} has {self.memory_mib[node]} MB and {self.cpus[node]} cores for {gpus} workers"
+        wanted = {LABEL: shape.get(LABELLED, 0), "": sum(gpus for node, gpus in shape.items() if node != LABELLED)}
+        for partition, gpus in wanted.items():
+            if gpus > self.queue.get(partition, gpus):
+                return f"its queue may hold {self.queue[partition]} GPUs more in partition {partition!r}"
+        return f"its user may hold {self.user} GPUs more" if wanted[""] > self.user else ""
+
+
+@dataclass
+class Shop:
+    """Our queue beside another one, with limits, and who comes and goes in the other one."""
+
+    harness: YarnHarness
+    dice: random.Random
+    port: YarnCluster = field(init=False)
+    others: list[str] = field(default_factory=list)
+    made: int = 0
+    formed: int = 0
+    given_back: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        more = {"gang_s": GANG_S, "memory_mib": WORKER_MIB}
+        self.port = YarnCluster(parse_options({**self.harness.options, **more}))
+        patiently(lambda: self.port.claim("grants"))
+
+    def room(self) -> Room:
+        reports = [each for each in self.port.manager.nodes() if each.state == "RUNNING"]
+        found = queues(self.port.manager.scheduler())
+        left: dict[str, int] = {}
+        for queue in found.above("root.horae"):
+            for label in ("", LABEL):
+                most, used = queue.limit(label)
+                if most is not None:
+                    left[label] = min(left.get(label, most - used), most - used)
+        ours = found.find("root.horae")
+        assert ours.user_most is not None
+        return Room(
+            {each.host: each.gpus - each.gpus_used for each in reports},
+            {each.host: each.memory_mib - each.memory_used_mib for each in reports},
+            {each.host: each.cpus - each.cpus_used for each in reports},
+            left,
+            ours.user_most - ours.used,
+        )
+
+    def somebody(self) -> None:
+        """In the other queue comes, or goes: with GPUs, or with memory and cores alone. Some ask for more than there
+        is, and the scheduler reserves for them."""
+        if self.others and self.dice.random() < 0.5:
+            self.port.services.destroy(self.others.pop(0), "horae")
+            return
+        self.made += 1
+        name = f"other-{self.made}-{self.dice.randrange(10**6)}"
+        resource: dict[str, object] = {"cpus": self.dice.choice([1, 4]), "memory": str(self.dice.choice([512, 6144]))}
+        if self.dice.random() < 0.7:
+            resource["additional"] = {"yarn.io/gpu": {"value": 1, "unit": ""}}
+        part = {"name": "w", "number_of_containers": self.dice.randint(1, 6), "restart_policy": "ON_FAILURE",
+                "launch_command": "exec sleep 3600", "resource": resource}  # fmt: skip
+        self.port.services.create({"name": name, "version": "1.0", "queue": "default", "components": [part]}, "horae")
+        self.others.append(name)
+
+    def shape(self, seen: Observation) -> Allocation:
+        """Any that fits what is offered."""
+        held, found = held_by_node(seen.jobs), {}
+        cap = seen.caps.get("horae", 99) - sum(held.values())
+        nodes = [node for node in seen.nodes if node.health is Health.UP]
+        for node in self.dice.sample(nodes, self.dice.randint(1, len(nodes))) if nodes else ():
+            free = min(node.gpus - node.foreign - held.get(node.name, 0), cap)
+            if node.memory is not None and node.cpus is not None:
+                free = min(free, (node.memory >> 20) // WORKER_MIB, int(node.cpus) // WORKER_CPUS)
+            if free > 0:
+                found[node.name] = self.dice.randint(1, free)
+                cap -= found[node.name]
+        return found
+
+    def grant(self, number: int) -> None:
+        """One more job, in a shape that is offered."""
+        self.still()
+        seen = patiently(lambda: attend(self.port))
+        shape = self.shape(seen)
+        if not shape:
+            return
+        assert self.room().lacks(shape) == "", (shape, seen.nodes, seen.notes)
+        reserved = bool(books.of_queues(self.port.manager)["root.default"].reserved)
+        job, spec = f"j{number}", self.harness.spec(f"j{number}", Behaviour.TRAINS, gpus=(1, 12))
+        self.port.submit(job, replace(spec, memory_per_gpu=WORKER_MIB << 20))
+        self.port.start(job, shape, 1)
+        disturbed = self.dice.random() < 0.4
+        if disturbed:
+            self.somebody()  # nobody could know
+        wait_for(f"{job} on {shape} stands or is given back", lambda: self._settled(job), 5 * GANG_S)
+        now = self.job(job)
+        if now.state is JobState.RUNNING:
+            self.formed += 1
+            return
+        assert now.blocked is not None
+        self.given_back.append(f"{job} on {shape}: {now.blocked.text}")
+        kept = "YARN keeps nodes for containers that wait" in now.blocked.text  # it does not tell which
+        assert disturbed or (kept and reserved), f"nobody came between, and {self.given_back[-1]}"
+
+    def still(self) -> None:
+        """Until who came has all that he will get: what he still asks for is what there is no room for."""
+        seen: list[tuple[int, ...]] = []
+
+        def rests() -> bool:
+            seen.append(tuple(each.memory_used_mib for each in self.port.manager.nodes()))
+            starting = self.port.manager.apps(states=("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"))
+            return len(seen) > 60 and len(set(seen[-60:])) == 1 and not starting
+
+        wait_for("who came has what he gets", rests, 60.0)
+
+    def job(self, name: str) -> ObservedJob:
+        return next(each for each in patiently(lambda: attend(self.port)).jobs if each.id == name)
+
+    def _settled(self, name: str) -> bool:
+        job = self.job(name)
+        return job.state is JobState.RUNNING or (not job.state.holds and job.blocked is not None)
+
+    def clear(self) -> None:
+        for each in self.others:
+            with suppress(PortError):
+                self.port.services.destroy(each, "horae")
+        self.port.close()
+
+
+@pytest.fixture
+def shop(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Shop]:
+    harness = YarnHarness(cluster_of("3.4.2", pytestconfig, tmp_path_factory, SETTINGS), tmp_path)
+    assert isinstance(harness.port, YarnCluster)
+    manager = harness.port.manager
+    label(manager)
+    mine = {"capacity": "50", "maximum-capacity": str(MOST), "user-limit-factor": "1.2"}
+    access = {"accessible-node-labels": LABEL, f"accessible-node-labels.{LABEL}.capacity": "50",
+              f"accessible-node-labels.{LABEL}.maximum-capacity": str(MOST)}  # fmt: skip
+    root = {"accessible-node-labels": LABEL, f"accessible-node-labels.{LABEL}.capacity": "100"}
+    theirs = {"capacity": "50", **access, f"accessible-node-labels.{LABEL}.maximum-capacity": "100"}
+    limits = {"root": root, "root.horae": {**mine, **access}, "root.default": theirs}
+    manager.edit_scheduler(QueueEdits(update=limits), "horae")
+    made = Shop(harness, random.Random(SEED))
+    yield made
+    made.clear()
+    harness.end()
+
+
+def label(manager: ResourceManager) -> None:
+    """One node is a partition of its own, that lends nothing."""
+    labels = {"nodeLabelInfo": [{"name": LABEL, "exclusivity": "true"}]}
+    manager.http.ask("POST", "/ws/v1/cluster/add-node-labels", owner="root", json=labels).check("adding a label")
+    (node,) = [each.id for each in manager.nodes() if each.host == LABELLED]
+    where = {"nodeToLabels": [{"nodeId": node, "labels": [LABEL]}]}
+    manager.http.ask("POST", "/ws/v1/cluster/replace-node-to-labels", owner="root", json=where).check("labelling")
+    wait_for("it is labelled", lambda: any(each.labels == (LABEL,) for each in manager.nodes()))
+
+
+def test_many_grants_beside_others_form(shop: Shop) -> None:
+    for number in range(1, GRANTS + 1):
+        for _ in range(shop.dice.randint(0, 2)):
+            shop.somebody()
+        shop.grant(number)
+        living = [each for each in patiently(lambda: attend(shop.port)).jobs if each.state is JobState.RUNNING]
+        if living and shop.dice.random() < 0.7:
+            patiently(partial(shop.port.cancel, shop.dice.choice(living).id))
+    told = "\n".join([f"{shop.formed} grants formed; given back:", *shop.given_back])
+    print(told, flush=True)
+    assert shop.formed > GRANTS // 3, told
