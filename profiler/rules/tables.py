@@ -25,6 +25,8 @@ _DELIMITERS = (",", ";", "\t", "|")
 _GAP = re.compile(r"\s{2,}|\t")
 _NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
+#: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
+_DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
@@ -77,7 +79,7 @@ class Table:
             plan.scope, plan.loss_kind = "epoch" if "epoch" in what else None, LossKind.RUNNING
         else:
             stamp = clock.find(canonical, numbers)
-            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else None
+            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else _unix(numbers, fields)
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
 
@@ -91,7 +93,7 @@ class Table:
         fields: list[Field] = []
         for cell, column, name in zip(cells, self.columns, self.names, strict=True):
             numbers = sum(cell.count(c) for c in PRIVATE)
-            told = _told(cell, column, name, token, numbers)
+            told = _told(cell, column, name, token, numbers, parted=self.delimiter in ("\t", "|"))
             if told is None:
                 return None
             fields += told
@@ -99,11 +101,23 @@ class Table:
         return fields
 
 
-def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int) -> list[Field] | None:
-    """What a cell tells, whose first number is `token`; None where it cannot stand in its column."""
+def _unix(numbers: list[str], fields: list[Field]) -> clock.Clock | None:
+    """The stamp of a row in seconds since 1970: a number that no column takes."""
+    taken = {f.token for f in fields}
+    at = next((i for i, text in enumerate(numbers) if i not in taken and ranks.is_now(text)), None)
+    return None if at is None else clock.Clock((at,), "epoch-seconds")
+
+
+def _told(
+    cell: str, column: Meaning | None, name: str, token: int, numbers: int, parted: bool
+) -> list[Field] | None:
+    """What a cell tells, whose first number is `token`; None where it cannot stand in its column. `parted`: signs
+    stand between the cells, so that one may hold words."""
     if column is not None and column.what == "epoch" and _OF.match(cell):
         return [Field("epoch", token), Field("epochs", token + 1)]
     m = _CELL.match(cell)
+    if m is None and parted and column is not None:
+        m = _DRESSED.match(cell)
     if m is not None:
         return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
     if numbers or cell not in _BLANK:
@@ -177,10 +191,17 @@ def _head(line: str) -> Table | None:
         return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)
+        if delimiter == "" and names[0] == "#" and _names_counter(names[1:2]):
+            names = names[1:]  # the sign of a comment, no column
         columns = _columns(names) if len(names) > 1 and all(_NAME.match(n) for n in names) else ()
         if _counts(columns):
             return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
     return None
+
+
+def _names_counter(names: list[str]) -> bool:
+    column = _column(names[0]) if names else None
+    return column is not None and column.what in ("iteration", "epoch")
 
 
 def _counts(columns: tuple[Meaning | None, ...]) -> bool:
