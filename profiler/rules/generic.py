@@ -100,7 +100,7 @@ def _with_epoch_time(line: Said, fields: list[Field]) -> list[Field]:
     """`epoch 3 took 36.4 s, val_loss 0.51`: what stands between an epoch and a held-out value is how long the epoch
     took; behind such a value it is how long the evaluation took."""
     held = next((m.at for m in line.marks if m.what in HELD), -1)
-    if line.held_out or line.counted or line.epoch is None:
+    if side_of(line.opening) or line.counted or line.epoch is None:
         return fields
     first = line.epoch.at
     times = {m.token for m in line.marks if m.what == "window_time" and first < m.at < held and not averaged(m.key)}

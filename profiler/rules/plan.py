@@ -342,8 +342,10 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
         what, value = what.replace("rate", "time"), 1.0 / value
     if what == "window_time":
         what = {"elapsed": "elapsed", "step": "step_time", "window": "step_time"}.get(time_is, "")
-        if kind in ("epoch", "validation"):
+        if kind == "epoch":
             what = "epoch_time"
+        elif kind == "validation":
+            what = ""  # how long an evaluation took
     if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):
         if not 0 <= value < 1e9 or (value == 0 and what != "elapsed"):
             return

@@ -51,8 +51,9 @@ class Table:
         line = line[: bar.start()] if bar else line
         return _cells(_behind(line, self.before), self.delimiter)
 
-    def plan(self, text: str) -> Plan | None:
-        """The plan for a row of this table; None when the line is no row of it."""
+    def plan(self, text: str, *, dressed: bool = True) -> Plan | None:
+        """The plan for a row of this table; None when the line is no row of it. `dressed`: cells between signs may
+        hold words beside their number."""
         thousands = self.delimiter not in (",", ";")
         canonical, numbers = tokenise(text, thousands)
         if not numbers:
@@ -61,7 +62,8 @@ class Table:
         cells = self.cells(canonical)
         if len(cells) != len(self.columns):
             return None
-        fields = self._fields(cells, self._numbers_before(canonical))
+        parted = dressed and self.delimiter in ("\t", "|")
+        fields = self._fields(cells, self._numbers_before(canonical), parted)
         if fields is None:
             return None
         if bar:
@@ -88,12 +90,12 @@ class Table:
         end = len(canonical) - len(_behind(canonical, self.before))
         return sum(canonical.count(c, 0, end) for c in PRIVATE)
 
-    def _fields(self, cells: list[str], token: int) -> list[Field] | None:
+    def _fields(self, cells: list[str], token: int, parted: bool) -> list[Field] | None:
         """What the cells of a row tell, whose first number is `token`; None where one cannot stand in its column."""
         fields: list[Field] = []
         for cell, column, name in zip(cells, self.columns, self.names, strict=True):
             numbers = sum(cell.count(c) for c in PRIVATE)
-            told = _told(cell, column, name, token, numbers, parted=self.delimiter in ("\t", "|"))
+            told = _told(cell, column, name, token, numbers, parted)
             if told is None:
                 return None
             fields += told
@@ -108,9 +110,7 @@ def _unix(numbers: list[str], fields: list[Field]) -> clock.Clock | None:
     return None if at is None else clock.Clock((at,), "epoch-seconds")
 
 
-def _told(
-    cell: str, column: Meaning | None, name: str, token: int, numbers: int, parted: bool
-) -> list[Field] | None:
+def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int, parted: bool) -> list[Field] | None:
     """What a cell tells, whose first number is `token`; None where it cannot stand in its column. `parted`: signs
     stand between the cells, so that one may hold words."""
     if column is not None and column.what == "epoch" and _OF.match(cell):

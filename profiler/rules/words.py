@@ -60,6 +60,7 @@ _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lr
 _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
+_EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
 _OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_totals")
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
@@ -232,7 +233,7 @@ SENSES = (
         lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
     ),
     Sense(
-        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or "best" in k.present),
+        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or k.present & _EXTREMES),
         lambda k: None,
         "best accuracy",
     ),
