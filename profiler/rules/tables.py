@@ -191,17 +191,10 @@ def _head(line: str) -> Table | None:
         return None
     for delimiter in (*_DELIMITERS, "  ", ""):
         names = _cells(line, delimiter)
-        if delimiter == "" and names[0] == "#" and _names_counter(names[1:2]):
-            names = names[1:]  # the sign of a comment, no column
         columns = _columns(names) if len(names) > 1 and all(_NAME.match(n) for n in names) else ()
         if _counts(columns):
             return Table(line, delimiter, columns, tuple(n.strip("\"'") for n in names))
     return None
-
-
-def _names_counter(names: list[str]) -> bool:
-    column = _column(names[0]) if names else None
-    return column is not None and column.what in ("iteration", "epoch")
 
 
 def _counts(columns: tuple[Meaning | None, ...]) -> bool:
