@@ -20,6 +20,7 @@ from profiler.model import EpochTime, Kind, Pause, Point, Run
 TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
 FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
+LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
 
@@ -201,18 +202,33 @@ def tick_of(times: Sequence[float]) -> float:
 
 
 def epoch_durations(run: Run) -> list[tuple[float, int]]:
-    """(seconds, line) of every whole epoch of training whose time is printed."""
+    """(seconds, line) of every whole epoch of training whose time is printed; of the lines that summarise training, else
+    of those that tell held-out values beside it."""
+    own = [p for p in run.points if p.kind is not Kind.VALIDATION]
+    return _durations(own) or _durations([p for p in run.points if p.kind is Kind.VALIDATION])
+
+
+def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
     ranked: dict[float, list[tuple[float, int]]] = {}
-    for order, p in enumerate(run.points):
-        if p.kind is Kind.VALIDATION or p.redrawn:
+    lasted = _lasting(points)
+    for order, p in enumerate(points):
+        if p.redrawn:
             continue
-        seconds = p.epoch_s
-        if seconds is None and p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations:
+        seconds, held = p.epoch_s, p.kind is Kind.VALIDATION
+        if not held and seconds is None and p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations:
             seconds = p.elapsed_s  # a bar that reached its end
+        if seconds is None and lasted and p.kind is Kind.EPOCH:
+            seconds = p.elapsed_s
         if seconds is not None and seconds > 0:
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
     return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
+
+
+def _lasting(points: Sequence[Point]) -> bool:
+    """Whether the elapsed time that the summaries of epochs tell is each epoch's own: it does not grow."""
+    told = [p.elapsed_s for p in points if p.kind is Kind.EPOCH and not p.redrawn and p.elapsed_s]
+    return len(told) > 1 and max(told) < LASTING * min(told)
 
 
 def epoch_time(run: Run) -> EpochTime | None:

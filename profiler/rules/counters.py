@@ -40,11 +40,13 @@ class Beside:
 
     keys: frozenset[str]
     only_parts: bool  #: parts of a loss, and no whole
+    named_loss: bool  #: some key ends with the word loss
 
     @classmethod
     def of(cls, marks: list[Mark]) -> Beside:
         what = {m.what for m in marks}
-        return cls(frozenset(m.key.lower() for m in marks), "part" in what and "loss" not in what)
+        keys = frozenset(m.key.lower() for m in marks)
+        return cls(keys, "part" in what and "loss" not in what, any(key.endswith("loss") for key in keys))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,18 @@ MENDS = (
         "step_time",
         "beside the cost of reading, the cost of a batch is a time",
         "epoch: 1 batch: 20 loss: 2.31 reader_cost: 0.02 batch_cost: 0.31 s",
+    ),
+    Mend(
+        lambda m, by: m.what == "loss" and m.key.lower().endswith("cost") and by.named_loss,
+        "window_time",
+        "a program has one word for its losses: beside them a cost is of time",
+        "[Epoch 0] Training cost: 2179.576, ObjLoss=99.285, ClassLoss=50.659",
+    ),
+    Mend(
+        lambda m, by: m.what == "window_time" and m.key.lower() == "time" and by.keys & {"data_time", "data time"},
+        "step_time",
+        "beside the time of its data, a time is the batch's",
+        "step 50 loss: 2.31, data_time: 0.007, time: 0.51",
     ),
     Mend(
         lambda m, by: by.only_parts and m.what == "" and m.key.lower() == "total" and m.kind == DEC,
@@ -182,6 +196,19 @@ class Line:
         counts = any(m.what in ("unnamed", "bracket") for m in self.loose)
         return counts and self.lead is not None and self.lead.total is not None
 
+    @cached_property
+    def sizes(self) -> list[Mark]:
+        """Counters without a total whose words say what the steps are of: `episode steps: 180`."""
+        named = [m for m in self.marks if m.what == "iteration" and m.meaning is not None]
+        return [m for m in named if m.total is None and m.key.lower().endswith("steps") and len(words_left(m.key)) > 1]
+
+    @property
+    def sized(self) -> bool:
+        """Whether it begins with a counter and its total, and the only other counter is a size."""
+        named = [m for m in self.marks if m.what == "iteration"]
+        leads = self.counters and self.counters[0] is self.marks[0] and not self.bar
+        return bool(leads and len(named) == 1 and named == self.sizes)
+
     @property
     def measures(self) -> bool:
         return bool(self.named & VALUES)
@@ -191,6 +218,11 @@ def _as_pair(line: Line) -> None:
     line.marks[line.pair].what = "iteration"
     if "epoch" not in line.named:
         line.marks[line.pair - 1].what = "epoch"
+
+
+def _as_leading(line: Line) -> None:
+    line.sizes[0].what, line.sizes[0].meaning = "", None
+    line.counters[0].what = "iteration"
 
 
 def _as_counter(line: Line) -> None:
@@ -235,6 +267,12 @@ class Count:
 
 
 COUNTS = (
+    Count(
+        lambda line: line.sized,
+        _as_leading,
+        "a line that begins with a counter and its total counts by it; a count of parts beside it is a size",
+        " 4358/50000: episode: 12, episode steps: 180, loss: 4.9184",
+    ),
     Count(
         lambda line: "iteration" not in line.named and line.pair,
         _as_pair,

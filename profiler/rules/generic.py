@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from profiler.model import LossKind
 from profiler.rules.counters import VALUES, name_counters
-from profiler.rules.kinds import SETUP, TIMES, Said, reading
+from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import TIME_UNITS, Meaning
-from profiler.rules.words import FOREIGN_TRIGGERS, english, side_of
+from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, side_of
 from profiler.text.tokens import DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
@@ -60,7 +60,9 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
         return None
     fields = line.fields
     if row.kind == "validation":
-        fields = [f for m in line.marks for f in fields_of(m, line.bar, True)]
+        fields = _with_epoch_time(line, [f for m in line.marks for f in fields_of(m, line.bar, True)])
+    elif row.kind == "context" and line.epoch is not None:
+        fields = [replace(f, what="iterations_per_epoch") if f.what == "iterations" else f for f in fields]
     elif row.kind == "loose" and not line.bar and _begins_with_seconds(line.marks[0], fields):
         fields.append(Field("epoch_time", line.marks[0].token))
     return _plan(rule, row.kind, canonical, one_each(fields), line)
@@ -92,6 +94,17 @@ def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -
         plan.series = _series(rule, kind, line.opening, plan, line.bar)
         plan.loss_kind = LossKind.RUNNING if line.bar else None
     return plan
+
+
+def _with_epoch_time(line: Said, fields: list[Field]) -> list[Field]:
+    """`epoch 3 took 36.4 s, val_loss 0.51`: what stands between an epoch and a held-out value is how long the epoch
+    took; behind such a value it is how long the evaluation took."""
+    held = next((m.at for m in line.marks if m.what in HELD), -1)
+    if side_of(line.opening) or line.counted or line.epoch is None:
+        return fields
+    first = line.epoch.at
+    times = {m.token for m in line.marks if m.what == "window_time" and first < m.at < held and not averaged(m.key)}
+    return [replace(f, what="epoch_time") if f.token in times else f for f in fields]
 
 
 def tells_a_story(body: str) -> bool:
@@ -176,6 +189,7 @@ def _field_of(m: Mark, validation: bool) -> Field:
         unit=meaning.unit,
         of_rank=meaning.of_rank,
         inverse=meaning.inverse,
+        error=meaning.error,
         constant=source.constant,
         more=m.more,
     )

@@ -22,7 +22,7 @@ SETUP = frozenset(
 )
 _COUNTERS = frozenset(("iteration", "iterations", "epoch", "epochs"))
 _LEARNT = frozenset(("loss", "part", "accuracy"))
-_HELD = frozenset(("validation_loss", "validation_accuracy"))
+HELD = frozenset(("validation_loss", "validation_accuracy"))
 _ON_BARS = frozenset(("step_rate", "step_time", "loss", "accuracy", "throughput", "elapsed"))
 _LOOSE = frozenset(("loss", "part", "accuracy", "throughput", "step_rate", "step_time", "epoch_time"))
 _EPOCH_HEAD = re.compile(
@@ -93,7 +93,7 @@ KINDS = (
     ),
     Reading(lambda s: s.held_count, "", "its counter is an evaluation's, and nothing is told", "eval_step 30 lr 0.1"),
     Reading(
-        lambda s: s.what & _HELD and not s.what & _LEARNT,
+        lambda s: s.what & HELD and not s.what & _LEARNT,
         "validation",
         "all its values are held-out",
         "train step 30 val_loss 0.51",

@@ -38,6 +38,8 @@ _HEADING = re.compile(
 )
 #: An event that names its metric apart from the value: {"name": "loss", "value": 2.31}.
 _METRIC = re.compile(r"(?i)[\"'](?:name|metric|metric_name|tag|key)[\"']\s*:\s*[\"']([^\"']{1,60})[\"']")
+#: Or stands before a record that holds it: eval_accuracy: {"value": 0.71, ...}.
+_RECORD = re.compile(r"([A-Za-z][\w./-]{1,60})[\"']?\s*[:=]\s*\{\s*[\"']value[\"']\s*:")
 #: `loss, 3.21, lr, 0.001`: names and numbers, all with commas between them.
 _LISTED = re.compile(rf"(?:^|[,\s])[\"']?[A-Za-z][\w/.:-]*[\"']?\s*,\s*-?[{INT}{DEC}](?=\s*(?:,|$))")
 #: What stands between two numbers and is a rate, and nothing else.
@@ -142,7 +144,7 @@ class _Walk:
         if key.lower() != "value":
             return key
         if self.metric is None:
-            named = _METRIC.search(self.canonical, self.start)
+            named = _METRIC.search(self.canonical, self.start) or _RECORD.search(self.canonical, self.start)
             self.metric = named.group(1) if named else key
         return self.metric
 

@@ -74,6 +74,12 @@ def _is_total(m: Mark, p: Place) -> bool:
     return True
 
 
+def _is_second_rate(m: Mark, p: Place) -> bool:
+    """Of source and target, with one unit behind both: the number beside the unit is the rate."""
+    p.previous.what = "skip"
+    return False
+
+
 def _is_end_of_range(m: Mark, p: Place) -> bool:
     p.previous.token, p.previous.at = m.token, m.at
     m.what = "skip"
@@ -133,6 +139,11 @@ class Stand:
 
 #: What a number is to the one before it, by what stands between them: the first row that holds.
 PLACES = (
+    Stand(
+        lambda m, p: p.bare == "/" and rate_of(m.unit) is not None and p.previous.what == "unnamed",
+        _is_second_rate,
+        "step 30 loss 2.31 21889/22994 tok/s",
+    ),
     Stand(lambda m, p: p.bare in ("/", "of", "out of", "\\"), _is_total, "step 3/10"),
     Stand(lambda m, p: p.left == "-" and p.previous.kind == m.kind == INT, _is_end_of_range, "steps 12-20"),
     Stand(lambda m, p: m.unit in TIME_UNITS and p.bare == "(", _is_apart, "loss 2.31 (0.5 s)"),

@@ -24,8 +24,8 @@ _STEADY = frozenset(("epoch", "epochs", "iterations"))
 _UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
-#: start: a program starts; pause: training stands still from here to the next point (evaluation, checkpoint).
-LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "resume", "pause")
+#: start: a program starts; trial: one of several trainings of a program begins or ends; pause: training stands still from here to the next point (evaluation, checkpoint).
+LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "trial", "resume", "pause")
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +342,10 @@ def _take(values: dict[str, Any], what: str, value: float, f: Field, plan: Plan,
         what, value = what.replace("rate", "time"), 1.0 / value
     if what == "window_time":
         what = {"elapsed": "elapsed", "step": "step_time", "window": "step_time"}.get(time_is, "")
-        if kind in ("epoch", "validation"):
+        if kind == "epoch":
             what = "epoch_time"
+        elif kind == "validation":
+            what = ""  # how long an evaluation took
     if what in ("step_time", "step_time_average", "epoch_time", "elapsed"):
         if not 0 <= value < 1e9 or (value == 0 and what != "elapsed"):
             return

@@ -25,6 +25,8 @@ _DELIMITERS = (",", ";", "\t", "|")
 _GAP = re.compile(r"\s{2,}|\t")
 _NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
+#: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
+_DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")
 _OF = re.compile(rf"^({INT})/{INT}$")
 _OTHER = re.compile(rf"^[\"'\[(]*[-+]?[{INT}{DEC}{DUR}](?:[ ,:/.TZ+-]*[{INT}{DEC}{DUR}])*[Z\"'\])]*$")  #: dates, lists
 _BAR = re.compile(rf"(?::\s*|\s+)(?:{INT}|\d+)%\|")
@@ -49,8 +51,9 @@ class Table:
         line = line[: bar.start()] if bar else line
         return _cells(_behind(line, self.before), self.delimiter)
 
-    def plan(self, text: str) -> Plan | None:
-        """The plan for a row of this table; None when the line is no row of it."""
+    def plan(self, text: str, *, dressed: bool = True) -> Plan | None:
+        """The plan for a row of this table; None when the line is no row of it. `dressed`: cells between signs may
+        hold words beside their number."""
         thousands = self.delimiter not in (",", ";")
         canonical, numbers = tokenise(text, thousands)
         if not numbers:
@@ -59,7 +62,8 @@ class Table:
         cells = self.cells(canonical)
         if len(cells) != len(self.columns):
             return None
-        fields = self._fields(cells, self._numbers_before(canonical))
+        parted = dressed and self.delimiter in ("\t", "|")
+        fields = self._fields(cells, self._numbers_before(canonical), parted)
         if fields is None:
             return None
         if bar:
@@ -77,7 +81,7 @@ class Table:
             plan.scope, plan.loss_kind = "epoch" if "epoch" in what else None, LossKind.RUNNING
         else:
             stamp = clock.find(canonical, numbers)
-            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else None
+            plan.clock = stamp[0] if stamp is not None and stamp[0].form == "ymd" else _unix(numbers, fields)
         plan.sample, plan.origin, plan.thousands = text, self.head, thousands
         return plan.compile()
 
@@ -86,12 +90,12 @@ class Table:
         end = len(canonical) - len(_behind(canonical, self.before))
         return sum(canonical.count(c, 0, end) for c in PRIVATE)
 
-    def _fields(self, cells: list[str], token: int) -> list[Field] | None:
+    def _fields(self, cells: list[str], token: int, parted: bool) -> list[Field] | None:
         """What the cells of a row tell, whose first number is `token`; None where one cannot stand in its column."""
         fields: list[Field] = []
         for cell, column, name in zip(cells, self.columns, self.names, strict=True):
             numbers = sum(cell.count(c) for c in PRIVATE)
-            told = _told(cell, column, name, token, numbers)
+            told = _told(cell, column, name, token, numbers, parted)
             if told is None:
                 return None
             fields += told
@@ -99,11 +103,21 @@ class Table:
         return fields
 
 
-def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int) -> list[Field] | None:
-    """What a cell tells, whose first number is `token`; None where it cannot stand in its column."""
+def _unix(numbers: list[str], fields: list[Field]) -> clock.Clock | None:
+    """The stamp of a row in seconds since 1970: a number that no column takes."""
+    taken = {f.token for f in fields}
+    at = next((i for i, text in enumerate(numbers) if i not in taken and ranks.is_now(text)), None)
+    return None if at is None else clock.Clock((at,), "epoch-seconds")
+
+
+def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int, parted: bool) -> list[Field] | None:
+    """What a cell tells, whose first number is `token`; None where it cannot stand in its column. `parted`: signs
+    stand between the cells, so that one may hold words."""
     if column is not None and column.what == "epoch" and _OF.match(cell):
         return [Field("epoch", token), Field("epochs", token + 1)]
     m = _CELL.match(cell)
+    if m is None and parted and column is not None:
+        m = _DRESSED.match(cell)
     if m is not None:
         return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
     if numbers or cell not in _BLANK:

@@ -40,6 +40,8 @@ LOOKS = (
     192,
 )  #: rows at which a template is judged; after the last it is given up
 MOST_NUMBERS = 24
+MOST_PARTS = 12  #: columns that may add up to another
+SAME_SUM = 0.01  #: how far a sum may be from what is printed: columns are rounded
 RULE = "learnt/template"
 ORIGIN = "learnt "
 #: A number with one of these behind it is no loss.
@@ -142,9 +144,26 @@ def columns(rows: Sequence[str]) -> Columns | None:
         return None
     counter = min(counters, key=lambda at: (roles.stride(found[at][1]), at))
     made = Columns(counter, _total(canonical, counter, found), *_epoch(canonical, counter, found))
+    whole = _sum_of_others(found, falling)
+    if whole is not None:
+        falling = [whole]
     if len(falling) > 1:
         return made
     return replace(made, loss=falling[0], name=_key(canonical, falling[0]))
+
+
+def _sum_of_others(found: Found, falling: Sequence[int]) -> int | None:
+    """The column that is, row by row, the sum of columns right before it, most of which fall: a loss and its parts."""
+    for at in falling:
+        values = found[at][1]
+        for first in range(at - 2, max(at - MOST_PARTS, -1), -1):
+            parts = [found[i][1] for i in range(first, at) if i in found]
+            if len(parts) < at - first or sum(i in falling for i in range(first, at)) < 1:
+                break
+            sums = [sum(row) for row in zip(*parts, strict=True)]
+            if all(abs(a - b) <= SAME_SUM * abs(b) for a, b in zip(sums, values, strict=True)):
+                return at
+    return None
 
 
 def _columns(read: Sequence[tuple[str, list[str]]], prefix: ranks.Prefix) -> Found:

@@ -42,6 +42,7 @@ class Meaning:
     of_rank: bool = False
     validation: bool = False
     inverse: bool = False  #: seconds for one sample: the rate is 1 / number
+    error: bool = False  #: the share that is wrong: the field is 1 - number
 
 
 TIME_UNITS = {

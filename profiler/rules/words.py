@@ -60,6 +60,8 @@ _LR = (("lr",), ("learning", "rate"), ("learningrate",), ("learn", "rate"), ("lr
 _ITERATION = words_for("iteration")
 _NOT_INDEX = words_for("not_index")
 _MAXIMUM = words_for("maximum")
+_EXTREMES = frozenset(("best", "min", "max", "highest", "lowest"))
+_OF_TOTALS = words_for("maximum") | words_for("iteration") | words_for("beside_totals")
 _INDEX_SUFFIX = words_for("index_suffix")
 NOT_STEPS = words_for("not_steps")
 COLUMNS_OF_PARTS = words_for("columns_of_parts")
@@ -97,6 +99,11 @@ def _is_lr(words: list[str]) -> bool:
 def excluded(key: str) -> bool:
     """Whether some word of the key says that it is no counter, loss or time of training steps."""
     return bool(set(words_of(key)) & (_NOT_INDEX | _NOT_LOSS) - {"time", "mask", "name", "type", "model"})
+
+
+def averaged(key: str) -> bool:
+    """Whether the words say that it is an average."""
+    return bool(set(words_of(key)) & _AVERAGE)
 
 
 def side_of(text: str) -> str:
@@ -167,6 +174,11 @@ class Key:
         return next((w for w in (self.last, self.plain[0]) if w in _RATE_ABBREVIATIONS), "")
 
     @property
+    def is_error(self) -> bool:
+        """err-top1: the share that is wrong."""
+        return bool(self.present & {"err", "error"})
+
+    @property
     def of_sample(self) -> bool:
         """words/batch is a size, no counter."""
         return "/" in self.key and self.key.split("/", 1)[0].strip().lower() in SAMPLE_NOUNS.keys() - {"data"}
@@ -221,11 +233,13 @@ SENSES = (
         lambda k: k.plain in (["err", "g"], ["err", "d"]), lambda k: Meaning("part", name=k.key), "err_D"
     ),
     Sense(
-        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or "best" in k.present),
+        lambda k: k.present & _ACCURACY and (k.last in ("5", "10", "best", "target") or k.present & _EXTREMES),
         lambda k: None,
         "best accuracy",
     ),
-    Sense(lambda k: k.present & _ACCURACY, lambda k: Meaning("accuracy", name=k.key), "acc@1"),
+    Sense(
+        lambda k: k.present & _ACCURACY, lambda k: Meaning("accuracy", name=k.key, error=k.is_error), "acc@1"
+    ),
     Sense(
         lambda k: {"batch", "size"} <= k.present or k.present & {"batchsize", "bsz"},
         lambda k: _batch_size(k.present),
@@ -306,7 +320,7 @@ def _index(plain: list[str], present: set[str]) -> Meaning | None:
         return Meaning("iterations_per_epoch")
     if last in _ITERATION and not present & _NOT_INDEX:
         if total and "updates" not in present:
-            return Meaning("iterations")
+            return Meaning("iterations") if present <= _OF_TOTALS else None
         return Meaning("iteration", name=" ".join(plain))
     return None
 

@@ -16,7 +16,7 @@ from profiler.model import Failure, FailureKind, Run
 from profiler.rules.plan import Plan, Row
 from profiler.runs.build import build, thin
 from profiler.runs.open_run import Open, Start
-from profiler.runs.series import Series
+from profiler.runs.series import Position, Series
 
 MAX_POINTS = 4096  #: rows kept of one series before thinning
 SHARES = 4  #: series of a run that may keep so many; when there are more, they share
@@ -76,6 +76,10 @@ class Boundaries:
         return any(s.resumed for s in self.starts)
 
     @property
+    def trial(self) -> bool:
+        return any(s.trial for s in self.starts)
+
+    @property
     def broken(self) -> bool:
         return any(s.fatal for s in self.starts)
 
@@ -107,6 +111,8 @@ class Boundaries:
         if stood is None:
             return GOES_ON  # the first line of a rank
         epoch = self.epoch if own_epoch is None else own_epoch
+        if self.starts and self.trial and not _ahead(stood, epoch, row.iteration):
+            return self._ended(series)
         if epoch is not None and stood[0] is not None and epoch != stood[0]:
             return self._other_epoch(series, row, epoch, stood[0])
         iteration, last = row.iteration, stood[1]
@@ -255,6 +261,15 @@ class Boundaries:
         built = build(run)
         told = [built] if built.points or built.failure is not None else []
         return [*self.closed, *told, *(_dead(s) for s in starts if s is not tail and s.failure is not None)]
+
+
+def _ahead(stood: Position, epoch: float | None, iteration: float | None) -> bool:
+    """Whether a line goes on from where its series stood."""
+    if epoch is not None and stood[0] is not None and epoch != stood[0]:
+        return epoch > stood[0]
+    if iteration is not None and stood[1] is not None:
+        return iteration > stood[1]
+    return epoch is None or stood[0] is None
 
 
 def _was_full(series: Series, last: float) -> bool:

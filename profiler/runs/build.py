@@ -16,6 +16,7 @@ from profiler.runs.series import Series
 if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
+STILL = 3  #: lines of one index from which it is no counter
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
 
 
@@ -53,6 +54,9 @@ def build(run: Open) -> Run:
     points = _points(cast.chosen, cast.main)
     numbers = run.facts.numbers
     counted = _counted(cast, numbers)
+    if cast.lead is not None and _stands_still(cast.lead):
+        counted = Counted(per_epoch=counted.per_epoch)
+        points = [replace(p, iteration=None, step_s=None) if p.iteration is not None else p for p in points]
     if counted.unit == "sample":
         points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
     ranks = _ranks(run, points)
@@ -106,7 +110,23 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     if scope == "run" and total is None:
         total = numbers.get("iterations")
     per_epoch = None if unit == "sample" else told
-    return Counted(scope, unit, lead.first_iteration, _last_iteration(lead, cast.summary), total, per_epoch)
+    return Counted(scope, unit, _first_iteration(cast, lead, scope), _last_iteration(lead, cast.summary), total, per_epoch)
+
+
+def _stands_still(lead: Series) -> bool:
+    """Whether what was taken for a counter never moved, epoch after epoch: `( 0 , 0 ): loss: 5.2`."""
+    still = lead.first_iteration is not None and lead.first_iteration == lead.last_iteration
+    return still and not lead.bar and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
+
+
+def _first_iteration(cast: Cast, lead: Series, scope: Scope) -> float | None:
+    """The first index; lines of the same counter and total may begin before the first loss is told."""
+    first, total = lead.first_iteration, lead.total
+    if first is None or total is None or scope != "run" or lead.bar:
+        return first
+    same = [s for s in cast.chosen if s.kind == "train" and s.total == total and not s.bar]
+    early = [s.first_iteration for s in same if s.first_iteration is not None and s.first_line < lead.first_line]
+    return min([first, *early])
 
 
 def _ranks(run: Open, points: list[Point]) -> int | None:

@@ -38,6 +38,7 @@ class Start:
     hard: bool = False  #: the log says that a run begins here
     banner: bool = False  #: a start line was seen; else the stretch only follows the last point
     resumed: bool = False  #: a checkpoint was read: the counter may stand where it stood then
+    trial: bool = False  #: one of several trainings began or ended: the counter may begin again
     facts: Facts = field(default_factory=Facts)
     failure: Failure | None = None
     epoch: tuple[float, float | None, int] | None = None  #: an epoch header: epoch, total, line

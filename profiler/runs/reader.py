@@ -192,7 +192,7 @@ class LogReader:
         if self.bare.alive:
             self._bare(number, text)
         if self.table is not None:
-            row = self._row(number, text, redrawn)
+            row = self._row(number, text, redrawn, shape)
             if row is not None:
                 way.take(*row, strip=bare is not raw)
                 return
@@ -249,7 +249,9 @@ class LogReader:
             if plan is not None and m is not None:
                 self.runs_read.row(plan, m.groups(), at, False)
 
-    def _row(self, number: int, text: str, redrawn: bool) -> tuple[re.Pattern[str], Plan] | None:
+    def _row(
+        self, number: int, text: str, redrawn: bool, shape: Shape | None
+    ) -> tuple[re.Pattern[str], Plan] | None:
         """Read a row of the table whose head came before: how it was read, or None when the line is none."""
         for regex, plan in self._rows:
             m = regex.fullmatch(text)
@@ -260,7 +262,8 @@ class LogReader:
         if table is None or len(text) > tables.LONGEST_HEAD or len(table.cells(text)) != len(table.columns):
             return None
         text = text.translate(_SCRUB)
-        row = table.plan(text)
+        ruled = self._shapes.plan(shape, text) if shape is not None and shape.candidates else None
+        row = table.plan(text, dressed=ruled is None or ruled[0].rule.startswith("generic/"))
         if row is None:
             return None
         made = row.regex()

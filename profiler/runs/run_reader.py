@@ -56,6 +56,8 @@ class Runs:
                 self._setup(plan, groups, line)
         elif kind == "resume":
             self.bounds.stretch(line).resumed = True
+        elif kind == "trial":
+            self.bounds.stretch(line).trial = True
         elif kind == "loose":
             self._loose(plan, groups, line, redrawn)
 
@@ -313,7 +315,7 @@ class Runs:
         total = values.get("epochs", context[1] if context else None)
         now = bounds.epoch
         if now is not None and epoch < now:
-            if now - epoch < 2 and epoch > bounds.open.first_epoch(epoch):
+            if not bounds.trial and now - epoch < 2 and epoch > bounds.open.first_epoch(epoch):
                 return  # another rank's late line
             at = bounds.starts[-1] if bounds.starts else None
             bounds.stretch(line, new=at is None or not at.is_bare_banner)

@@ -99,7 +99,8 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     if DUR not in head:
         return None
     for m in _STAMP.finditer(head):
-        before = head[: m.start()]
+        start = m.start() + m.group().startswith(":")  # INFO:name:06:22:53
+        before = head[:start]
         if before and (before[-1].isalnum() or before[-1] in "<=") and not before.endswith(("T",)):
             continue
         if head[m.end() : m.end() + 1] == "<" or re.search(
@@ -112,7 +113,7 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
         clock_token = first + sum(c in PRIVATE for c in head[m.start() : m.start("clock")])
         made = _form(m, tokens, clock_token, numbers)
         if made is not None:
-            return made, m.start(), m.end()
+            return made, start, m.end()
     return None
 
 

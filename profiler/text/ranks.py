@@ -79,7 +79,7 @@ class Prefix:
     source: str = ""  #: pod, host, process
 
 
-def _is_now(text: str) -> bool:
+def is_now(text: str) -> bool:
     """Whether a number is the seconds, or milliseconds, of a date of our time, and not a duration."""
     digits = text.partition(".")[0]
     return digits.isdigit() and (len(digits) == 10 or len(digits) == 13) and digits[0] in "123"
@@ -176,7 +176,7 @@ def _first(patterns: Iterable[re.Pattern[str]], canonical: str, at: int) -> re.M
 def _stamp_inside(canonical: str, numbers: list[str], head: _Head) -> clock.Clock | None:
     """A time of the wall clock that is no prefix: among the pairs of a JSON line, or near the text's beginning."""
     paired = _STAMPED.search(canonical, 0, _JSON) if "{" in canonical[:80] else None
-    if paired is not None and _is_now(numbers[_token(canonical, paired.start("t"))]):
+    if paired is not None and is_now(numbers[_token(canonical, paired.start("t"))]):
         return clock.Clock((_token(canonical, paired.start("t")),), "epoch-seconds")
     seconds = _SECONDS.search(canonical[:80])
     if seconds:

@@ -25,9 +25,11 @@ HELD = Path(__file__).with_name("unseen_held.yaml")
 THIN = Path(__file__).with_name("thin.yaml")
 WORDLESS = Path(__file__).with_name("wordless.yaml")
 WORDLESS_HELD = Path(__file__).with_name("wordless_held.yaml")
+FRESH = Path(__file__).with_name("fresh.yaml")
+FRESH_HELD = Path(__file__).with_name("fresh_held.yaml")
 SETS = {
     **{"others": OTHERS, "pasted": PASTED, "unseen": UNSEEN, "held": HELD, "thin": THIN},
-    **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD},
+    **{"wordless": WORDLESS, "wordless_held": WORDLESS_HELD, "fresh": FRESH, "fresh_held": FRESH_HELD},
 }
 
 
