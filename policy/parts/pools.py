@@ -24,12 +24,14 @@ from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.places.placement import Placer
+from policy.records import quick
 from policy.throughput import NOISE, Span, Throughput
 
 #: The type of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """The next size of a job: `gpus` of `gpu_type`, `add` more than now."""
