@@ -32,6 +32,7 @@ from typing import Protocol, runtime_checkable
 
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Quota, Seconds
+from policy.records import quick
 
 #: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
 #: an earlier job to which the cluster had given the same.
@@ -95,6 +96,7 @@ class CheckpointMark:
     time_s: Seconds
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ObservedJob:
     id: JobId

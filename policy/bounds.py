@@ -50,6 +50,37 @@ def problem(job: Job) -> str | None:
     return None
 
 
+class Known:
+    """`problem` for jobs that share their tables, ranges and slowdowns: those are looked at once."""
+
+    def __init__(self) -> None:
+        self._stand: dict[int, object] = {}  #: by identity; kept, so that its identity stays its own
+
+    def problem(self, job: Job) -> str | None:
+        """As `bounds.problem`."""
+        stand, total = self._stand, job.work.total
+        shared = id(job.throughput) in stand and id(job.gpus) in stand and id(job.slowdown) in stand
+        if shared and not job.loss and _own_stand(job) and (total is None or LEAST_WORK <= total <= MOST_WORK):
+            return None
+        found = problem(job)
+        if found is None:
+            stand.update((id(part), part) for part in (job.throughput, job.gpus, job.slowdown))
+        return found
+
+
+def _own_stand(job: Job) -> bool:
+    """Whether the numbers that each job has of its own, but for its length and losses, are within (no NaN is)."""
+    cpus, memory, cost = job.cpus_per_gpu, job.memory_per_gpu, job.restart_cost_s
+    return (
+        -MOST_S <= job.submitted_s <= MOST_S
+        and -MOST_WORK <= job.work.done <= MOST_WORK
+        and (cpus is None or -MOST_CPUS <= cpus <= MOST_CPUS)
+        and (memory is None or -MOST_BYTES <= memory <= MOST_BYTES)
+        and (cost is None or -MOST_S <= cost <= MOST_S)
+        and (not job.attained or all(-MOST_GPU_S <= x <= MOST_GPU_S for x in job.attained.values()))
+    )
+
+
 def _numbers(job: Job) -> Iterator[tuple[str, float | None, float]]:
     gpus = job.gpus
     yield from (("gpus", n, MOST_GPUS) for n in (gpus.requested, gpus.min, gpus.max, *(gpus.allowed or ())))

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policy.errors import BadInput as BadInput  # noqa: PLC0414 - a word of the model to everybody
+from policy.records import quick
 
 SCHEMA = 1
 
@@ -53,6 +54,7 @@ class Pinning(StrEnum):
     NONE = "none"  #: the count only
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     name: NodeName
@@ -90,6 +92,7 @@ class Beyond(StrEnum):
     WAIT = "wait"  #: what it holds, and nothing new
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Tenant:
     name: str
@@ -98,6 +101,7 @@ class Tenant:
     beyond: Beyond | None = None  #: its budget is used up; None: it is not, or there is none
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Quota:
     """A limit of the site's that binds some jobs together, as its cluster states it. What jobs that are not in the
@@ -109,6 +113,7 @@ class Quota:
     jobs: int | None = None  #: most of them that may hold GPUs at a time
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class GpuRange:
     """How many GPUs a job can use. Rigid: min == max. `allowed` (ascending), when given, is the whole truth."""
@@ -147,6 +152,7 @@ class GpuRange:
         return step if self.max is None or step <= self.max else None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Work:
     """Iterations. `total` None: the length is unknown to everybody."""
@@ -162,6 +168,7 @@ class Work:
         return 0.0 if left < 0.0 else left
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Slowdown:
     """S of Themis (§4.3.1): iteration time at this span over iteration time within one node. Each >= 1."""
@@ -189,6 +196,7 @@ class LossForecast:
     interval: tuple[float, float] | None = None  #: relative, of the iterations left
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a rigid job asked for and keeps. None and empty: not said. Every allocation that is new obeys all of it;
@@ -215,6 +223,7 @@ class TypeChoice:
         return gpu_type not in self.forbid and (not self.require or gpu_type in self.require)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Job:
     name: JobName
@@ -321,6 +330,7 @@ class Code(StrEnum):
     FINISHED = "finished"  #: no work left
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Reason:
     code: Code
@@ -351,6 +361,7 @@ class SolverSummary:
     clock: bool = field(default=False, compare=False)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Worst:
     """A property's worst case and whom it hits."""
@@ -388,6 +399,7 @@ class Proposal:
     notes: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TenantShare:
     shares: Share

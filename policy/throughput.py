@@ -32,6 +32,8 @@ from policy.model import Allocation, Cluster, Gpus, GpuType, IterationsPerSecond
 
 #: A gain smaller than this part of the throughput is float noise.
 NOISE = 1e-12
+#: Jobs that are known by identity: above that the model is asked by somebody who makes jobs anew all the time.
+MOST_JOBS = 500_000
 
 
 class Span(IntEnum):
@@ -45,15 +47,24 @@ class Span(IntEnum):
 class Curve:
     """One job's rate on one GPU type by GPU count; see the module's text for what lies between the points."""
 
-    __slots__ = ("_counts", "_most", "_rates")
+    __slots__ = ("_counts", "_most", "_rates", "_whole")
 
     def __init__(self, points: Mapping[Gpus, IterationsPerSecond], most: Gpus | None) -> None:
         self._counts = sorted(points)
         self._rates = [points[n] for n in self._counts]
         self._most = most
+        self._whole: dict[int, IterationsPerSecond] = {}  #: of whole GPUs that were asked for
 
     def __call__(self, gpus: float) -> IterationsPerSecond:
         """iterations/s on `gpus` GPUs (0 for none)."""
+        if type(gpus) is not int:
+            return self._at(gpus)
+        rate = self._whole.get(gpus)
+        if rate is None:
+            rate = self._whole[gpus] = self._at(gpus)
+        return rate
+
+    def _at(self, gpus: float) -> IterationsPerSecond:
         if self._most is not None and gpus > self._most:
             gpus = self._most
         if gpus <= 0:
@@ -98,13 +109,23 @@ class Throughput:
             t for t in cluster.gpu_types if any(n.gpu_type == t for n in cluster.nodes)
         )
         self._present = frozenset(self.present)
-        # By the identity of a job's parts, which is quick to ask; the parts are kept, so that their ids stay theirs.
+        # By the identity of a job, then of its parts, which is quick to ask; kept, so that their ids stay theirs.
+        self._jobs: dict[int, tuple[_Kin, int, Job]] = {}
         self._kin: dict[tuple[int, Gpus | None, int], tuple[object, _Kin]] = {}
         self._kinds: dict[tuple[int, int, int, int, int], tuple[object, int]] = {}
         # By content.
         self._same: dict[object, _Kin] = {}
         self._numbers: dict[object, int] = {}
         self._normalised: dict[tuple[int, GpuType | None, Gpus], float] = {}  #: within one node
+
+    def _known(self, job: Job) -> tuple[_Kin, int, Job]:
+        """What it has in common with others, and the number of those that are alike in all."""
+        found = self._jobs.get(id(job))
+        if found is None:
+            if len(self._jobs) >= MOST_JOBS:
+                self._jobs.clear()
+            found = self._jobs[id(job)] = (self._kin_of(job), self._kind(job), job)
+        return found
 
     def _kin_of(self, job: Job) -> _Kin:
         key = (id(job.throughput), job.gpus.max, id(job.gpu_types))
@@ -126,6 +147,10 @@ class Throughput:
     def kind(self, job: Job) -> int:
         """Jobs of one number are alike in what GPUs are worth to them, and in which they ask for: equal curves, ranges
         and slowdowns, equal choices of types, equal shapes."""
+        found = self._jobs.get(id(job))
+        return (found or self._known(job))[1]
+
+    def _kind(self, job: Job) -> int:
         key = (id(job.throughput), id(job.gpus), id(job.slowdown), id(job.gpu_types), id(job.shape))
         found = self._kinds.get(key)
         if found is None:
@@ -137,7 +162,7 @@ class Throughput:
 
     def curves(self, job: Job) -> Mapping[GpuType, Curve]:
         """The job's curves by GPU type; empty for a job without a table."""
-        return self._kin_of(job).curves
+        return self._known(job)[0].curves
 
     def type_of(self, node: NodeName) -> GpuType | None:
         """The GPU type of a node; None for one that has left the cluster."""
@@ -149,7 +174,7 @@ class Throughput:
 
     def types(self, job: Job) -> tuple[GpuType, ...]:
         """GPU types of the cluster that the job may run on, in the cluster's order (slowest first)."""
-        return self._kin_of(job).types
+        return (self._jobs.get(id(job)) or self._known(job))[0].types
 
     def span(self, nodes: Iterable[str]) -> Span:
         """The span of a set of nodes."""
@@ -167,7 +192,7 @@ class Throughput:
 
     def at(self, job: Job, gpu_type: GpuType, gpus: float) -> IterationsPerSecond | None:
         """iterations/s on `gpus` GPUs of one type at best placement; None when it is not known there."""
-        curve = self._kin_of(job).curves.get(gpu_type)
+        curve = (self._jobs.get(id(job)) or self._known(job))[0].curves.get(gpu_type)
         return None if curve is None else curve(gpus)
 
     def rate(self, job: Job, allocation: Allocation) -> IterationsPerSecond | None:
@@ -175,7 +200,7 @@ class Throughput:
         left the cluster has no type)."""
         if not allocation:
             return 0.0
-        curves = self._kin_of(job).curves
+        curves = (self._jobs.get(id(job)) or self._known(job))[0].curves
         if len(allocation) == 1:
             ((node, gpus),) = allocation.items()
             curve = curves.get(self._type_of.get(node, ""))
@@ -193,7 +218,7 @@ class Throughput:
 
     def reference(self, job: Job) -> IterationsPerSecond | None:
         """The job's rate on one GPU of its slowest type here; None when no speed is known, or all are 0."""
-        kin = self._kin_of(job)
+        kin = self._known(job)[0]
         if kin.reference is None:
             curves = [kin.curves[t] for t in kin.types if t in kin.curves]
             rates = [r for curve in curves if (r := curve(1)) > 0]

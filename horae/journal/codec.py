@@ -18,11 +18,18 @@ from pydantic import TypeAdapter
 T = TypeVar("T")
 
 
+class Plain(dict[str, Any]):
+    """JSON data that was made plain, all the way down, by its maker, who gives it away: it is not gone through again.
+    What it holds may be shared by several places, and is never changed."""
+
+
 def plain(value: Any) -> Any:
     """JSON data (None, bool, int, float, str, list, dict with string keys) of any of our values."""
     kind = type(value)
     if kind in _LEAVES:
         return value
+    if kind is Plain:
+        return dict(value)
     if kind is dict and _TEXT.issuperset(map(type, value)):
         if _LEAVES.issuperset(map(type, value.values())):
             return value.copy()

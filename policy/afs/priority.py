@@ -22,6 +22,7 @@ over the jobs whose nodes know the largest `up`, `down` and `length` and the sma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 from policy.throughput import NOISE
@@ -48,13 +49,9 @@ class Leaders:
         self._n = n = len(ups)
         self._shorter = shorter
         self._size = size = 1 << max(n - 1, 0).bit_length()
-        pad = size - n
-        self._up = [-inf] * size + ups + [-inf] * pad
-        self._down = [-inf] * size + downs + [-inf] * pad
-        self._long = [-inf] * size + lengths + [-inf] * pad
-        self._short = [inf] * size + lengths + [inf] * pad
-        for node in range(size - 1, 0, -1):
-            self._pull(node)
+        least, most = [-inf] * (size - n), [inf] * (size - n)
+        self._up, self._down = _tree(max, ups + least), _tree(max, downs + least)
+        self._long, self._short = _tree(max, lengths + least), _tree(min, lengths + most)
         self._line: list[int] = []
         if n:
             self._extend(0)
@@ -148,19 +145,28 @@ class Leaders:
             stack.append(2 * node)
         return None
 
-    def _set(self, job: int, up: float, down: float, length: float) -> None:
+    def _set(self, job: int, new_up: float, new_down: float, length: float) -> None:
+        up, down, long, short = self._up, self._down, self._long, self._short
         node = job + self._size
-        self._up[node], self._down[node] = up, down
-        self._long[node] = self._short[node] = length
+        up[node], down[node], long[node], short[node] = new_up, new_down, length, length
         node >>= 1
         while node:
-            self._pull(node)
+            left = 2 * node
+            right = left + 1
+            most_up = up[left] if up[left] > up[right] else up[right]
+            most_down = down[left] if down[left] > down[right] else down[right]
+            longest = long[left] if long[left] > long[right] else long[right]
+            shortest = short[left] if short[left] < short[right] else short[right]
+            same = up[node] == most_up and down[node] == most_down
+            if same and long[node] == longest and short[node] == shortest:
+                return  # nor does anything above it change
+            up[node], down[node], long[node], short[node] = most_up, most_down, longest, shortest
             node >>= 1
 
-    def _pull(self, node: int) -> None:
-        left, right = 2 * node, 2 * node + 1
-        up, down, long, short = self._up, self._down, self._long, self._short
-        up[node] = up[left] if up[left] > up[right] else up[right]
-        down[node] = down[left] if down[left] > down[right] else down[right]
-        long[node] = long[left] if long[left] > long[right] else long[right]
-        short[node] = short[left] if short[left] < short[right] else short[right]
+
+def _tree(best: Callable[[float, float], float], leaves: list[float]) -> list[float]:
+    """Node 1 is the root, 2n and 2n+1 are below n; each is the best of what is below it."""
+    levels = [leaves]
+    while len(levels[-1]) > 1:
+        levels.append(list(map(best, levels[-1][::2], levels[-1][1::2])))
+    return [leaves[0], *(value for level in reversed(levels) for value in level)]

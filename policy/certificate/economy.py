@@ -19,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from policy.model import Allocation, Gpus, GpuType, Health, Job, Node, Share, Snapshot, Termination
+from policy.records import quick
 from policy.throughput import Throughput
 
 if TYPE_CHECKING:  # the solver is imported when there is something to solve
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # the solver is imported when there is something to solve
 MOST_COLUMNS = 40_000
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Mode:
     gpu_type: int  #: index
@@ -36,6 +38,7 @@ class Mode:
     part: float  #: of one job that it takes up; 0: any number at once
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Group:
     modes: tuple[Mode, ...]

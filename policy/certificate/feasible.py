@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Shape, Snapshot
+from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Limits, Node, NodeName, Shape, Snapshot
 from policy.throughput import Throughput
 
 MOST_STEPS = 16
@@ -17,7 +17,7 @@ MOST_STEPS = 16
 def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> Iterator[str]:
     """Every way in which `allocation` cannot run, one sentence each."""
     nodes = {n.name: n for n in snapshot.cluster.nodes}
-    limits = snapshot.cluster.limits
+    up = {n.name: n.gpu_type for n in snapshot.cluster.nodes if n.health is Health.UP}
     used: dict[NodeName, int] = {}
     cpus: dict[NodeName, float] = {}
     memory: dict[NodeName, float] = {}
@@ -29,43 +29,28 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             continue
         total = sum(now.values())
         holds[job.tenant] = holds.get(job.tenant, 0) + total
-        unknown = [n for n in now if n not in nodes]
-        if unknown:
-            yield f"{job.name} is placed on {unknown[0]}, which is no node"
-            continue
-        if not job.gpus.feasible(total):
-            yield f"{job.name} gets {total} GPUs, which is no size of its gang"
-        if now != job.allocation and all(n in nodes for n in now):
-            yield from _unshaped(job, now, nodes)
-            if job.shape is not None and job.shape.exclusive:
+        if not _surely(job, now, up):
+            unknown = [n for n in now if n not in nodes]
+            if unknown:
+                yield f"{job.name} is placed on {unknown[0]}, which is no node"
+                continue
+            yield from _wrong(job, now, total, nodes, snapshot.cluster.limits)
+            if job.shape is not None and job.shape.exclusive and now != job.allocation:
                 alone |= dict.fromkeys(now, job.name)
-        types = set()
+        brings = job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None
         for name, gpus in now.items():
-            node = nodes[name]
-            types.add(node.gpu_type)
             used[name] = used.get(name, 0) + gpus
-            if gpus < 1:
-                yield f"{job.name} gets {gpus} GPUs on {name}"
-            if node.health is Health.DOWN:
-                yield f"{job.name} is placed on {name}, which is down"
-            if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
-                yield f"{job.name} takes GPUs on {name}, which is draining"
-            if job.throughput and node.gpu_type not in job.throughput:
-                yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
-            cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
-            memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
-        if limits.one_type_per_job and len(types) > 1:
-            yield f"{job.name} spans GPU types, which the cluster cannot carry out"
-        if limits.equal_gpus_per_node and job.shape is None and len(set(now.values())) > 1:
-            yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
+            if brings:
+                cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
+                memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
     for name, gpus in used.items():
         node = nodes[name]
         if gpus > node.gpus - node.foreign:
             yield f"{name} gives {gpus} GPUs and has {node.gpus - node.foreign} for us"
         if node.cpus is not None and cpus.get(name, 0.0) > node.cpus * (1 + 1e-9):
-            yield f"{name} gives {cpus[name]:g} CPUs and has {node.cpus:g}"
+            yield f"{name} gives {cpus.get(name, 0.0):g} CPUs and has {node.cpus:g}"
         if node.memory is not None and memory.get(name, 0.0) > node.memory:
-            yield f"{name} gives {memory[name]:g} bytes of memory and has {node.memory}"
+            yield f"{name} gives {memory.get(name, 0.0):g} bytes of memory and has {node.memory}"
     for name, owner in alone.items():
         if nodes[name].foreign or used[name] > allocation[owner][name]:
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
@@ -74,6 +59,40 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         above = tenant.cap is not None and has > tenant.cap
         if above and has > _kept(snapshot, allocation, tenant.name):
             yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
+
+
+def _surely(job: Job, now: Allocation, up: Mapping[NodeName, GpuType]) -> bool:
+    """The quick answer for nearly all: a size of its gang, on one node that is up and of a type that it runs on, of a
+    job that asks for no more."""
+    if len(now) != 1 or job.shape is not None or job.gpu_types is not None:
+        return False
+    ((name, gpus),) = now.items()
+    gpu_type = up.get(name)
+    if gpu_type is None or gpus < 1 or not job.gpus.feasible(gpus):
+        return False
+    return not job.throughput or gpu_type in job.throughput
+
+
+def _wrong(job: Job, now: Allocation, total: Gpus, nodes: Mapping[NodeName, Node], limits: Limits) -> Iterator[str]:
+    """What is wrong with one job's allocation, whatever the others have. All its nodes are known."""
+    if not job.gpus.feasible(total):
+        yield f"{job.name} gets {total} GPUs, which is no size of its gang"
+    if now != job.allocation:
+        yield from _unshaped(job, now, nodes)
+    for name, gpus in now.items():
+        node = nodes[name]
+        if gpus < 1:
+            yield f"{job.name} gets {gpus} GPUs on {name}"
+        if node.health is Health.DOWN:
+            yield f"{job.name} is placed on {name}, which is down"
+        if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
+            yield f"{job.name} takes GPUs on {name}, which is draining"
+        if job.throughput and node.gpu_type not in job.throughput:
+            yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
+    if limits.one_type_per_job and len({nodes[name].gpu_type for name in now}) > 1:
+        yield f"{job.name} spans GPU types, which the cluster cannot carry out"
+    if limits.equal_gpus_per_node and job.shape is None and len(set(now.values())) > 1:
+        yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
 
 
 def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iterator[str]:

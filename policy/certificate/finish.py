@@ -26,7 +26,8 @@ def rho_by_app(
     apps: dict[str, list[Job]] = {}
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
-    active = sum(any(j.work.left != 0 for j in jobs) for jobs in apps.values())
+    unended = {id(j) for j in snapshot.jobs if j.work.left != 0}
+    active = sum(any(id(j) in unended for j in jobs) for jobs in apps.values())
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
@@ -37,17 +38,18 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        running = [j for j in jobs if allocation.get(j.name) and j.work.left != 0]
+        running = [j for j in jobs if allocation.get(j.name) and id(j) in unended]
         if not running:
             out[app] = None
             continue
-        shared = _shared(snapshot, jobs, running, allocation, speeds)
+        start = min([j.submitted_s for j in jobs if id(j) in unended])
+        shared = _shared(snapshot.now_s - start, running, allocation, speeds)
         alone = _alone(jobs, alone_at)
         if shared is None or alone is None or alone <= 0:
             out[app] = None
             unknown += 1
             continue
-        out[app] = shared / (alone * mean.since(min(j.submitted_s for j in jobs)))
+        out[app] = shared / (alone * mean.since(min([j.submitted_s for j in jobs])))
     notes = []
     if unknown:
         notes.append(f"rho: left out for {unknown} running apps whose length or speed nobody knows")
@@ -94,21 +96,16 @@ class MeanActive:
 
 
 def _shared(
-    snapshot: Snapshot,
-    jobs: list[Job],
-    running: list[Job],
-    allocation: Mapping[JobName, Allocation],
-    speeds: Throughput,
+    age_s: Seconds, running: list[Job], allocation: Mapping[JobName, Allocation], speeds: Throughput
 ) -> Seconds | None:
-    """T_sh: the jobs that hold GPUs, to the end of the longest."""
+    """T_sh: the jobs that hold GPUs, to the end of the longest. `age_s`: since the first of the app was submitted."""
     longest: Seconds = 0.0
-    start = min(j.submitted_s for j in jobs if j.work.left != 0)
     for job in running:
         rate, left = speeds.rate(job, allocation[job.name]), job.work.left
         if rate is None or rate <= 0 or left is None:
             return None
         longest = max(longest, left / rate)
-    return snapshot.now_s - start + longest
+    return age_s + longest
 
 
 class _AtBest:

@@ -29,6 +29,7 @@ class Site:
     load: dict[NodeName, float] = field(default_factory=dict)
     #: (type, GPUs of a node) -> heap of (load per GPU, order, node); entries of loads that have changed are stale
     calm: dict[tuple[GpuType, Gpus], list[tuple[float, int, NodeName]]] = field(default_factory=dict)
+    _by_size: dict[GpuType, list[tuple[Gpus, list[tuple[float, int, NodeName]]]]] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot) -> Site:
@@ -84,10 +85,23 @@ class Site:
                 return dict.fromkeys(sorted(found, key=self.order.__getitem__), each)
         return None
 
+    def _heaps(self, gpu_type: GpuType) -> list[tuple[Gpus, list[tuple[float, int, NodeName]]]]:
+        """Of the nodes of a type, by their GPUs, the largest first; which nodes there are does not change."""
+        found = self._by_size.get(gpu_type)
+        if found is None:
+            of_type = [(g, heap) for (t, g), heap in self.calm.items() if t == gpu_type]
+            found = self._by_size[gpu_type] = sorted(of_type, key=lambda h: -h[0])
+        return found
+
     def _calmest(self, gpu_type: GpuType, least: Gpus, *, nodes: int = 0, gpus: Gpus = 0) -> list[NodeName]:
         """Nodes of a type with at least `least` GPUs: the `nodes` least loaded; or, the largest first and the least
         loaded among equals, until they have `gpus` GPUs."""
-        heaps = [h for (t, g), h in sorted(self.calm.items(), reverse=True) if t == gpu_type and g >= least]
+        heaps = [h for g, h in self._heaps(gpu_type) if g >= least]
+        if nodes == 1 and len(heaps) == 1:
+            heap = heaps[0]
+            while heap and heap[0][0] != self.load[heap[0][2]] / self.gpus[heap[0][2]]:
+                heapq.heappop(heap)
+            return [heap[0][2]] if heap else []
         taken: list[tuple[list[tuple[float, int, NodeName]], tuple[float, int, NodeName]]] = []
         total = 0
         while len(taken) < nodes or total < gpus:
@@ -122,15 +136,15 @@ def types_by_worth(
     jobs leave idle; where it adds none anywhere, the type whose entitlement is least crowded. A job whose speed is not
     known goes to the newest type.
     """
-    types = list(speeds.types(job))
+    types = speeds.types(job)
     if not job.throughput:
         return list(reversed(types))
-
-    def worth(t: GpuType) -> tuple[float, float]:
+    ranked = []
+    for place, t in enumerate(types):
         rate, have, there = speeds.at(job, t, size) or 0.0, tickets.get(t, 0.0), demand.get(t, 0.0)
-        return (round(rate * added(have, there, size), 9), rate * min(1.0, have / (there + size)))
-
-    return sorted(types, key=lambda t: (*(-w for w in worth(t)), -types.index(t)))
+        ranked.append((-round(rate * added(have, there, size), 9), -rate * min(1.0, have / (there + size)), -place, t))
+    ranked.sort()
+    return [t for _, _, _, t in ranked]
 
 
 def added(entitled: float, demand: float, size: Gpus) -> float:

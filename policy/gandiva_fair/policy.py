@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
@@ -72,6 +73,7 @@ class _Round:
             t = self.site.type_of[node]
             self.total[t] = self.total.get(t, 0) + n
         weights = {t.name: t.weight for t in snapshot.tenants}
+        self._largest: dict[int, Gpus] = {}
         self.size = {j.name: self._size(j) for j in snapshot.jobs if j.work.left != 0}
         self.jobs = [j for j in sorted(snapshot.jobs, key=lambda j: j.order) if self.size.get(j.name)]
         self.tickets = {j.tenant: weights.get(j.tenant, 1.0) for j in self.jobs}
@@ -91,7 +93,11 @@ class _Round:
         self.began: float = began if self.amid and began is not None else snapshot.now_s
 
     def _size(self, job: Job) -> Gpus:
-        most = max((self.total[t] for t in self.speeds.types(job) if t in self.total), default=0)
+        kind = self.speeds.kind(job)
+        most = self._largest.get(kind)
+        if most is None:
+            in_types = (self.total[t] for t in self.speeds.types(job) if t in self.total)
+            most = self._largest[kind] = max(in_types, default=0)
         size = job.gpus.at_most(min(self.placer.usual(job), most))
         while size and not self.placer.possible(job, size):
             size = job.gpus.at_most(size - 1)
@@ -144,8 +150,10 @@ class _Round:
     def _speed(self, types: Sequence[GpuType]) -> dict[str, dict[GpuType, float]]:
         """Mean speed-up of a tenant's jobs by type; only types on which all its jobs were measured."""
         out: dict[str, dict[GpuType, float]] = {}
-        for tenant in self.tickets:
-            jobs = [j for j in self.jobs if j.tenant == tenant]
+        of_tenant: dict[str, list[Job]] = {tenant: [] for tenant in self.tickets}
+        for job in self.jobs:
+            of_tenant[job.tenant].append(job)
+        for tenant, jobs in of_tenant.items():
             if all(j.throughput for j in jobs):
                 rows = {t: [self.speeds.speedup(j, t) for j in jobs] for t in types}
                 out[tenant] = {t: sum(r) / len(r) for t, r in rows.items() if all(r)}
@@ -155,20 +163,21 @@ class _Round:
 
     def _settle(self, rights: _Rights) -> None:
         site, demand = self.site, {t: dict.fromkeys(self.total, 0.0) for t in self.tickets}
-        new: dict[str, list[Job]] = {}
+        new: dict[str, deque[Job]] = {}
+        before = self.state.get("homes", {})
         for job in self.jobs:
-            home = self.state.get("homes", {}).get(job.name) or job.allocation
-            if site.stands(home) and sum(home.values()) == self.size[job.name] and len(site.types(home)) == 1:
+            home = before.get(job.name) or job.allocation
+            if home and site.stands(home) and sum(home.values()) == self.size[job.name] and len(site.types(home)) == 1:
                 site.settle(job, home, self.per_gpu[job.tenant])
                 demand[job.tenant][gpu_type(site, home)] += self.size[job.name]
             else:
-                new.setdefault(job.tenant, []).append(job)
+                new.setdefault(job.tenant, deque()).append(job)
         # Algorithm 2, line 2: the tenant that uses least of its share is next.
         heap = [(sum(demand[t].values()) / max(rights.fair[t], 1e-9), t) for t in new]
         heapq.heapify(heap)
         while heap:
             _, tenant = heapq.heappop(heap)
-            job = new[tenant].pop(0)
+            job = new[tenant].popleft()
             self._house(job, rights.have[tenant], demand[tenant])
             if new[tenant]:
                 heapq.heappush(heap, (sum(demand[tenant].values()) / max(rights.fair[tenant], 1e-9), tenant))

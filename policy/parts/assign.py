@@ -19,9 +19,11 @@ from policy.parts.standing import settled
 from policy.places.filling import fill as fill_idle
 from policy.places.filling import nothing_idle
 from policy.places.placement import Placer
+from policy.records import quick
 from policy.throughput import NOISE, Throughput
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Want:
     """What a job is to have: `gpus`, of one type where `gpu_type` says so."""

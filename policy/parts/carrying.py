@@ -21,6 +21,7 @@ from typing import Any
 
 from policy.model import EMPTY, Allocation, Code, Health, Job, JobName, Proposal, Reason, Snapshot
 from policy.parts.reasons import outcome
+from policy.records import altered
 from policy.throughput import Throughput
 
 KEY = "carrying"
@@ -40,9 +41,10 @@ def seen(snapshot: Snapshot) -> Snapshot:
 
 def _as_decided(job: Job, entry: Mapping[str, Any]) -> Job:
     to, leases = entry["to"], entry.get("leases", {})
-    if dict(job.allocation) == dict(to) or (job.allocation and dict(job.allocation) != dict(entry["from"])):
+    held = job.allocation
+    if held == to or (held and held != entry["from"]):
         return job
-    return replace(job, allocation=dict(to), lease_until={n: tuple(t) for n, t in leases.items()})
+    return altered(job, allocation=dict(to), lease_until={n: tuple(t) for n, t in leases.items()})
 
 
 def _fits(then: Snapshot, now: Snapshot) -> bool:
@@ -75,7 +77,7 @@ def kept(snapshot: Snapshot, proposal: Proposal) -> Proposal:
     pending: dict[JobName, Any] = {}
     for job in snapshot.jobs:
         to: Allocation = proposal.allocation.get(job.name, EMPTY)
-        if dict(to) == dict(job.allocation):
+        if to == job.allocation:
             continue
         entry: dict[str, Any] = {"from": dict(job.allocation), "to": dict(to)}
         if leases := proposal.leases.get(job.name):

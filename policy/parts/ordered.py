@@ -18,8 +18,10 @@ from policy.parts import reasons
 from policy.parts.standing import settled
 from policy.places.filling import fill, nothing_idle
 from policy.places.placement import Placer
+from policy.records import quick
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A job, why it stands where it stands (after "because"), and the numbers behind that."""

@@ -24,12 +24,14 @@ from typing import Any
 
 from policy.model import Gpus, GpuType, Health, Job, JobName, Snapshot
 from policy.places.placement import Placer
+from policy.records import quick
 from policy.throughput import NOISE, Span, Throughput
 
 #: The type of a job that takes GPUs of any type, as they come.
 ANY: GpuType = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Step:
     """The next size of a job: `gpus` of `gpu_type`, `add` more than now."""
@@ -57,7 +59,6 @@ class Pools:
         self._snapshot = snapshot
         self._places: Placer | None = None  #: nothing taken; once it was asked for
         self._mixed = mixed and not snapshot.cluster.limits.one_type_per_job and len(speeds.present) > 1
-        self._any = 0  #: GPUs, of whatever type, that unbound jobs have taken
         self.count: dict[JobName, Gpus] = {}
         self.type: dict[JobName, GpuType] = {}
         self.free: dict[GpuType, int] = dict.fromkeys(speeds.present, 0)
@@ -78,6 +79,7 @@ class Pools:
                 self._rack_size[n.gpu_type] = max(self._rack_size.get(n.gpu_type, 0), racks[n.gpu_type, n.rack])
             elif n.health is Health.DRAIN:
                 draining[n.name] = n.gpu_type
+        self._spare = sum(self.free.values())  #: of all types together, less what unbound jobs have taken
         self._node_size[ANY] = max(self._node_size.values(), default=0)
         self._rack_size[ANY] = max(self._rack_size.values(), default=0)
         self._own: dict[JobName, dict[GpuType, int]] = {}
@@ -118,16 +120,18 @@ class Pools:
     def room(self, job: Job, gpu_type: GpuType) -> Gpus:
         """GPUs of the type that the job could get on top of what it has."""
         left = self._left(job, gpu_type)
-        cap = self._caps.get(job.tenant)
+        cap = self._caps.get(job.tenant) if self._caps else None
         return left if cap is None else min(left, cap - self._used.get(job.tenant, 0))
 
     @property
     def left(self) -> Gpus:
         """GPUs of all types that nobody has taken."""
-        return sum(self.free.values()) - self._any
+        return self._spare
 
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
-        left = self.left if gpu_type == ANY else min(self.free[gpu_type], self.left)
+        left = self._spare if gpu_type == ANY else min(self.free[gpu_type], self._spare)
+        if not self._own:
+            return left
         return left + max(self._own_on(job, gpu_type) - self.count.get(job.name, 0), 0)
 
     def _own_on(self, job: Job, gpu_type: GpuType) -> Gpus:
@@ -195,6 +199,8 @@ class Pools:
 
     def _stays(self, job: Job, step: Step) -> bool:
         """True for a job that a cap cannot touch: it stays as it is, and so do its tenant's others so far."""
+        if not self._caps:
+            return False
         as_it_is = job.tenant in self._caps and step.gpus == job.held and step.add == step.gpus
         return as_it_is and self._used.get(job.tenant, 0) == self._stay.get(job.tenant, 0) and self._can_stay(job)
 
@@ -208,10 +214,9 @@ class Pools:
         if self._stays(job, step):
             self._stay[job.tenant] = self._stay.get(job.tenant, 0) + step.gpus
         has = self.count.get(job.name, 0)
-        from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0)
-        if step.gpu_type == ANY:
-            self._any += step.add - from_own
-        else:
+        from_own = max(min(self._own_on(job, step.gpu_type) - has, step.add), 0) if self._own else 0
+        self._spare -= step.add - from_own
+        if step.gpu_type != ANY:
             self.free[step.gpu_type] -= step.add - from_own
         self._used[job.tenant] = self._used.get(job.tenant, 0) + step.add
         self.count[job.name] = step.gpus

@@ -15,6 +15,7 @@ from typing import Any
 
 from policy.model import EMPTY, Snapshot
 from policy.places.placement import Placer
+from policy.records import altered
 from policy.throughput import Throughput
 
 
@@ -71,6 +72,6 @@ def _applied(snapshot: Snapshot, placer: Placer) -> Snapshot:
     taken, jobs = placer.taken, []
     for job in snapshot.jobs:
         now = taken.get(job.name, EMPTY)
-        jobs.append(job if now == job.allocation else replace(job, allocation=now))
+        jobs.append(job if now == job.allocation else altered(job, allocation=now))
     same = all(a is b for a, b in zip(jobs, snapshot.jobs, strict=True))
     return snapshot if same else replace(snapshot, jobs=tuple(jobs))

@@ -10,11 +10,11 @@ what the certificate calls work-conserving.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from policy.model import Allocation, Gpus, Job, JobName
 from policy.places.gangs import need_of
 from policy.places.placement import Placer
+from policy.records import altered
 from policy.throughput import NOISE
 
 #: GPUs above what a job has, up to which larger sizes are tried (the certificate looks as far).
@@ -105,7 +105,7 @@ def _larger(job: Job, placer: Placer, may: Callable[[Job, Gpus], bool]) -> Alloc
         if not job.throughput or now is None or best > now * (1 + NOISE):
             placer.give_back(job)
             # Beside what it held, else beside what it has: so that it finds no more when it holds what it has.
-            as_now = [job] if has == job.allocation else [job, replace(job, allocation=has)]
+            as_now = [job] if has == job.allocation else [job, altered(job, allocation=has)]
             places = (p for one in as_now for p in _places(one, size, placer))
             found = next((p for p in places if _faster(job, p, now, placer)), None)
             placer.take(job, has)

@@ -132,7 +132,8 @@ class Ledger:
         if job.shape is not None and job.shape.exclusive and allocation != job.allocation:
             self._closed[job.name] = {i: self._nodes[i].free + g for i, g in freed.items()}
         self._change(freed, claims, job)
-        self._close(job, -1)
+        if self._closed:
+            self._close(job, -1)
         self.taken[job.name] = dict(allocation)
         self._used[job.tenant] = self._used.get(job.tenant, 0) + gpus
         return None
@@ -144,8 +145,9 @@ class Ledger:
         if job.name not in self._claims and job.allocation:
             self._claims[job.name] = self._known(job.allocation)
             claims = {i: -g for i, g in self._claims[job.name].items()}
-        self._close(job, 1)
-        self._closed.pop(job.name, None)
+        if self._closed:
+            self._close(job, 1)
+            self._closed.pop(job.name, None)
         self._change({self._index[n]: g for n, g in allocation.items()}, claims, job)
         gpus = sum(allocation.values())
         self._used[job.tenant] = self._used.get(job.tenant, 0) - gpus
@@ -212,6 +214,8 @@ class Ledger:
                 raise ValueError(f"{job.name}: {gpus} GPUs on {name}, where it can have {most}")
             if node.whole.gpu_type not in types and (job.gpu_types is None or name not in job.allocation):
                 raise ValueError(f"{job.name}: cannot run on {node.whole.gpu_type} ({name})")
+        if len(allocation) == 1:
+            return
         if self.limits.one_type_per_job and len(self.speeds.by_type(allocation)) > 1:
             raise ValueError(f"{job.name}: spans GPU types, which the cluster cannot carry out")
         if self._equal(job) and len(set(allocation.values())) > 1:
@@ -258,7 +262,7 @@ class Ledger:
 
     def _change(self, freed: Mapping[int, int], unclaimed: Mapping[int, int], job: Job) -> None:
         """Add `freed` GPUs (negative: take them) and remove `unclaimed` claims, keeping the classes true."""
-        touched = set(freed) | set(unclaimed)
+        touched = freed.keys() | unclaimed.keys() if unclaimed else freed
         for i in touched:
             self._leave(i)
         for i, g in unclaimed.items():

@@ -172,21 +172,25 @@ class Placer(Ledger):
 
     def possible(self, job: Job, gpus: Gpus) -> bool:
         """True if the gang would fit on the nodes that are up with nothing else of ours on them."""
-        need, types = need_of(job), self._types(job, gpus, None)
-        key = (need, tuple(sorted(types)), gpus)
-        if key not in self._possible:
-            offers: dict[GpuType, list[int]] = {t: [] for t in types}
-            for node in self._nodes:
-                n = node.whole
-                if node.new and n.gpu_type in offers:
-                    memory = None if n.memory is None else float(n.memory)
-                    traits = (node.features, not n.foreign)
-                    offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
-            groups = list(offers.values())
-            if not self.limits.one_type_per_job:
-                groups.append([u for group in offers.values() for u in group])
-            self._possible[key] = any(self._holds(group, gpus, self._equal(job)) for group in groups)
-        return self._possible[key]
+        alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus)
+        found = self._possible.get(alike)
+        if found is None:
+            found = self._possible[alike] = self._ever(job, gpus)
+        return found
+
+    def _ever(self, job: Job, gpus: Gpus) -> bool:
+        need = need_of(job)
+        offers: dict[GpuType, list[int]] = {t: [] for t in self._types(job, gpus, None)}
+        for node in self._nodes:
+            n = node.whole
+            if node.new and n.gpu_type in offers:
+                memory = None if n.memory is None else float(n.memory)
+                traits = (node.features, not n.foreign)
+                offers[n.gpu_type].append(need.usable(n.gpus - n.foreign, n.cpus, memory, traits))
+        groups = list(offers.values())
+        if not self.limits.one_type_per_job:
+            groups.append([u for group in offers.values() for u in group])
+        return any(self._holds(group, gpus, self._equal(job)) for group in groups)
 
     def fewest(self, job: Job, gpus: Gpus, allocation: Allocation) -> int:
         """On how few nodes a gang would fit with nothing else of ours there, of the types that `allocation` uses."""

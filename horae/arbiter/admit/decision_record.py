@@ -11,7 +11,7 @@ from typing import Any
 
 from horae.arbiter.admit.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.codec import plain
+from horae.journal.codec import Plain, plain
 from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
@@ -38,12 +38,12 @@ def decided(
         target = targets.get(record.id)
         if target is not None and target != record.target:
             changed[record.id] = dict(target)
-    data: dict[str, Any] = {**question, "targets": changed}
+    data: dict[str, Any] = {**plain(question), "targets": changed}
     if decision is None:
         data["fallback"] = why_not
         if not changed and books.decided.get("fallback") == why_not:
             return None
-        return events.decided(pool, {**data, "took_s": took_s})
+        return events.decided(pool, Plain(data, took_s=float(took_s)))
     stale = now_s - books.decided_s >= REFRESH_S
     data["reasons"] = _reasons(records, decision, stale)
     leases: dict[str, Any] = {}
@@ -62,7 +62,7 @@ def decided(
         data["solver"] = plain(decision.solver)
     if decision.cancel:
         data["cancel"] = list(decision.cancel)
-    return events.decided(pool, {**data, "took_s": took_s})
+    return events.decided(pool, Plain(data, took_s=float(took_s)))
 
 
 def _reasons(records: list[JobRecord], decision: Decision, stale: bool) -> dict[str, Any]:

@@ -257,27 +257,28 @@ class Album:
         self._jobs: dict[JobId, tuple[tuple[object, ...], Job]] = {}  #: those that a policy can take
         self._tables: dict[object, _Tables] = {}
         self._same: dict[object, Any] = {}
+        self._bounds = bounds.Known()
 
     def open(self, view: SnapshotSources, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
         """What every job depends on; where it is another than last time, nothing holds any more."""
         about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu)
         if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
             self._about, self._types, self._nodes = about, types, nodes
-            self._jobs, self._tables, self._same = {}, {}, {}
+            self._jobs, self._tables, self._same, self._bounds = {}, {}, {}, bounds.Known()
 
     def close(self, shown: Collection[JobId]) -> None:
         """Forget the jobs that are not `shown` any more, and tables where they have become too many."""
         for job in [job for job in self._jobs if job not in shown]:
             del self._jobs[job]
         if len(self._tables) + len(self._same) > 4 * len(self._jobs) + 1000:
-            self._tables, self._same = {}, {}
+            self._tables, self._same, self._bounds = {}, {}, bounds.Known()
 
     def job(self, record: JobRecord, view: SnapshotSources) -> tuple[Job, str | None]:
         """The job, and what of it no policy could take (None: nothing)."""
         fresh = view.fresh.get(record.id)
         if record.grant is not None or record.holding:  # time alone changes it
             made = self._made(record, view, fresh)
-            return made, bounds.problem(made)
+            return made, self._bounds.problem(made)
         parts = (
             record.spec, record.tenant, record.app, record.submitted_s, record.guessed, record.state, record.allocation,
             record.charged_s, fresh, record.measured, record.checkpoint, record.leases, record.restart_cost_s,
@@ -287,7 +288,7 @@ class Album:
         if known is not None and known[0] == parts:
             return known[1], None
         made = self._made(record, view, fresh)
-        wrong = bounds.problem(made)
+        wrong = self._bounds.problem(made)
         if wrong is None:
             self._jobs[record.id] = (parts, made)
         return made, wrong

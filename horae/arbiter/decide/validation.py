@@ -7,12 +7,12 @@ previous allocation stands, since a policy that is wrong about one job is not be
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from horae.journal.codec import plain
-from policy.model import Allocation, Decision, Health, Job, Limits, Node, NodeName, Reason, Snapshot
+from policy.model import Allocation, Decision, Gpus, Health, Job, Limits, Node, NodeName, Reason, Snapshot
+from policy.text.plain import surely_plain
 
 #: A list of problems is for a person: more of the same kind tell nothing.
 MOST = 5
@@ -25,21 +25,27 @@ def problems(snapshot: Snapshot, decision: object) -> tuple[str, ...]:
     found: list[str] = []
     jobs = {job.name: job for job in snapshot.jobs}
     nodes = {node.name: node for node in snapshot.cluster.nodes}
-    used: Counter[NodeName] = Counter()
+    used: dict[NodeName, Gpus] = {}
     answer: Any = decision  # its parts are not believed either
     for part in ("allocation", "reasons", "leases", "state"):
         if not isinstance(getattr(answer, part), Mapping):
             return (f"its {part} is {type(getattr(answer, part)).__name__}, not a mapping",)
     found += _not_plain(answer)
+    up = {name for name, node in nodes.items() if node.health is Health.UP}
     for name, allocation in answer.allocation.items():
         job = jobs.get(name)
-        if job is None:
+        if job is not None and type(allocation) is dict and _surely(job, allocation, up):
+            for node_name, gpus in allocation.items():
+                used[node_name] = used.get(node_name, 0) + gpus
+        elif job is None:
             found.append(f"it allocates to {name!r}, which is no job of the snapshot")
         elif not isinstance(allocation, Mapping):
             found.append(f"{name}: its allocation is {type(allocation).__name__}, not a mapping")
         else:
             found += _one(job, allocation, nodes, snapshot.cluster.limits)
-            used.update({n: g for n, g in allocation.items() if n in nodes and isinstance(g, int)})
+            for node_name, gpus in allocation.items():
+                if node_name in nodes and isinstance(gpus, int):
+                    used[node_name] = used.get(node_name, 0) + gpus
         if len(found) >= MOST:
             return tuple(found[:MOST])
     for node_name, gpus in used.items():
@@ -54,11 +60,21 @@ def problems(snapshot: Snapshot, decision: object) -> tuple[str, ...]:
 def _not_plain(answer: Any) -> list[str]:
     """What could not be written into the journal."""
     for part in ("state", "leases", "options"):
+        value = getattr(answer, part)
+        if surely_plain(value):
+            continue
         try:
-            plain(getattr(answer, part))
+            plain(value)
         except (TypeError, ValueError, RecursionError) as error:
             return [f"its {part} has no plain form: {error}"]
     return []
+
+
+def _surely(job: Job, allocation: dict[Any, Any], up: set[NodeName]) -> bool:
+    """The quick answer for nearly all: nothing, or a size of its gang on one node that is up. `_one` tells the rest."""
+    if len(allocation) > 1:
+        return False
+    return all(n in up and type(g) is int and g > 0 and job.gpus.feasible(g) for n, g in allocation.items())
 
 
 def _one(job: Job, allocation: Allocation, nodes: Mapping[NodeName, Node], limits: Limits) -> list[str]:

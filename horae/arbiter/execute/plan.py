@@ -24,6 +24,7 @@ from enum import StrEnum
 from horae.journal.events import Verb
 from horae.port import JobId
 from policy.model import EMPTY, Allocation, Gpus, NodeName, Seconds
+from policy.records import quick
 
 
 class PlanPhase(StrEnum):
@@ -33,6 +34,7 @@ class PlanPhase(StrEnum):
     LEAVES = "leaves"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Position:
     """Where one job stands."""
@@ -50,6 +52,7 @@ class Position:
     may_start_s: Seconds = 0.0  #: not before, on a node it has just left
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PlanStep:
     verb: Verb

@@ -25,6 +25,7 @@ from policy.model import (
     Seconds,
     Slowdown,
 )
+from policy.records import quick
 
 ReadLog = Callable[[JobId, int], LogChunk]
 
@@ -39,6 +40,7 @@ class Known:
     source: str  #: measured, fit, linear
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """All that is known about a job from its output, over all its starts."""
