@@ -71,6 +71,8 @@ class Pool(Form):
     options: dict[str, Any] = Field(default_factory=dict)
     mode: Annotated[Mode, Field(strict=False)] = Mode.OBSERVE  #: nothing is changed before somebody says so
     seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] = 0
+    #: elastic jobs all of whose GPUs lie unused so long checkpoint, leave and wait; left out: never
+    reclaim_unused_s: Positive | None = None
 
     @field_validator("nodes")
     @classmethod
@@ -159,6 +161,13 @@ class Probes(Form):
     advise: bool = False  #: also in pools that only advise: said, and not made
 
 
+class Unused(Form):
+    """When GPUs that are held and not used are said to be so (`horae/arbiter/observe/unused.py`)."""
+
+    after_s: NotNegative = 1800.0  #: unused so long; 0: nothing is said
+    below: Annotated[float, Field(gt=0, le=1)] = 0.05  #: a GPU computes less of its time than this, where that shows
+
+
 class History(Form):
     """What the journal keeps, and when it is compacted."""
 
@@ -190,6 +199,7 @@ class Config(Form):
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
     probes: Probes = Field(default_factory=Probes)
+    unused: Unused = Field(default_factory=Unused)
     history: History = Field(default_factory=History)
     api: Api = Field(default_factory=Api)
 
@@ -214,6 +224,17 @@ class Config(Form):
     def _listed_once(cls, tenants: list[TenantForm]) -> list[TenantForm]:
         _once("tenant", (t.name for t in tenants))
         return tenants
+
+    @model_validator(mode="after")
+    def _unused_agree(self) -> Config:
+        for pool in self.pools:
+            if pool.reclaim_unused_s is not None and not 0 < self.unused.after_s <= pool.reclaim_unused_s:
+                raise wrong(
+                    f"pool {pool.name} takes unused GPUs back after {pool.reclaim_unused_s:g} s, and they are called "
+                    f"so after {self.unused.after_s:g} s (unused.after_s; 0: never)",
+                    "make reclaim_unused_s as long, or longer, and unused.after_s more than 0",
+                )
+        return self
 
     @model_validator(mode="after")
     def _times_agree(self) -> Config:

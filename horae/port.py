@@ -109,6 +109,8 @@ class ObservedJob:
     submitted_s: Seconds | None = None  #: where the cluster knows better than our journal
     time_left_s: Seconds | None = None  #: of its time limit, over all its starts
     native: str = ""  #: the cluster's own word for its state, for people
+    #: how much of its time each of its GPUs (`node:index`) computes now, 0 to 1; empty: nobody knows
+    gpu_use: Mapping[str, float] = field(default_factory=lambda: EMPTY, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

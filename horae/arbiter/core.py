@@ -33,6 +33,7 @@ from horae.arbiter.execute.plan import PlanStep
 from horae.arbiter.observe import budgets, feedback, recovery
 from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.reconcile import LastSeen, notice
+from horae.arbiter.observe.unused import UnusedWatch
 from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
@@ -100,7 +101,7 @@ class Core:
         self.plans: dict[str, tuple[PlanStep, ...]] = {}
         self.rounds = 0
         self.actions = Actions(config)
-        self._eyes, self._retries = LastSeen(), Retries()
+        self._eyes, self._retries, self._unused = LastSeen(), Retries(), UnusedWatch()
         self._told_blocked: dict[JobId, Seconds] = {}
         self._measured_s: dict[JobId, Seconds] = {}
         self._dirty: set[str] = {pool.name for pool in config.pools}
@@ -261,6 +262,7 @@ class Core:
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
         found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
+        found += self._unused.look(self.ledger, observation, self.config, now_s, fresh=self.fresh, read_s=look.read_s)
         self.write(found)
         self._questions = {p.name: q for p in self.config.pools if (q := self._due(p, view)) is not None}
         if not self._questions:

@@ -77,6 +77,9 @@ def status(
                     visible.neutral(f"{job['name']} cannot write checkpoints: {trouble}"),
                 )
                 exits.say(f"alert: job {number} {told}", f"`horae explain {number}`; it trains on and is not resized")
+            if idle := job.get("unused"):
+                number, told = job_number(job["id"]), visible.neutral(f"{job['name']}: {idle}")
+                exits.say(f"alert: job {number} {told}", f"`horae explain {number}`")
         if nodes:
             screen.table(NODE_COLUMNS, _node_rows(answer["nodes"]), header=not no_header)
         elif tenants:

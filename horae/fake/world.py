@@ -48,6 +48,7 @@ class FakeJob:
     released: bool = False
     reason: str = ""
     says: str = ""  #: its supervisor's word while it runs
+    gpu_use: dict[str, float] = field(default_factory=dict)
 
 
 class World:
@@ -315,6 +316,7 @@ class World:
             blocked=job.blocked,
             checkpoint=self.checkpoint(job),
             submitted_s=job.submitted_s if self.keeps_specs else None,
+            gpu_use=dict(job.gpu_use),
             native="CANCELLING" if job.cancelling else job.says if job.state is JobState.RUNNING else "",
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import BudgetStanding
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
@@ -71,6 +72,9 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "env": dict(spec.env),
         "checkpoint": spec.checkpoint,
         "checkpoint_trouble": record.checkpoint_trouble,
+        "unused_gpus": 0 if record.unused is None else record.unused["gpus"],
+        "unused_s": None if record.unused is None else now_s - record.unused["since_s"],
+        "unused": unused.text(record, now_s),
         "extra": dict(spec.extra),
         "priority": record.priority,
         "precedence": record.precedence,

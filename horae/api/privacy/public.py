@@ -67,6 +67,7 @@ CAUSES = {
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
     "budget": "its tenant's budget of GPU time is used up",
+    "unused": "its owner can say more of how its GPUs are used",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",
@@ -233,6 +234,7 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "avoided": lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now",
     "decided": _decided,
     "guarded": lambda d: CAUSES["guard"] if d.get("guard") is not None else "no guard holds it back any more",
+    "unused": _always("how its GPUs are used is its owner's to know"),
     "aside": _always("decided about without it for now"),
     "probed": lambda d: "its probe is over" if "over" in d else f"its speed on {d['gpus']} {d['gpu_type']} is measured",
     "advised": lambda d: f"{len(d['steps'])} steps would be taken",
