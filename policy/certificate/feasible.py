@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Node, NodeName, Shape, Snapshot
+from policy.model import (
+    Allocation,
+    Away,
+    Gpus,
+    GpuType,
+    Health,
+    Job,
+    JobName,
+    Node,
+    NodeName,
+    Seconds,
+    Shape,
+    Snapshot,
+)
 from policy.throughput import Throughput
 
 MOST_STEPS = 16
@@ -48,6 +61,8 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
                 yield f"{job.name} gets {gpus} GPUs on {name}"
             if node.health is Health.DOWN:
                 yield f"{job.name} is placed on {name}, which is down"
+            if (time := _goes_away(job, node, snapshot.now_s)) is not None:
+                yield f"{job.name} would be on {name} when that goes away for {time.name}"
             if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
                 yield f"{job.name} takes GPUs on {name}, which is draining"
             if job.throughput and node.gpu_type not in job.throughput:
@@ -56,7 +71,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
         if limits.one_type_per_job and len(types) > 1:
             yield f"{job.name} spans GPU types, which the cluster cannot carry out"
-        if limits.equal_gpus_per_node and job.shape is None and len(set(now.values())) > 1:
+        if limits.equal_gpus_per_node and not _laid_out(job) and len(set(now.values())) > 1:
             yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
     for name, gpus in used.items():
         node = nodes[name]
@@ -74,6 +89,23 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         above = tenant.cap is not None and has > tenant.cap
         if above and has > _kept(snapshot, allocation, tenant.name):
             yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
+
+
+def _laid_out(job: Job) -> bool:
+    return job.shape is not None and job.shape.laid_out
+
+
+def _goes_away(job: Job, node: Node, now_s: Seconds) -> Away | None:
+    """The time in which the node is away, where the job may not be there until then."""
+    for time in node.away:
+        if time.to_s <= now_s:
+            continue
+        if not job.stays and now_s >= time.leave_s:
+            return time
+        limit_s = inf if job.time_left_s is None else job.time_left_s
+        if job.stays and not job.allocation and now_s + limit_s > time.from_s:
+            return time
+    return None
 
 
 def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iterator[str]:
@@ -198,7 +230,7 @@ class _Idle:
             groups.append([offer for group in groups for offer in group])
         was = speeds.rate(job, now)
         for group in groups:
-            found = _spread(group, size, self._limits.equal_gpus_per_node and job.shape is None)
+            found = _spread(group, size, self._limits.equal_gpus_per_node and not _laid_out(job))
             if found is None:
                 continue
             rate = speeds.rate(job, found)

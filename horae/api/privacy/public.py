@@ -48,6 +48,7 @@ REASONS = {
     "waits-capacity": "not enough GPUs are free behind those ahead of it",
     "waits-gang": "GPUs are free, but no place holds its smallest gang",
     "waits-turn": "others are ahead by the policy's order", "waits-cap": "its tenant's limit is reached",
+    "waits-away": "the nodes that it would take go away before it ends",
     "waits-lease": "the GPUs it would take are under others' leases",
     "infeasible": "no set of healthy nodes could hold its smallest gang", "no-gain": "more would not make it faster",
     "unknown-speed": "its speed here is not known", "lost-sweep": "its app's scheduler ended it",
