@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from horae.spec import JobSpec
-from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Quota, Seconds
+from policy.model import EMPTY, Allocation, Gpus, Limits, Node, NodeName, Quota, Seconds
 
 #: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
 #: an earlier job to which the cluster had given the same.
@@ -133,6 +133,17 @@ class SiteTenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """Nodes that are to be away, as a cluster's reservation for maintenance says ahead."""
+
+    name: str
+    nodes: tuple[NodeName, ...]
+    from_s: Seconds
+    to_s: Seconds
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
 
@@ -147,6 +158,7 @@ class Observation:
     tenants: tuple[
         SiteTenant, ...
     ] = ()  #: all there are, where they are the cluster's own; empty: users and configured
+    away: tuple[Absence, ...] = ()
     caps: Mapping[str, Gpus] = field(
         default_factory=lambda: EMPTY
     )  #: tenant -> most GPUs that the cluster lets it hold

@@ -58,8 +58,10 @@ def explain(
     measured: Mapping[JobId, Measurement] = EMPTY,
     seen: Seen | None = None,
     starts: Mapping[JobId, StartEstimate] = EMPTY,
+    away: Sequence[Cause] = (),
 ) -> Explanation:
-    """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet."""
+    """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet.
+    `away`: of nodes that are to be away."""
     books = ledger.pool(record.pool)
     waits = record.hold_why is not None and not record.state.holds  # no decision about it counts until it is let go
     causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
@@ -67,6 +69,7 @@ def explain(
         causes += _budget(ledger, record)
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
         causes += [] if waits else _decided(ledger, config, record, now_s)
+        causes += away
         causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
         causes += _left(record)
     causes += _app(ledger, config, record, measured)

@@ -25,7 +25,7 @@ APP = frozenset(
 )
 TRIAL = frozenset("id name state held step rank".split())
 ABOUT = frozenset("version cluster state_dir pools rounds stage looked_ago_s you".split())
-NODE = frozenset("name gpu_type gpus held foreign health rack pool".split())
+NODE = frozenset("name gpu_type gpus held foreign health rack pool away".split())
 TENANT = frozenset("name weight held fair cap running waiting gpu_s rho".split())
 POOL = frozenset("name policy mode releasing decisions".split())
 CERTIFICATE = frozenset(
@@ -38,7 +38,7 @@ EVENT = frozenset("seq wall_s kind job pool name owner tenant".split())
 NUMBERS = frozenset(
     "code guard wanted for_s kind cap asked_s left_s waits_for losses again_in_s since_s gpu_type gpus at_most_s "
     "jobs rank ranked weight tenant_apps phase phases believed_for_s held owed from to most smallest free "
-    "in_s priority precedence".split()
+    "in_s priority precedence from_s to_s fits_s".split()
 )
 
 #: What a policy's reason says, by its code.
@@ -68,6 +68,7 @@ CAUSES = {
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
     "budget": "its tenant's budget of GPU time is used up",
+    "away": "nodes go away",
     "unused": "its owner can say more of how its GPUs are used",
 }  # fmt: skip
 ALERTS = {
