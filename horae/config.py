@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,6 +72,8 @@ class Pool(Form):
     options: dict[str, Any] = Field(default_factory=dict)
     mode: Annotated[Mode, Field(strict=False)] = Mode.OBSERVE  #: nothing is changed before somebody says so
     seed: Annotated[int, Field(ge=-(1 << 53), le=1 << 53)] = 0
+    #: elastic jobs all of whose GPUs lie unused so long checkpoint, leave and wait; left out: never
+    reclaim_unused_s: Positive | None = None
 
     @field_validator("nodes")
     @classmethod
@@ -119,6 +122,41 @@ class TenantForm(Form):
     leads: Names = Field(default_factory=list)  #: who may say which of its jobs go first, whoever owns them
 
 
+class AwayForm(Form):
+    """A time known ahead in which nodes are not there: maintenance, a reservation (`policy/away.py`)."""
+
+    name: Name
+    nodes: Annotated[str, Field(min_length=1)]  #: hostlist, e.g. gpu[01-16]
+    begins: Annotated[str, Field(max_length=64)]  #: e.g. 2026-12-01T08:00+01:00; without a zone, of the arbiter's host
+    ends: Annotated[str, Field(max_length=64)]
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+    @field_validator("nodes")
+    @classmethod
+    def _folds(cls, text: str) -> str:
+        return Pool(nodes=text).nodes or text
+
+    @field_validator("begins", "ends")
+    @classmethod
+    def _dated(cls, text: str) -> str:
+        try:
+            datetime.fromisoformat(text)
+        except ValueError as error:
+            raise wrong("is no time", "write a date and a time, e.g. 2026-12-01T08:00+01:00") from error
+        return text
+
+    @model_validator(mode="after")
+    def _in_order(self) -> AwayForm:
+        begins, ends = self.times()
+        if begins >= ends:
+            raise wrong(f"{self.name} ends before it begins", "a time of `ends` after `begins`")
+        return self
+
+    def times(self) -> tuple[datetime, datetime]:
+        begins, ends = (datetime.fromisoformat(text).astimezone() for text in (self.begins, self.ends))
+        return begins, ends
+
+
 class Rounds(Form):
     """When the arbiter looks, decides and acts."""
 
@@ -143,6 +181,7 @@ class Guards(Form):
     restarts_per_hour: Annotated[int, Field(ge=1, le=int(MOST))] = 6  #: a job is stopped by us at most this often
     gain: NotNegative = 1.0  #: a resize must gain this many times what its restart loses; 0: always worth it
     horizon_s: Positive = 1800.0  #: over which a resize's gain is counted
+    leave_ahead_s: NotNegative = 300.0  #: elastic jobs leave a node so long before it goes away (`away`)
     restart_cost_s: NotNegative = 30.0  #: of a job whose restarts were not measured yet
     loss_backoff_s: Positive = 10.0  #: wait of a job that is lost again and again; doubles, up to an hour
 
@@ -157,6 +196,13 @@ class Probes(Form):
     horizon_s: Positive = 4 * 3600.0  #: over which what was learnt is counted
     price: NotNegative = 0.5  #: what an idle GPU is worth to the other jobs; 1: as much as in linear scaling
     advise: bool = False  #: also in pools that only advise: said, and not made
+
+
+class Unused(Form):
+    """When GPUs that are held and not used are said to be so (`horae/arbiter/observe/unused.py`)."""
+
+    after_s: NotNegative = 1800.0  #: unused so long; 0: nothing is said
+    below: Annotated[float, Field(gt=0, le=1)] = 0.05  #: a GPU computes less of its time than this, where that shows
 
 
 class History(Form):
@@ -190,6 +236,8 @@ class Config(Form):
     rounds: Rounds = Field(default_factory=Rounds)
     guards: Guards = Field(default_factory=Guards)
     probes: Probes = Field(default_factory=Probes)
+    unused: Unused = Field(default_factory=Unused)
+    away: Annotated[list[AwayForm], Field(max_length=MOST_LISTED)] = Field(default_factory=list)  #: nodes, when
     history: History = Field(default_factory=History)
     api: Api = Field(default_factory=Api)
 
@@ -214,6 +262,17 @@ class Config(Form):
     def _listed_once(cls, tenants: list[TenantForm]) -> list[TenantForm]:
         _once("tenant", (t.name for t in tenants))
         return tenants
+
+    @model_validator(mode="after")
+    def _unused_agree(self) -> Config:
+        for pool in self.pools:
+            if pool.reclaim_unused_s is not None and not 0 < self.unused.after_s <= pool.reclaim_unused_s:
+                raise wrong(
+                    f"pool {pool.name} takes unused GPUs back after {pool.reclaim_unused_s:g} s, and they are called "
+                    f"so after {self.unused.after_s:g} s (unused.after_s; 0: never)",
+                    "make reclaim_unused_s as long, or longer, and unused.after_s more than 0",
+                )
+        return self
 
     @model_validator(mode="after")
     def _times_agree(self) -> Config:

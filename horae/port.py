@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from horae.spec import JobSpec
-from policy.model import EMPTY, Allocation, Gpus, Limits, Node, Quota, Seconds
+from policy.model import EMPTY, Allocation, Gpus, Limits, Node, NodeName, Quota, Seconds
 from policy.records import quick
 
 #: All before its first dot is the cluster's own number, which people type and read; what stands behind tells it from
@@ -111,6 +111,8 @@ class ObservedJob:
     submitted_s: Seconds | None = None  #: where the cluster knows better than our journal
     time_left_s: Seconds | None = None  #: of its time limit, over all its starts
     native: str = ""  #: the cluster's own word for its state, for people
+    #: how much of its time each of its GPUs (`node:index`) computes now, 0 to 1; empty: nobody knows
+    gpu_use: Mapping[str, float] = field(default_factory=lambda: EMPTY, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,17 @@ class SiteTenant:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """Nodes that are to be away, as a cluster's reservation for maintenance says ahead."""
+
+    name: str
+    nodes: tuple[NodeName, ...]
+    from_s: Seconds
+    to_s: Seconds
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One cheap, consistent read of the cluster. Jobs that are not ours appear only as `Node.foreign`."""
 
@@ -147,6 +160,7 @@ class Observation:
     tenants: tuple[
         SiteTenant, ...
     ] = ()  #: all there are, where they are the cluster's own; empty: users and configured
+    away: tuple[Absence, ...] = ()
     caps: Mapping[str, Gpus] = field(
         default_factory=lambda: EMPTY
     )  #: tenant -> most GPUs that the cluster lets it hold

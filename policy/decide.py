@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from policy import beyond, catalogue, certificate, line
+from policy import away, beyond, catalogue, certificate, line
 from policy.contract import Context, Entry
 from policy.idle import SENTENCES, Idle, why
 from policy.model import (
@@ -65,12 +65,12 @@ def decide(
 def judged(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], context: Context) -> Decision:
     """The decision of a policy with all its options: within the site's limits, in line by priority. Raises
     PolicyFailed; BadInput passes through."""
-    snapshot = line.lined_up(snapshot)
+    snapshot = away.prepared(line.lined_up(snapshot))
     paid, unpaid = beyond.divided(snapshot)
     within, barred, narrowed = quotas.divided(paid)
     proposal = propose(within, entry, options, context)
     decision = quotas.told(finish(within, entry.name, options, proposal, context), paid, barred, narrowed)
-    return line.told(beyond.told(decision, snapshot, unpaid), snapshot)
+    return away.told(line.told(beyond.told(decision, snapshot, unpaid), snapshot), snapshot)
 
 
 def choose(
@@ -92,7 +92,7 @@ def propose(snapshot: Snapshot, entry: Entry, options: Mapping[str, Any], contex
     What apps' schedulers say goes first, under every policy: losers end, and jobs that are ahead of their phase rest
     (a policy that takes bids values phases itself). The policy never sees them; what it leaves idle is theirs.
     """
-    snapshot = line.lined_up(snapshot)
+    snapshot = away.prepared(line.lined_up(snapshot))
     snapshot, actual = carrying.seen(snapshot), snapshot
     lost = losers(snapshot)
     phases = {} if entry.bids is not None else resting(_without(snapshot, lost))

@@ -56,6 +56,17 @@ class Pinning(StrEnum):
 
 @quick
 @dataclass(frozen=True, slots=True)
+class Away:
+    """A time that is known ahead in which a node is not there: maintenance, a reservation (`policy/away.py`)."""
+
+    name: str
+    from_s: Seconds
+    to_s: Seconds
+    leave_s: Seconds  #: jobs that can be resumed leave from then on, before `from_s`
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: NodeName
     gpu_type: GpuType
@@ -67,6 +78,7 @@ class Node:
     memory: Bytes | None = None
     features: tuple[str, ...] = ()  #: what jobs may ask for by name
     wake_s: Seconds = 0.0  #: powered down: how long a job waits there before it runs
+    away: tuple[Away, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +222,11 @@ class Shape:
     exclusive: bool = False  #: nobody else on its nodes
     licences: Mapping[str, int] = field(default_factory=lambda: EMPTY, hash=False)  #: counted by the cluster itself
 
+    @property
+    def laid_out(self) -> bool:
+        """Whether it says more than which nodes will do: then its GPUs lie as it says, else as any job's."""
+        return self != Shape(features=self.features)
+
 
 @dataclass(frozen=True, slots=True)
 class TypeChoice:
@@ -251,6 +268,8 @@ class Job:
     gpu_types: TypeChoice | None = None  #: None: any type
     priority: int = 0  #: among the jobs of its tenant: higher stands earlier in line (`policy/line.py`)
     precedence: int = 0  #: among all jobs, set by operators
+    stays: bool = False  #: once it runs, it runs to its end: it cannot be stopped and resumed
+    time_left_s: Seconds | None = None  #: running time left of its time limit; None: no limit
     place: tuple[Seconds, JobName] | None = None  #: in line, where priorities moved it; worked out, never stated
 
     @property
@@ -322,6 +341,7 @@ class Code(StrEnum):
     WAITS_GANG = "waits-gang"  #: GPUs are free, but no placement of its smallest gang obeys the limits
     WAITS_TURN = "waits-turn"  #: others are ahead by the policy's order
     WAITS_CAP = "waits-cap"  #: its tenant's limit
+    WAITS_AWAY = "waits-away"  #: the nodes that it would take are to be away before it ends
     WAITS_LEASE = "waits-lease"  #: the GPUs it would take are under others' unexpired leases
     INFEASIBLE = "infeasible"  #: no set of healthy nodes could ever hold its smallest gang
     NO_GAIN = "no-gain"  #: more GPUs would not make it faster

@@ -69,10 +69,11 @@ class ArbiterBackend:
                 for row in rows:
                     start = soon.get(row["pool"], {}).get(row["id"])
                     row["start_s"] = None if start is None else wall_s + start.in_s
+            away = core.view.away if core.view is not None else {}
             caps = core.view.observation.caps if core.view is not None else {}
             return {
                 "jobs": rows,
-                "nodes": jobs.nodes(status.nodes, status.pool_of, ledger),
+                "nodes": jobs.nodes(status.nodes, status.pool_of, ledger, away, wall_s - now_s),
                 "tenants": jobs.tenants(ledger, core.config, status.nodes, now_s, caps, core.budgets()),
             }
 

@@ -30,9 +30,10 @@ from horae.arbiter.execute.actions import Actions
 from horae.arbiter.execute.executor import Beat, Claim, Done, Look, Op
 from horae.arbiter.execute.outcomes import Retries
 from horae.arbiter.execute.plan import PlanStep
-from horae.arbiter.observe import budgets, feedback, recovery
+from horae.arbiter.observe import absences, budgets, feedback, recovery
 from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.observe.reconcile import LastSeen, notice
+from horae.arbiter.observe.unused import UnusedWatch
 from horae.arbiter.round import Models
 from horae.config import Config, Mode, Pool, pools_by_node
 from horae.journal import Draft, Journal, JournalStopped, Ledger, events
@@ -100,7 +101,7 @@ class Core:
         self.plans: dict[str, tuple[PlanStep, ...]] = {}
         self.rounds = 0
         self.actions = Actions(config)
-        self._eyes, self._retries = LastSeen(), Retries()
+        self._eyes, self._retries, self._unused = LastSeen(), Retries(), UnusedWatch()
         self._told_blocked: dict[JobId, Seconds] = {}
         self._measured_s: dict[JobId, Seconds] = {}
         self._dirty: set[str] = {pool.name for pool in config.pools}
@@ -252,7 +253,8 @@ class Core:
         drafts += notice(self.ledger, observation, self._eyes, config=self.config, pools=pools, now_s=now_s)
         self.write(drafts, durable=not self._diagnosed)
         self._diagnosed = True
-        self.view = view = replace(view, strays=strays(self.ledger, observation), beyond=self._budgets())
+        away = absences.absences(self.ledger, self.config, observation, now_s, self.journal.clock.wall_s())
+        self.view = view = replace(view, away=away, strays=strays(self.ledger, observation), beyond=self._budgets())
         if (claim := self._claim(observation.claim)) is not None:
             return claim
         self.fresh.update(look.measured)
@@ -261,6 +263,7 @@ class Core:
         found += feedback.blocked(self.ledger, self.config, now_s, self._told_blocked)
         found += feedback.out_of_time(self.ledger, now_s)
         found += feedback.gone(self.ledger, self.config, now_s, owns_submission=self.capabilities.owns_submission)
+        found += self._unused.look(self.ledger, observation, self.config, now_s, fresh=self.fresh, read_s=look.read_s)
         self.write(found)
         self._questions = {p.name: q for p in self.config.pools if (q := self._due(p, view)) is not None}
         if not self._questions:
@@ -337,7 +340,8 @@ class Core:
             return False
         nodes = tuple(n for n in view.observation.nodes if view.pools.get(n.name) == pool.name)
         limits = tuple((quota.name, quota.gpus, quota.jobs) for quota in view.observation.quotas)
-        room = (nodes, limits, view.observation.caps)
+        away = {node: [time.name for time in times] for node, times in view.away.items()}
+        room = (nodes, limits, view.observation.caps, away)
         changed = self._room.get(pool.name) != room
         self._room[pool.name] = room
         last_s = self._decided_s.get(pool.name, float("-inf"))
@@ -345,6 +349,7 @@ class Core:
             changed
             or pool.name in self._dirty
             or view.now_s - last_s >= self.config.rounds.quiet_s
+            or absences.turned(view.away, last_s, view.now_s)
             or round.ran_out(self.ledger, pool.name, self.config, last_s, view.now_s)
             or last_s < self._vetoes_end_s.get(pool.name, 0.0) <= view.now_s
         )

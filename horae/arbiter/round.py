@@ -26,15 +26,18 @@ from horae.arbiter.decide.snapshot import (
     backoff_until,
     decidable,
     keeps_to_itself,
+    movable,
     options_of,
     picture_of_the_fit,
 )
 from horae.arbiter.execute.plan import PlanPhase, PlanStep, plan
 from horae.arbiter.execute.positions import Board, board, phase_of
+from horae.arbiter.observe.absences import closing
 from horae.config import Config, Mode, Pool
 from horae.journal import Draft, Ledger, events
 from horae.journal.quiet import quiet
 from horae.port import JobState
+from policy import away
 from policy.model import EMPTY, Allocation, Decision, Health, Job, JobName, Seconds, Snapshot
 
 __all__ = ["Admission", "Models", "admission", "backoff_until", "no_apps", "question", "steps"]
@@ -104,19 +107,20 @@ def admission(
     record = _recorder(ledger, pool, view, asked, answer)
     if answer.decision is None:
         return Admission({}, drafts=record({}))
-    claims = _claims(ledger, pool, view, asked.snapshot, answer.decision)
-    speed = models.speed(asked.snapshot)
+    snapshot = away.prepared(asked.snapshot)
+    claims = _claims(ledger, pool, view, snapshot, answer.decision)
+    speed = models.speed(snapshot)
     held = _held_back(ledger, pool, view, claims, speed)
     fit = repair(
         [j.name for j in claims.jobs if j.name in claims.wanted],
         claims.wanted,
         {j.name: j.allocation for j in claims.jobs},
-        capacity=_capacity(asked.snapshot),
+        capacity=_capacity(snapshot),
         vetoed=frozenset(held.hard),
         stay=held.stay,
-        place=models.place(asked.snapshot),
+        place=models.place(snapshot),
     )
-    targets, told = _probed(ledger, pool, view, asked.snapshot, held, fit, models.find, speed)
+    targets, told = _probed(ledger, pool, view, snapshot, held, fit, models.find, speed)
     vetoes = _vetoes_told(held, fit, claims.wanted)
     drafts = (
         *record(targets),
@@ -240,7 +244,8 @@ def _in_transit(
     decided to move it. Without this it could be moved to and fro for ever.
     """
     out: dict[JobName, Allocation] = {}
-    health = {n.name: n.health for n in view.observation.nodes}
+    closed = closing(view.away, view.now_s)
+    health = {n.name: n.health for n in view.observation.nodes if n.name not in closed}
     for job in jobs:
         record = ledger.jobs[job.name]
         target, other = record.target, wanted.get(job.name)
@@ -272,12 +277,15 @@ def _vetoes(
     health = {n.name: n.health for n in view.observation.nodes}
     wake_s = {n.name: n.wake_s for n in view.observation.nodes if n.wake_s}
     hard, soft = {}, {}
+    closed = closing(view.away, view.now_s)
     for job in jobs:
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
         if target is None or target == job.allocation or not job.allocation:
             continue
         if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not PlanPhase.RUNS:
             continue  # it is leaving already, or not there yet: there is nothing to protect
+        if books.maintenance is None and closed.intersection(rec.allocation) and movable(rec):
+            continue  # its node goes away, whatever that costs it
         change = Reallocation(
             rec,
             job,

@@ -135,6 +135,10 @@ guards:                            # what holds a policy back
   restarts_per_hour: 6
   gain: 1.0                        # a resize must gain this many times what its restart loses
 
+away: []                           # nodes that are to be away: nothing starts there that could not end before,
+                                   # and elastic jobs leave them ahead
+  # - {name: firmware, nodes: "gpu[01-04]", begins: 2026-12-01T08:00+01:00, ends: 2026-12-01T12:00+01:00}
+
 api:
   show_others: false               # whether everybody sees everybody's commands, losses and logs
 """

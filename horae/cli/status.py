@@ -77,8 +77,11 @@ def status(
                     visible.neutral(f"{job['name']} cannot write checkpoints: {trouble}"),
                 )
                 exits.say(f"alert: job {number} {told}", f"`horae explain {number}`; it trains on and is not resized")
+            if idle := job.get("unused"):
+                number, told = job_number(job["id"]), visible.neutral(f"{job['name']}: {idle}")
+                exits.say(f"alert: job {number} {told}", f"`horae explain {number}`")
         if nodes:
-            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"]), header=not no_header)
+            screen.table(NODE_COLUMNS, _node_rows(answer["nodes"], answer["now_s"]), header=not no_header)
         elif tenants:
             screen.table(TENANT_COLUMNS, _tenant_rows(answer["tenants"]), header=not no_header)
         elif pattern is not None:
@@ -178,11 +181,12 @@ NODE_COLUMNS = (
 )
 
 
-def _node_rows(nodes: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]]:
-    """Nodes alike in pool, state and GPUs share a line, as in sinfo. A/I/O/T: allocated, idle, other, total."""
+def _node_rows(nodes: Iterable[dict[str, Any]], now_s: float) -> Iterable[list[str | Cell]]:
+    """Nodes alike in pool, state and GPUs share a line, as in sinfo. A/I/O/T: allocated, idle, other, total.
+    maint: it is being emptied before a time in which it is away, or is away."""
 
     def key(node: dict[str, Any]) -> tuple[str, str, str, int]:
-        return (node["pool"] or "-", _node_state(node), node["gpu_type"], node["gpus"])
+        return (node["pool"] or "-", _node_state(node, now_s), node["gpu_type"], node["gpus"])
 
     for (pool, shown, gpu_type, _), group in groupby(sorted(nodes, key=key), key=key):
         alike = list(group)
@@ -199,9 +203,11 @@ def _node_rows(nodes: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]]:
         ]
 
 
-def _node_state(node: dict[str, Any]) -> str:
+def _node_state(node: dict[str, Any], now_s: float) -> str:
     if node["health"] != "up":
         return str(node["health"])
+    if any(time["leave_s"] <= now_s for time in node.get("away", ())):
+        return "maint"
     used = node["held"] + node["foreign"]
     return "idle" if used == 0 else "alloc" if used >= node["gpus"] else "mix"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from horae.fake.program import Program, ProgramRun, iteration_s, program_of
-from horae.port import Blocked, BlockKind, CheckpointMark, Due, JobId, JobState, Observation, ObservedJob
+from horae.port import Absence, Blocked, BlockKind, CheckpointMark, Due, JobId, JobState, Observation, ObservedJob
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Gpus, Health, Limits, Node, NodeName, Seconds
 
@@ -48,6 +48,7 @@ class FakeJob:
     released: bool = False
     reason: str = ""
     says: str = ""  #: its supervisor's word while it runs
+    gpu_use: dict[str, float] = field(default_factory=dict)
 
 
 class World:
@@ -79,6 +80,7 @@ class World:
         self.tenant_limits: dict[str, Gpus] = {}
         self.blocks: dict[JobId, Blocked] = {}  #: starts of these jobs are taken and do not run
         self.claim: str | None = None
+        self.away: tuple[Absence, ...] = ()
         self.order: tuple[JobId, ...] = ()
         self.order_asked: tuple[JobId, ...] = ()  #: whatever came of it
         self.refusals: list[str] = []
@@ -301,7 +303,7 @@ class World:
         jobs = tuple(self._observed(job) for job in self.jobs.values() if not job.released)
         due = tuple(Due(job, what) for job, what in sorted(self.unfinished.items()))
         lost = self.order != self.order_asked
-        return Observation(self._now_s, nodes, jobs, self.claim, due=due, order_lost=lost)
+        return Observation(self._now_s, nodes, jobs, self.claim, due=due, order_lost=lost, away=self.away)
 
     def _observed(self, job: FakeJob) -> ObservedJob:
         return ObservedJob(
@@ -315,6 +317,7 @@ class World:
             blocked=job.blocked,
             checkpoint=self.checkpoint(job),
             submitted_s=job.submitted_s if self.keeps_specs else None,
+            gpu_use=dict(job.gpu_use),
             native="CANCELLING" if job.cancelling else job.says if job.state is JobState.RUNNING else "",
         )
 

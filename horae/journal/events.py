@@ -51,6 +51,7 @@ class Kind(StrEnum):
     OFFERED = "offered"  #: GPUs, to the agents of apps, until a deadline
     SETTLED = "settled"  #: what came of an offer
     DECIDED = "decided"
+    UNUSED = "unused"  #: GPUs that a job holds and does not use; or it does again
     GUARDED = "guarded"
     ASIDE = "aside"  #: a job that the policy cannot take is decided about without it, for a while
     PROBED = "probed"  #: a job runs elsewhere for a moment, because knowing its speed there is worth it
@@ -178,6 +179,15 @@ def maintenance(pool: str, on: bool, by: str, why: str) -> Draft:
 def agent(pool: str, app: str, by: str | None) -> Draft:
     """`by`: whose agent now bids for the app; None: none does any more."""
     return Draft(Kind.AGENT, {"app": app, "by": by}, pool=pool)
+
+
+def unused(job: JobId, gpus: Gpus, which: Iterable[str], since_s: Seconds, by: str) -> Draft:
+    """`by`: what shows it, `horae.arbiter.observe.unused`; `which`: the GPUs, where the cluster shows each."""
+    return Draft(Kind.UNUSED, {"gpus": gpus, "which": list(which), "since_s": since_s, "by": by}, job=job)
+
+
+def in_use(job: JobId, at_s: Seconds) -> Draft:
+    return Draft(Kind.UNUSED, {"gpus": 0, "which": [], "since_s": at_s, "by": ""}, job=job)
 
 
 def offered(pool: str, number: int, gpus: Mapping[str, Gpus], deadline_s: Seconds, asked: Iterable[str]) -> Draft:

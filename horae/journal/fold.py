@@ -169,6 +169,8 @@ def _seen(ledger: Ledger, event: Event) -> None:
     state, epoch, since_s = JobState(data["state"]), data["epoch"], data["since_s"]
     moved = state is not record.state or epoch != record.epoch_seen
     _charge(ledger, record, since_s if moved else event.at_s, event)
+    if moved or data["allocation"] != record.allocation:
+        record.unused = None
     if moved:
         _came_into(record, state, epoch, since_s)
     if record.allocation and not data["allocation"]:
@@ -306,6 +308,11 @@ def _guarded(ledger: Ledger, event: Event) -> None:
         record.guard = {**event.data, "since_s": event.at_s}
 
 
+def _unused(ledger: Ledger, event: Event) -> None:
+    if (record := _job(ledger, event)) is not None:
+        record.unused = dict(event.data) if event.data["gpus"] else None
+
+
 def _aside(ledger: Ledger, event: Event) -> None:
     record = _job(ledger, event)
     if record is not None:
@@ -374,7 +381,7 @@ def _ended(ledger: Ledger, event: Event) -> None:
     record.ended, record.end_text = JobState(event.data["state"]), event.data["text"]
     record.ended_s, record.ended_wall_s = ended_s, event.wall_s
     record.allocation, record.holding, record.target, record.leases = {}, {}, None, {}
-    record.grant = record.guard = record.aside = record.probe = None
+    record.grant = record.guard = record.aside = record.probe = record.unused = None
     record.stop_asked_s = record.stop_repeated_s = None
 
 
@@ -469,6 +476,7 @@ _FOLDS: dict[Kind, Callable[[Ledger, Event], None]] = {
     Kind.AVOIDED: _avoided,
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.UNUSED: _unused,
     Kind.ASIDE: _aside,
     Kind.PROBED: _probed,
     Kind.ADVISED: _advised,

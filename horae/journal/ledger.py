@@ -59,6 +59,7 @@ class JobRecord:
     blocked: dict[str, Any] | None = None  #: {kind, text, cap, since_s}
     cap: Cap | None = None  #: a limit of the site's on it alone, learnt from a blocked grant
     checkpoint: CheckpointMark | None = None
+    unused: dict[str, Any] | None = None  #: {gpus, which, since_s, by}: GPUs that it holds and does not use
     missing_since_s: Seconds | None = None
 
     # what we asked for

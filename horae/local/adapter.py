@@ -35,6 +35,7 @@ from horae.local.keeping import Keeper
 from horae.local.launch import Launcher, as_root, own_hands
 from horae.local.options import LocalOptions
 from horae.local.records import Record, Records
+from horae.machine_gpus import Use
 from horae.port import (
     Capabilities,
     FixConfiguration,
@@ -42,6 +43,7 @@ from horae.port import (
     LogChunk,
     Never,
     Observation,
+    ObservedJob,
     TryLater,
 )
 from horae.spec import JobSpec
@@ -77,6 +79,7 @@ class LocalCluster:
         self._records = Records(self._books, self._folders, slots)
         self._launcher = Launcher(options, self._hands)
         self._keeper = Keeper(self._folders, self._books, options.keep_s)
+        self._use = Use() if options.devices else None
         self._overdue: dict[JobId, tuple[int, float]] = {}  #: start, and when all of it is killed
 
     # --- looking ------------------------------------------------------------------------------------------
@@ -108,10 +111,19 @@ class LocalCluster:
                     replace(node, health=health.get(node.name, Health.UP), foreign=foreign.get(node.name, 0))
                     for node in self._options.nodes
                 ),
-                jobs=tuple(record.observed() for record in records if not record.released),
+                jobs=tuple(self._using(record) for record in records if not record.released),
                 claim=None if claim is None else claim.decode(errors="replace").strip(),
                 notes=tuple(record.trouble for record in records if record.trouble),
             )
+
+    def _using(self, record: Record) -> ObservedJob:
+        """With how much its GPUs compute, where they are real."""
+        seen = record.observed()
+        if self._use is None or not record.lives:
+            return seen
+        newest = self._use.newest()
+        slots = [(node, index) for node, held in record.slots.items() for index in held]
+        return replace(seen, gpu_use={f"{node}:{index}": newest[index] for node, index in slots if index in newest})
 
     def read_log(self, job: JobId, offset: int, limit: int = 1 << 20) -> LogChunk:
         with self._mutex, _reading():

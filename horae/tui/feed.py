@@ -75,9 +75,14 @@ def _job(job: Mapping[str, Any]) -> JobView:
         rho=job["rho"],
         starts=job["starts"],
         reason=job["why"],
-        trouble=job.get("checkpoint_trouble", ""),
+        trouble="no checkpoint" if job.get("checkpoint_trouble") else _unused(job),
         ended=job["ended"],
     )
+
+
+def _unused(job: Mapping[str, Any]) -> str:
+    gpus = job.get("unused_gpus")
+    return f"{gpus} unused for {job['unused_s'] / 60:.0f} min" if gpus else ""
 
 
 def _app(app: Mapping[str, Any]) -> AppView:

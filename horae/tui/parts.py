@@ -226,7 +226,9 @@ def _job(job: JobView, colour: str, bar: int, spark: int, *, long_range: bool) -
         Text(number(job.loss, 3)),
         Text(sparkline([loss for _, loss in job.losses], spark), style=colour),
         Text(duration(job.ran_s)),
-        Text.assemble(("no checkpoint ", "bold red"), where) if job.trouble else Text(where, "" if job.held else "dim"),
+        Text.assemble((f"{job.trouble} ", "bold red"), where)
+        if job.trouble
+        else Text(where, "" if job.held else "dim"),
     ]
 
 

@@ -33,7 +33,7 @@ class JobView:
     rho: float | None = None
     starts: int = 0
     reason: str = ""
-    trouble: str = ""  #: why it cannot write checkpoints
+    trouble: str = ""  #: that it cannot write checkpoints, or lets GPUs lie unused
     ended: bool = False
 
     @property

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from horae import job_number
 from horae.arbiter.decide.modes import mode_of, releasing
 from horae.arbiter.decide.queue import standing
-from horae.arbiter.decide.snapshot import backoff_until, is_aside, occupies, recorded
+from horae.arbiter.decide.snapshot import backoff_until, is_aside, movable, occupies, recorded
 from horae.arbiter.execute.plan import PlanStep
+from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import ALERT as BUDGET
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
@@ -57,8 +58,10 @@ def explain(
     measured: Mapping[JobId, Measurement] = EMPTY,
     seen: Seen | None = None,
     starts: Mapping[JobId, StartEstimate] = EMPTY,
+    away: Sequence[Cause] = (),
 ) -> Explanation:
-    """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet."""
+    """`measured`: newer than what the ledger holds. `seen`: the pool's nodes; None: they were not looked at yet.
+    `away`: of nodes that are to be away."""
     books = ledger.pool(record.pool)
     waits = record.hold_why is not None and not record.state.holds  # no decision about it counts until it is let go
     causes = [*_end(record), *_asked(record), *_cluster(ledger, config, record, now_s)]
@@ -66,6 +69,7 @@ def explain(
         causes += _budget(ledger, record)
         causes += [*_mode(ledger, config, record), *_planned(record, plan, now_s)]
         causes += [] if waits else _decided(ledger, config, record, now_s)
+        causes += away
         causes += [] if waits or seen is None else larger.causes(ledger, config, record, now_s, seen, starts)
         causes += _left(record)
     causes += _app(ledger, config, record, measured)
@@ -135,6 +139,7 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         text = f"its checkpoints cannot be written: {trouble}; it trains on, is not resized, and may lose its work"
         change = f"a folder that {record.owner or 'its owner'} may write, with room, at {record.spec.checkpoint}"
         causes.append(Cause("checkpoint", text, change=change))
+    causes += _unused(record, config, now_s)
     if record.blocked is not None:
         block = record.blocked
         numbers = {"kind": block["kind"], "for_s": now_s - block["since_s"], "cap": block.get("cap")}
@@ -146,6 +151,19 @@ def _cluster(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         text += f"{until_s - now_s:.0f} s"
         causes.append(Cause("backoff", text, numbers, "time"))
     return causes
+
+
+def _unused(record: JobRecord, config: Config, now_s: Seconds) -> list[Cause]:
+    """That GPUs which it holds lie unused, and whether they are taken back."""
+    if record.unused is None or not record.live:
+        return []
+    pool, found = config.pool(record.pool), record.unused
+    numbers = {"gpus": found["gpus"], "for_s": now_s - found["since_s"], "by": found["by"]}
+    change = f"work on them, fewer GPUs, or `horae cancel {job_number(record.id)}`"
+    after_s = None if pool is None else pool.reclaim_unused_s
+    if after_s is not None and movable(record) and found["gpus"] >= sum(record.allocation.values()):
+        change += f"; unused for {after_s / 60:.3g} min it checkpoints and leaves"
+    return [Cause("unused", unused.text(record, now_s), numbers, change)]
 
 
 def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:

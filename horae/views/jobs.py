@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import BudgetStanding
 from horae.arbiter.observe.measurements import Measurement
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
-from policy.model import EMPTY, GpuRange, Gpus, GpuType, Node, Seconds
+from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds
 
 #: Newest points of a loss curve that a status carries.
 LOSS_POINTS = 60
@@ -71,6 +72,9 @@ def job(record: JobRecord, ledger: Ledger, now_s: Seconds, wall_s: Seconds, meas
         "env": dict(spec.env),
         "checkpoint": spec.checkpoint,
         "checkpoint_trouble": record.checkpoint_trouble,
+        "unused_gpus": 0 if record.unused is None else record.unused["gpus"],
+        "unused_s": None if record.unused is None else now_s - record.unused["since_s"],
+        "unused": unused.text(record, now_s),
         "extra": dict(spec.extra),
         "priority": record.priority,
         "precedence": record.precedence,
@@ -106,7 +110,14 @@ def jobs(
     return out
 
 
-def nodes(found: Iterable[Node], pool_of: Mapping[str, str], ledger: Ledger) -> list[dict[str, Any]]:
+def nodes(
+    found: Iterable[Node],
+    pool_of: Mapping[str, str],
+    ledger: Ledger,
+    away: Mapping[NodeName, tuple[Away, ...]] = EMPTY,
+    ahead_s: Seconds = 0.0,
+) -> list[dict[str, Any]]:
+    """`away`: when nodes are to be away; `ahead_s`: the wall's clock before ours."""
     held: dict[str, int] = {}
     for record in ledger.jobs.values():
         for node, gpus in record.allocation.items():
@@ -121,6 +132,16 @@ def nodes(found: Iterable[Node], pool_of: Mapping[str, str], ledger: Ledger) -> 
             "health": node.health.value,
             "rack": node.rack,
             "pool": pool_of.get(node.name),
+            "away": [
+                {
+                    "name": time.name,
+                    "from_s": time.from_s + ahead_s,
+                    "to_s": time.to_s + ahead_s,
+                    "leave_s": time.leave_s + ahead_s,
+                    "reason": time.reason,
+                }
+                for time in away.get(node.name, ())
+            ],
         }
         for node in found
     ]

@@ -157,6 +157,7 @@ _SENTENCES: dict[Kind, Callable[[Data], str]] = {
     Kind.AVOIDED: lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now{_because(d)}",
     Kind.DECIDED: _decided,
     Kind.GUARDED: _guarded,
+    Kind.UNUSED: lambda d: f"{d['gpus']} GPUs that it holds lie unused" if d["gpus"] else "it uses its GPUs again",
     Kind.ASIDE: lambda d: f"decided about without it for now{_because(d)}",
     Kind.PROBED: _probed,
     Kind.ADVISED: lambda d: f"{len(d['steps'])} steps would be taken",

@@ -1,21 +1,24 @@
 """When a waiting job might start: when enough GPUs come free by the ends that running jobs have said or shown. Pure.
 
 An estimate for people, of which nothing is decided: a job ends with its time limit, or with its last iteration at the
-rate measured now; whoever waits is served in order, at his smallest size. A policy may well do better for him by
+rate measured now; whoever waits is served in order, at his smallest size; where nodes are to be away, none of theirs
+is counted on for a job that cannot be resumed and could not end before. A policy may well do better for him by
 shrinking others, or worse by who comes later; where no end is known there is no estimate.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from horae.arbiter.decide.queue import standing
+from horae.arbiter.decide.snapshot import movable
 from horae.journal.ledger import JobRecord, Ledger
 from horae.port import JobId
 from horae.views.rows import job_row
-from policy.model import Gpus, GpuType, Health, Node, Seconds
+from policy.model import EMPTY, Away, Gpus, GpuType, Health, Node, NodeName, Seconds
 
 #: Waiting jobs of a pool that are looked at: behind so many nobody knows anything.
 MOST = 500
@@ -34,12 +37,18 @@ def starts(
     pool: str,
     now_s: Seconds,
     more: Iterable[JobRecord] = (),
+    away: Mapping[NodeName, tuple[Away, ...]] = EMPTY,
 ) -> dict[JobId, StartEstimate]:
     """Of the pool's waiting jobs, and of `more`, which are not on record: those whose start can be told."""
     free: dict[GpuType, Gpus] = {}
+    missing: list[_Missing] = []
     for node in nodes:
         if pool_of.get(node.name) == pool and node.health is Health.UP:
             free[node.gpu_type] = free.get(node.gpu_type, 0) + max(node.gpus - node.foreign, 0)
+            for time in away.get(node.name, ()):
+                missing.append(
+                    _Missing(time.from_s - now_s, time.to_s - now_s, node.gpu_type, node.gpus - node.foreign)
+                )
     ends: list[tuple[Seconds, JobId, GpuType, Gpus]] = []
     waiting = []
     for record in (*ledger.live(pool), *more):
@@ -52,7 +61,33 @@ def starts(
             free[gpu_type] = free.get(gpu_type, 0) - gpus
             if in_s is not None:
                 heapq.heappush(ends, (in_s, record.id, gpu_type, gpus))
-    return _served(sorted(waiting, key=standing(waiting))[:MOST], free, ends)
+    for gone in missing:
+        heapq.heappush(ends, (gone.to_s, "", gone.gpu_type, 0))
+    return _served(sorted(waiting, key=standing(waiting))[:MOST], free, ends, missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """GPUs of a node while it is away, in seconds from now."""
+
+    from_s: Seconds
+    to_s: Seconds
+    gpu_type: GpuType
+    gpus: Gpus
+
+
+def _there(
+    free: Mapping[GpuType, Gpus], missing: Iterable[_Missing], record: JobRecord, at_s: Seconds
+) -> dict[GpuType, Gpus]:
+    """What of `free` it may count on from then until its end; all of what is away is taken for free: rather later."""
+    there, stay_s = dict(free), 0.0
+    if not movable(record):
+        limit_s = record.spec.time_limit_s
+        stay_s = inf if limit_s is None else max(limit_s - record.ran_s, 0.0)
+    for time in missing:
+        if (time.to_s > at_s and time.from_s < at_s + stay_s) or time.from_s <= at_s < time.to_s:
+            there[time.gpu_type] = there.get(time.gpu_type, 0) - time.gpus
+    return there
 
 
 def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
@@ -65,18 +100,21 @@ def ends_in(record: JobRecord, now_s: Seconds) -> Seconds | None:
 
 
 def _served(
-    waiting: Iterable[JobRecord], free: dict[GpuType, Gpus], ends: list[tuple[Seconds, JobId, GpuType, Gpus]]
+    waiting: Iterable[JobRecord],
+    free: dict[GpuType, Gpus],
+    ends: list[tuple[Seconds, JobId, GpuType, Gpus]],
+    missing: Sequence[_Missing] = (),
 ) -> dict[JobId, StartEstimate]:
     found: dict[JobId, StartEstimate] = {}
     at_s: Seconds = 0.0
     for record in waiting:
         need, types = record.spec.gpus.min, tuple(t for t in free if record.spec.runs_on(t))
         then, later, after, then_s = dict(free), list(ends), dict[JobId, None](), at_s
-        while (gang := _gang(then, types, need)) is None and later:
+        while (gang := _gang(_there(then, missing, record, then_s), types, need)) is None and later:
             end_s, job, gpu_type, gpus = heapq.heappop(later)
             then[gpu_type] = then.get(gpu_type, 0) + gpus
             then_s = max(then_s, end_s)
-            if gpu_type in types:
+            if gpu_type in types and job:
                 after[job] = None
         if gang is None:
             continue

@@ -12,8 +12,8 @@ from horae.arbiter.requests.commands import NoSuchJob
 from horae.arbiter.service import Arbiter
 from horae.journal import JobRecord
 from horae.port import JobId
+from horae.views import away, rows
 from horae.views import explain as explaining
-from horae.views import rows
 from horae.views import starts as starting
 from horae.views.explain import Explanation
 from horae.views.size import Seen
@@ -42,7 +42,9 @@ def explained(core: Core, job: JobId) -> Explanation:
     plan = core.plans.get(record.pool, ())
     seen = None if view is None else Seen.of(view.observation.nodes, view.pools, record.pool)
     soon = starts(core, record.pool) if record.live and not record.allocation else {}
-    return explaining.explain(core.ledger, core.config, record, core.now_s(), plan, core.fresh, seen, soon)
+    now_s = core.now_s()
+    times = () if view is None else away.causes(record, view.away, now_s, core.journal.clock.wall_s() - now_s)
+    return explaining.explain(core.ledger, core.config, record, now_s, plan, core.fresh, seen, soon, times)
 
 
 def read_to(core: Core, job: JobId) -> int:
@@ -55,7 +57,8 @@ def starts(core: Core, pool: str, more: Iterable[JobRecord] = ()) -> dict[JobId,
     """When its waiting jobs might start. On the core's thread."""
     if core.view is None:
         return {}
-    return starting.starts(core.ledger, core.view.observation.nodes, core.view.pools, pool, core.now_s(), more)
+    view = core.view
+    return starting.starts(core.ledger, view.observation.nodes, view.pools, pool, core.now_s(), more, view.away)
 
 
 def status(arbiter: Arbiter) -> Status:

@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from policy.model import Allocation, Gpus, GpuType, Health, Job, JobName, Limits, Node, NodeName, Shape, Snapshot
+from policy.model import (
+    Allocation,
+    Away,
+    Gpus,
+    GpuType,
+    Health,
+    Job,
+    JobName,
+    Node,
+    NodeName,
+    Seconds,
+    Shape,
+    Snapshot,
+)
 from policy.throughput import Throughput
 
 MOST_STEPS = 16
@@ -17,7 +30,7 @@ MOST_STEPS = 16
 def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> Iterator[str]:
     """Every way in which `allocation` cannot run, one sentence each."""
     nodes = {n.name: n for n in snapshot.cluster.nodes}
-    up = {n.name: n.gpu_type for n in snapshot.cluster.nodes if n.health is Health.UP}
+    up = {n.name: n.gpu_type for n in snapshot.cluster.nodes if n.health is Health.UP and not n.away}
     used: dict[NodeName, int] = {}
     cpus: dict[NodeName, float] = {}
     memory: dict[NodeName, float] = {}
@@ -34,7 +47,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             if unknown:
                 yield f"{job.name} is placed on {unknown[0]}, which is no node"
                 continue
-            yield from _wrong(job, now, total, nodes, snapshot.cluster.limits)
+            yield from _wrong(job, now, nodes, snapshot)
             if job.shape is not None and job.shape.exclusive and now != job.allocation:
                 alone |= dict.fromkeys(now, job.name)
         brings = job.cpus_per_gpu or job.memory_per_gpu or job.shape is not None
@@ -73,8 +86,9 @@ def _surely(job: Job, now: Allocation, up: Mapping[NodeName, GpuType]) -> bool:
     return not job.throughput or gpu_type in job.throughput
 
 
-def _wrong(job: Job, now: Allocation, total: Gpus, nodes: Mapping[NodeName, Node], limits: Limits) -> Iterator[str]:
+def _wrong(job: Job, now: Allocation, nodes: Mapping[NodeName, Node], snapshot: Snapshot) -> Iterator[str]:
     """What is wrong with one job's allocation, whatever the others have. All its nodes are known."""
+    limits, total = snapshot.cluster.limits, sum(now.values())
     if not job.gpus.feasible(total):
         yield f"{job.name} gets {total} GPUs, which is no size of its gang"
     if now != job.allocation:
@@ -85,14 +99,33 @@ def _wrong(job: Job, now: Allocation, total: Gpus, nodes: Mapping[NodeName, Node
             yield f"{job.name} gets {gpus} GPUs on {name}"
         if node.health is Health.DOWN:
             yield f"{job.name} is placed on {name}, which is down"
+        if (time := _goes_away(job, node, snapshot.now_s)) is not None:
+            yield f"{job.name} would be on {name} when that goes away for {time.name}"
         if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
             yield f"{job.name} takes GPUs on {name}, which is draining"
         if job.throughput and node.gpu_type not in job.throughput:
             yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
     if limits.one_type_per_job and len({nodes[name].gpu_type for name in now}) > 1:
         yield f"{job.name} spans GPU types, which the cluster cannot carry out"
-    if limits.equal_gpus_per_node and job.shape is None and len(set(now.values())) > 1:
+    if limits.equal_gpus_per_node and not _laid_out(job) and len(set(now.values())) > 1:
         yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
+
+
+def _laid_out(job: Job) -> bool:
+    return job.shape is not None and job.shape.laid_out
+
+
+def _goes_away(job: Job, node: Node, now_s: Seconds) -> Away | None:
+    """The time in which the node is away, where the job may not be there until then."""
+    for time in node.away:
+        if time.to_s <= now_s:
+            continue
+        if not job.stays and now_s >= time.leave_s:
+            return time
+        limit_s = inf if job.time_left_s is None else job.time_left_s
+        if job.stays and not job.allocation and now_s + limit_s > time.from_s:
+            return time
+    return None
 
 
 def _unshaped(job: Job, now: Allocation, nodes: Mapping[NodeName, Node]) -> Iterator[str]:
@@ -217,7 +250,7 @@ class _Idle:
             groups.append([offer for group in groups for offer in group])
         was = speeds.rate(job, now)
         for group in groups:
-            found = _spread(group, size, self._limits.equal_gpus_per_node and job.shape is None)
+            found = _spread(group, size, self._limits.equal_gpus_per_node and not _laid_out(job))
             if found is None:
                 continue
             rate = speeds.rate(job, found)

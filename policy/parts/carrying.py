@@ -117,4 +117,4 @@ def _again(job: Job, reason: Reason, said: Reason | None, real: Reason | None) -
     return replace(reason, code=code, text=text, numbers={**numbers, **real.numbers})
 
 
-_WAITS = (Code.WAITS_CAPACITY, Code.WAITS_GANG, Code.WAITS_TURN, Code.WAITS_CAP, Code.WAITS_LEASE)
+_WAITS = (Code.WAITS_CAPACITY, Code.WAITS_GANG, Code.WAITS_TURN, Code.WAITS_CAP, Code.WAITS_LEASE, Code.WAITS_AWAY)

@@ -95,6 +95,16 @@ Curve = Annotated[
 Priority = Annotated[int, Field(ge=-bounds.MOST_PRIORITY, le=bounds.MOST_PRIORITY)]
 
 
+class AwayForm(Form):
+    """A time known ahead in which a node is away."""
+
+    name: Name
+    from_: Time = Field(alias="from")
+    to: Time
+    leave: Time | None = Field(None, description="jobs that can be resumed leave from then on; default: from")
+    reason: str = Field("", max_length=1000)
+
+
 class NodeForm(Form):
     """One node."""
 
@@ -108,6 +118,7 @@ class NodeForm(Form):
     memory: Size | None = Field(None, description="bytes (or 64G) for our jobs; null: not a constraint")
     features: list[Name] = Field(default_factory=list, description="what jobs may ask for by name")
     wake_s: Time = Field(0.0, description="powered down: how long a job waits there before it runs")
+    away: list[AwayForm] = Field(default_factory=list, max_length=MOST_POINTS)
 
 
 class GroupForm(Form):
@@ -318,6 +329,8 @@ class JobForm(Form):
     restart_cost: Duration | None = None
     shape: ShapeForm | None = None
     gpu_types: TypesForm | None = None
+    stays: bool = Field(False, description="once it runs it cannot be stopped and resumed")
+    time_left: Duration | None = Field(None, description="running time left of its time limit; null: no limit")
     priority: Priority = Field(0, description="among its tenant's jobs: higher stands earlier in line")
     precedence: Priority = Field(0, description="the same among all jobs; operators set it")
 

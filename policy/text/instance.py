@@ -12,6 +12,7 @@ from typing import Any
 from policy.model import (
     SCHEMA,
     App,
+    Away,
     Beyond,
     Cluster,
     GpuRange,
@@ -32,7 +33,7 @@ from policy.model import (
     TypeChoice,
     Work,
 )
-from policy.text.forms import MOST_ROWS, ClusterForm, GpusForm, InstanceForm, JobForm
+from policy.text.forms import MOST_ROWS, AwayForm, ClusterForm, GpusForm, InstanceForm, JobForm
 from policy.text.instance_text import to_plain, to_text
 from policy.text.plain import not_plain
 from policy.text.textform import Document, fit, load, load_file, one_of
@@ -103,6 +104,13 @@ def schema() -> dict[str, Any]:
 # --- text -> values ----------------------------------------------------------------------------------------
 
 
+def _away(form: AwayForm, place: tuple[str | int, ...], document: Document) -> Away:
+    leave_s = form.from_ if form.leave is None else form.leave
+    if not leave_s <= form.from_ < form.to:
+        raise document.bad(place, "ends before it begins", remedy="leave, from and to in this order")
+    return Away(form.name, form.from_, form.to, leave_s, form.reason)
+
+
 def _cluster(form: ClusterForm, document: Document) -> Cluster:
     nodes: list[Node] = []
     places: list[tuple[str | int, ...]] = []
@@ -119,7 +127,7 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
         nodes.append(
             Node(
                 n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features),
-                n.wake_s,
+                n.wake_s, tuple(_away(a, (*place, "away", k), document) for k, a in enumerate(n.away)),
             )
         )  # fmt: skip
         places.append((*place, "name"))
@@ -278,6 +286,8 @@ def _job(
         gpu_types=None
         if form.gpu_types is None
         else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+        stays=form.stays,
+        time_left_s=form.time_left,
         priority=form.priority,
         precedence=form.precedence,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from policy.model import (
     SCHEMA,
+    Away,
     GpuRange,
     Job,
     Limits,
@@ -100,6 +101,17 @@ def _node_plain(node: Node) -> dict[str, Any]:
         **_unless("memory", node.memory, None),
         **_unless("features", list(node.features), []),
         **_unless("wake_s", node.wake_s, 0.0),
+        **_unless("away", [_away_plain(away) for away in node.away], []),
+    }
+
+
+def _away_plain(away: Away) -> dict[str, Any]:
+    return {
+        "name": away.name,
+        "from": away.from_s,
+        "to": away.to_s,
+        **_unless("leave", away.leave_s, away.from_s),
+        **_unless("reason", away.reason, ""),
     }
 
 
@@ -154,6 +166,7 @@ def _job_plain(job: Job) -> dict[str, Any]:
             **_unless("prefer", list(job.gpu_types.prefer), []),
             **_unless("forbid", list(job.gpu_types.forbid), []),
         }
+    out |= {**_unless("stays", job.stays, False), **_unless("time_left", job.time_left_s, None)}
     return {**out, **_unless("priority", job.priority, 0), **_unless("precedence", job.precedence, 0)}
 
 

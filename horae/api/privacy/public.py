@@ -25,7 +25,7 @@ APP = frozenset(
 )
 TRIAL = frozenset("id name state held step rank".split())
 ABOUT = frozenset("version cluster state_dir pools rounds stage looked_ago_s you".split())
-NODE = frozenset("name gpu_type gpus held foreign health rack pool".split())
+NODE = frozenset("name gpu_type gpus held foreign health rack pool away".split())
 TENANT = frozenset("name weight held fair cap running waiting gpu_s rho".split())
 POOL = frozenset("name policy mode releasing decisions".split())
 CERTIFICATE = frozenset(
@@ -38,7 +38,7 @@ EVENT = frozenset("seq wall_s kind job pool name owner tenant".split())
 NUMBERS = frozenset(
     "code guard wanted for_s kind cap asked_s left_s waits_for losses again_in_s since_s gpu_type gpus at_most_s "
     "jobs rank ranked weight tenant_apps phase phases believed_for_s held owed from to most smallest free "
-    "in_s priority precedence".split()
+    "in_s priority precedence from_s to_s fits_s".split()
 )
 
 #: What a policy's reason says, by its code.
@@ -48,6 +48,7 @@ REASONS = {
     "waits-capacity": "not enough GPUs are free behind those ahead of it",
     "waits-gang": "GPUs are free, but no place holds its smallest gang",
     "waits-turn": "others are ahead by the policy's order", "waits-cap": "its tenant's limit is reached",
+    "waits-away": "the nodes that it would take go away before it ends",
     "waits-lease": "the GPUs it would take are under others' leases",
     "infeasible": "no set of healthy nodes could hold its smallest gang", "no-gain": "more would not make it faster",
     "unknown-speed": "its speed here is not known", "lost-sweep": "its app's scheduler ended it",
@@ -67,6 +68,8 @@ CAUSES = {
     "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
     "budget": "its tenant's budget of GPU time is used up",
+    "away": "nodes go away",
+    "unused": "its owner can say more of how its GPUs are used",
 }  # fmt: skip
 ALERTS = {
     "stalled": "nothing is done for now", "journal": "the journal could not be written",
@@ -233,6 +236,7 @@ EVENTS: dict[str, Callable[[Data], str]] = {
     "avoided": lambda d: f"{d['gpus']} GPUs of {d['node']} are left alone for now",
     "decided": _decided,
     "guarded": lambda d: CAUSES["guard"] if d.get("guard") is not None else "no guard holds it back any more",
+    "unused": _always("how its GPUs are used is its owner's to know"),
     "aside": _always("decided about without it for now"),
     "probed": lambda d: "its probe is over" if "over" in d else f"its speed on {d['gpus']} {d['gpu_type']} is measured",
     "advised": lambda d: f"{len(d['steps'])} steps would be taken",

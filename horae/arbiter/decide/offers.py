@@ -22,7 +22,7 @@ from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.config import Config
 from horae.journal import Draft, Ledger, PoolRecord, events
 from horae.journal.ledger import Offer
-from policy import catalogue
+from policy import away, catalogue
 from policy.bounds import LEAST_RHO, MOST_RHO
 from policy.model import Allocation, BadInput, Gpus, JobName, NodeName, Seconds, Snapshot
 from policy.text.textform import brief
@@ -45,7 +45,7 @@ def opened(books: PoolRecord, question: Question, config: Config) -> Draft | Non
         return None
     apps = {job.app for job in question.snapshot.jobs}
     asked = sorted(app for app in books.agents if app in apps)
-    free = {n: g for n, g in on_offer(question.snapshot).free.items() if g > 0}
+    free = {n: g for n, g in on_offer(away.prepared(question.snapshot)).free.items() if g > 0}
     if not asked or not free:
         return None
     deadline_s = question.snapshot.now_s + config.rounds.bid_s

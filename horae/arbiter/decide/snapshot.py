@@ -24,6 +24,7 @@ from policy.model import (
     EMPTY,
     Allocation,
     App,
+    Away,
     Beyond,
     Bytes,
     Cluster,
@@ -62,6 +63,7 @@ class SnapshotSources:
     strays: Mapping[NodeName, Gpus] = field(default_factory=lambda: EMPTY)  #: held by jobs that are over for us
     cpus_per_gpu: float | None = None  #: of a worker whose job does not say
     memory_per_gpu: Bytes | None = None
+    away: Mapping[NodeName, tuple[Away, ...]] = field(default_factory=lambda: EMPTY)  #: times ahead, by node
     beyond: Mapping[str, Beyond] = field(default_factory=lambda: EMPTY)  #: by tenant whose budget is used up
 
 
@@ -180,7 +182,13 @@ def picture_of_the_fit(
             taken.update(occupies(record, now_s, settle_s))
     avoid = {n: a.gpus for n, a in books.avoid.items() if a.until_s > now_s}
     nodes = tuple(
-        _node(node, taken[node.name] + avoid.get(node.name, 0), books.maintenance is not None) for node in mine
+        _node(
+            node,
+            taken[node.name] + avoid.get(node.name, 0),
+            books.maintenance is not None,
+            view.away.get(node.name, ()),
+        )
+        for node in mine
     )
     caps = dict(view.observation.caps)
     for tenant, learnt in books.caps.items():
@@ -238,9 +246,10 @@ def _fit(records: Iterable[JobRecord], view: SnapshotSources, album: Album) -> t
     return tuple(fit), unfit
 
 
-def _node(node: Node, taken: Gpus, maintenance: bool) -> Node:
+def _node(node: Node, taken: Gpus, maintenance: bool, away: tuple[Away, ...]) -> Node:
+    """In maintenance nothing moves, for whatever cause."""
     health = Health.DRAIN if maintenance and node.health is Health.UP else node.health
-    return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health)
+    return replace(node, foreign=min(node.foreign + taken, node.gpus), health=health, away=() if maintenance else away)
 
 
 class Album:
@@ -261,7 +270,7 @@ class Album:
 
     def open(self, view: SnapshotSources, types: tuple[GpuType, ...], nodes: frozenset[NodeName]) -> None:
         """What every job depends on; where it is another than last time, nothing holds any more."""
-        about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu)
+        about = (view.config, types, nodes, view.cpus_per_gpu, view.memory_per_gpu, bool(view.away))
         if not self._about or self._about[0] is not view.config or self._about[1:] != about[1:]:
             self._about, self._types, self._nodes = about, types, nodes
             self._jobs, self._tables, self._same, self._bounds = {}, {}, {}, bounds.Known()
@@ -333,6 +342,8 @@ class Album:
             gpu_types=None if choice is None else self._same.setdefault(choice, choice),
             priority=record.priority,
             precedence=record.precedence,
+            stays=bool(view.away) and not movable(record),
+            time_left_s=record.time_left_at(now_s) if view.away else None,
         )
 
     def _tables_of(self, record: JobRecord, measured: Measurement, config: Config) -> _Tables:

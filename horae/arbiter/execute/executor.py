@@ -78,6 +78,7 @@ class Look:
     capabilities: Capabilities | None = None
     measured: Mapping[JobId, Measurement] = field(default_factory=lambda: EMPTY)
     error: PortError | None = None
+    read_s: Mapping[JobId, Seconds] = field(default_factory=lambda: EMPTY)  #: when each log was last read
 
 
 class Executor:
@@ -95,7 +96,7 @@ class Executor:
         measured: Mapping[JobId, Measurement] = EMPTY
         if read_logs:
             measured = self._profiles.update(observation, self._port.read_log)
-        return Look(observation, capabilities, measured)
+        return Look(observation, capabilities, measured, read_s=self._profiles.read_s())
 
     def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
         """In turn, starts, stops or follow-ups that come one after the other together where the port can; what does

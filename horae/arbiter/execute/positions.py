@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from horae.arbiter.decide.snapshot import SnapshotSources, decidable, grant_stands, keeps_to_itself, movable, occupies
 from horae.arbiter.execute.plan import PlanPhase, Position
+from horae.arbiter.observe.absences import closing
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
 from horae.port import JobId, JobState
@@ -45,7 +46,7 @@ def board(ledger: Ledger, pool: str, view: SnapshotSources, *, restart_gap_s: Se
         r.id: _target(r, p, view.limits, types, decidable(r, config, now_s, unseen=unseen))
         for r, p in zip(mine, positions, strict=True)
     }
-    closed = frozenset(n.name for n in nodes if n.health is not Health.UP)
+    closed = frozenset(n.name for n in nodes if n.health is not Health.UP) | closing(view.away, now_s)
     if ledger.pool(pool).maintenance is not None:
         closed = frozenset(capacity)
     return Board(positions, targets, {n.name: capacity[n.name] for n in nodes}, closed)

@@ -125,6 +125,9 @@ class LogProfiles:
                 self.store.record(log.key, stretch)
             self._logs[job] = log
 
+    def read_s(self) -> Mapping[JobId, Seconds]:
+        return {job: log.read_s for job, log in self._logs.items() if log.read_s > NEVER_S}
+
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         now_s, nodes = observation.now_s, {n.name: n for n in observation.nodes}
         self._forecasts = FORECASTS_A_ROUND

@@ -67,6 +67,10 @@ class Profiles(Protocol):
         """The jobs whose measurement changed. `read_log(job, offset)` may raise PortError: skip that job."""
         ...
 
+    def read_s(self) -> Mapping[JobId, Seconds]:
+        """When each log was last read to its end, on the cluster's clock; jobs whose log never was are not in it."""
+        ...
+
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
         """After a restart: what was measured before, and how far each log was read."""
         ...
@@ -112,6 +116,9 @@ class SdkProfiles:
     def __init__(self, every_s: Seconds = 10.0) -> None:
         self._every_s = every_s
         self._readers: dict[JobId, _Reader] = {}
+
+    def read_s(self) -> Mapping[JobId, Seconds]:
+        return {job: reader.read_s for job, reader in self._readers.items() if reader.read_s > NEVER_S}
 
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
         for job, measured in known.items():

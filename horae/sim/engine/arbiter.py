@@ -26,7 +26,7 @@ from horae.sim.engine.port import SimPort
 from horae.sim.engine.reviews import next_review_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.spec import JobSpec
-from policy.model import Certificate, Decision, Job, JobName, Proposal, Seconds, Snapshot, Worst
+from policy.model import EMPTY, Certificate, Decision, Job, JobName, Proposal, Seconds, Snapshot, Worst
 
 POOL = "main"
 #: Rounds of one moment: what is not carried out after so many never will be.
@@ -152,6 +152,9 @@ class WorldProgress:
 
     def __init__(self, active: Mapping[JobName, SimulatedJob], now_s: Callable[[], Seconds]) -> None:
         self._active, self._now_s = active, now_s
+
+    def read_s(self) -> Mapping[JobId, Seconds]:
+        return EMPTY
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         return {name: Measurement(done=run.done_at(self._now_s())) for name, run in self._active.items() if run.starts}

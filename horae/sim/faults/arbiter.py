@@ -29,7 +29,7 @@ from horae.sim.faults.hazards import Hazards
 from horae.sim.faults.schedule import FaultKind
 from horae.sim.faults.watch import InvariantBroken
 from horae.spec import JobSpec
-from policy.model import Allocation, JobName, Seconds
+from policy.model import EMPTY, Allocation, JobName, Seconds
 
 #: As a site has them, looked at less often where nothing happens.
 ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
@@ -222,6 +222,9 @@ class _Lies(WorldProgress):
     ) -> None:
         super().__init__(active, now_s)
         self._hazards, self._lies = hazards, lies
+
+    def read_s(self) -> Mapping[JobId, Seconds]:
+        return EMPTY
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         told = dict(super().update(observation, read_log))

@@ -196,6 +196,9 @@ class Blank:
     def update(self, observation: object, read_log: object) -> dict[str, Measurement]:
         return {}
 
+    def read_s(self) -> dict[str, float]:
+        return {}
+
 
 def test_the_clusters_own_words_stand_where_nobody_has_better_ones() -> None:
     """A suspended job is no running one; in mode observe a waiting one shows the cluster's reason, as squeue does."""

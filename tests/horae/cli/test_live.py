@@ -213,7 +213,7 @@ def test_an_empty_cluster_is_a_picture_too() -> None:
 
 
 def test_a_job_that_cannot_write_checkpoints_stands_out() -> None:
-    running = replace(VIEW.jobs[0], trouble="Permission denied")
+    running = replace(VIEW.jobs[0], trouble="no checkpoint")
     _, rows = parts.job_rows(VIEW, [running, VIEW.jobs[1]], 120)
     assert "no checkpoint v1:4" in rows[0][-1].plain
     assert "no checkpoint" not in rows[1][-1].plain

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -104,3 +106,23 @@ def test_without_real_gpus_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch, t
 )
 def test_names_of_types(product: str, gpu_type: str) -> None:
     assert machine_gpus.type_of(product) == gpu_type
+
+
+def test_the_use_of_gpus_is_read_without_waiting_for_it() -> None:
+    asked, answer = Event(), Event()
+
+    def slow() -> str:
+        asked.set()
+        assert answer.wait(20)
+        return "0, 97\n1, 0\n2, [N/A]\n"
+
+    use = machine_gpus.Use(slow)
+    assert use.newest() == {}, "nobody knows it yet"
+    assert asked.wait(20)
+    assert use.newest() == {}
+    answer.set()
+    until = time.monotonic() + 20
+    while not use.newest():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert use.newest() == {0: 0.97, 1: 0.0}, "a GPU in parts tells no number"
