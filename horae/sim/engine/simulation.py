@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from horae.sim.conditions.pace import Stragglers
+from horae.sim.conditions.sweeps import apps_of
 from horae.sim.engine.arbiter import ArbiterEngine
 from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.fast import Fast
@@ -14,7 +16,7 @@ from horae.sim.engine.restarts import constant, measured
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import Change, RestartCost, SimulatedJob, SimulatedWorld
 from horae.sim.traces.model import Trace, TraceJob
-from policy.model import Seconds
+from policy.model import BadInput, Seconds
 from policy.throughput import Throughput
 
 
@@ -45,12 +47,18 @@ def simulate(
     Raises BadInput for a trace that the cluster or the tables cannot serve, PolicyFailed for a policy that fails."""
     speeds = Throughput(settings.cluster)
     large: list[TraceJob] = []
-    jobs = runs(trace, Workload(settings.cluster, speeds, table), large.append if skip_bad else None)
+    conditions = settings.conditions
+    if conditions.slow is not None and settings.ideal:
+        raise BadInput("--ideal has no nodes that could be slow", field="--stragglers", remedy="leave one of them out")
+    workload = Workload(settings.cluster, speeds, table, conditions, settings.seed)
+    jobs = runs(trace, workload, large.append if skip_bad else None)
+    settings = replace(settings, apps=apps_of(workload.phases))
     changes: list[Change] = []
-    world = SimulatedWorld(speeds, cost_of(settings), changes if keep_changes else None)
+    stragglers = None if conditions.slow is None else Stragglers(conditions.slow, settings.seed)
+    world = SimulatedWorld(speeds, cost_of(settings), changes if keep_changes else None, stragglers)
     asked = AskedPolicy(settings, speeds)
     made: Engine | None = ArbiterEngine(asked, world) if engine == "arbiter" else None
-    if made is None and shortcuts:
+    if made is None and shortcuts and not settings.apps and conditions.candid:
         made = short_cut(asked, world, jobs)
     if made is None:
         made = Fast(asked, world, shortcuts=shortcuts)

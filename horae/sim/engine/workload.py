@@ -11,11 +11,13 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from horae.sim.conditions.sweeps import ends_of, joined
+from horae.sim.conditions.told import TRUE, Conditions, told
 from horae.sim.engine.world import SimulatedJob
 from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
-from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Provenance, Work
+from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Phase, Provenance, Slowdown, Work
 from policy.throughput import Throughput
 
 Table = Mapping[str, Mapping[GpuType, Mapping[int, float]]]
@@ -46,8 +48,18 @@ def tables(name: str | None) -> Table:
 class Workload:
     """Makes `SimulatedJob`s. Equal ranges and tables are one object: whoever works on them does it once."""
 
-    def __init__(self, cluster: Cluster, speeds: Throughput, known: Table) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        speeds: Throughput,
+        known: Table,
+        conditions: Conditions = TRUE,
+        seed: int = 0,
+    ) -> None:
         self._speeds, self._known = speeds, known
+        self._conditions, self._seed = conditions, seed
+        self.phases: dict[str, tuple[Phase, ...]] = {}  #: of apps that end jobs of their own
+        self._slowdowns: dict[Slowdown, Slowdown] = {}
         self._types = tuple(t for t in cluster.gpu_types if t in speeds.present)
         self._linear = {t: {1: 1.0} for t in self._types}
         self._stated = dict.fromkeys(self._types, Provenance.STATED)
@@ -71,13 +83,19 @@ class Workload:
             curves,
             stated,
             job.model,
+            slowdown=self._slowdowns.setdefault(job.slowdown, job.slowdown),
         )
         total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
         if not 0 <= total <= bounds.MOST_WORK:
             raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
         total = max(total, bounds.LEAST_WORK)  # a job that ended at once ends as soon as it starts
         object.__setattr__(plain, "work", Work(total if job.known else None))
-        return SimulatedJob(plain, total)
+        if job.phases:
+            joined(self.phases, plain.app, job.phases, job.job, total)
+        run = SimulatedJob(plain, total, curve=job.loss, ends=ends_of(job.phases))
+        if not self._conditions.candid:
+            run.real, run.plain = plain, told(plain, self._conditions, self._seed)
+        return run
 
     def fits(self, job: TraceJob) -> bool:
         """Whether its smallest gang is at most the cluster."""

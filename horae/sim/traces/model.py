@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from horae.sim.conditions.sweeps import LossCurve
+from policy.model import Phase, Slowdown
+
+USUAL = Slowdown()
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -32,6 +37,11 @@ class TraceJob:
     iterations: float | None = None
     #: Whether policies that may know lengths are told this one.
     known: bool = True
+    #: How many times as long an iteration takes where the gang spans nodes, racks, more.
+    slowdown: Slowdown = USUAL
+    loss: LossCurve | None = None
+    #: Of its app, which ends its worst jobs after each.
+    phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "app", self.app or self.job)
