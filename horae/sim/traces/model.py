@@ -42,6 +42,8 @@ class TraceJob:
     loss: LossCurve | None = None
     #: Of its app, which ends its worst jobs after each.
     phases: tuple[Phase, ...] = ()
+    #: Of its file; 0 where it is of none.
+    line: int = field(default=0, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "app", self.app or self.job)
@@ -67,6 +69,8 @@ class Trace:
     malformed: tuple[BadRow, ...] = ()
     #: By reason, what stands in the file and is no job of a simulation: `no gpus`, `never started`.
     left_aside: Mapping[str, int] = field(default_factory=dict)
+    #: Its file.
+    where: str = field(default="", compare=False)
 
     def skipped(self) -> dict[str, int]:
         """All that was left out, by reason: the `skipped` of results."""
