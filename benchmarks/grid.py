@@ -5,7 +5,7 @@
 The traces are not shipped; FOLDER holds them under the paths of `TRACES`. Of each, so many jobs in a row (from a third
 of it on) are played by every policy on eight K80 and eight V100, placed, restarts drawn from measured ones. So that
 clusters of all sizes can be set side by side: times are shrunk until the mean job lasts half an hour, arrivals until
-the jobs ask for 1.2 times what there is, gangs are cut to eight, and a job may have one GPU to twice what it asked for;
+the jobs ask for twice what as many K80 could do, gangs are cut to eight, and a job may have one GPU to twice what it asked for;
 its speed on n GPUs grows as n^0.9, and is 1.4 to 3.2 times as high on a V100 (by its number). Where a trace knows no
 tenants, jobs are four's in turn. A policy that needs more than `--most` CPU seconds for a trace has no result there.
 
@@ -49,7 +49,8 @@ TRACES = {
     "alibaba 2023": ("alibaba_v2023/openb_pod_list_default.csv.gz", "alibaba"),
 }
 CLUSTER, GPUS, LARGEST = "k80:2x4,v100:2x4", 16, 8
-MEAN_S, LOAD = 1800.0, 1.2
+#: Twice what sixteen K80 could do; half of them are V100.
+MEAN_S, LOAD = 1800.0, 2.0
 SPEEDUPS = (1.4, 2.0, 2.6, 3.2)
 TABLE: Table = {
     f"model{n}": {t: {g: by * g**0.9 for g in range(1, GPUS + 1)} for t, by in (("k80", 1.0), ("v100", v100))}
@@ -69,7 +70,7 @@ def _stop(*_about: object) -> None:
     raise _TooLong
 
 
-def shrunk(trace: Trace, many: int) -> Trace:
+def shrunk(trace: Trace, many: int, gpus: int = GPUS) -> Trace:
     """So many of its jobs, as the module says."""
     whole = [job for job in trace.jobs if job.duration]
     start = min(len(whole) // 3, max(len(whole) - many, 0))
@@ -79,7 +80,7 @@ def shrunk(trace: Trace, many: int) -> Trace:
     sizes = [min(job.gpus, LARGEST) for job in jobs]
     span = jobs[-1].submitted - jobs[0].submitted
     asked = fsum(length * size for length, size in zip(lengths, sizes, strict=True))
-    closer = asked / (LOAD * GPUS) / span if span else 0.0
+    closer = asked / (LOAD * gpus) / span if span else 0.0
     alone = len({job.tenant for job in jobs}) == 1
     return Trace(
         tuple(
