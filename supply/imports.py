@@ -28,6 +28,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "horae/lab": ("lab",),
     "horae/sim/traces/parquet.py": ("parquet",),
     "horae/sim/pictures.py": ("plot",),
+    "horae/sim/clusters.py": ("dask",),
     "profiler/runs/log_files.py": ("zstd",),
     "profiler/estimates/plot.py": ("plot",),
     "slurm_plugin": ("slurm", "pyslurm"),

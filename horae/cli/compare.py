@@ -10,7 +10,7 @@ import typer
 
 from horae.cli import exits
 from horae.cli.options import Json, example
-from horae.cli.simulate import FormOf, Ideal, Limit, Restart, SkipBad, Spec, Tables, TraceFile
+from horae.cli.simulate import FormOf, Ideal, LieOf, Limit, Noise, Restart, SkipBad, SlowOf, Spec, Tables, TraceFile
 from horae.tui import screen
 
 SETTINGS = {
@@ -36,6 +36,12 @@ def compare(
     form: FormOf = "ours",
     skip_bad: SkipBad = False,
     throughputs: Tables = None,
+    noise: Noise = 0.0,
+    lie: LieOf = None,
+    stragglers: SlowOf = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Play on this Dask cluster instead (needs horae[dask]).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Play a trace under each policy with each seed, in processes, and set the outcomes side by side.
@@ -58,6 +64,9 @@ def compare(
         form=form,
         skip_bad=skip_bad,
         throughputs=throughputs,
+        noise=noise,
+        lies=tuple(lie or ()),
+        stragglers=stragglers,
     )
 
     def told(cell: grids.GridCell, left: int, eta_s: float) -> None:
@@ -65,7 +74,7 @@ def compare(
         screen.note(f"{cell.plan.policy}, seed {cell.plan.seed}: {how}; {left} left, about {eta_s:.0f} s")
 
     plans = grids.cells(plan, list(dict.fromkeys(names)), _seeds(seeds))
-    cells = grids.run(plans, out, workers or os.cpu_count() or 1, told)
+    cells = grids.run(plans, out, workers or os.cpu_count() or 1, told, dask=dask)
     grids.write(cells, out / "compare.csv")
     if plots and any(cell.result is not None for cell in cells):
         from horae.sim.pictures import draw

@@ -39,7 +39,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> int:
         say(error.text, error.remedy)
         return error.code
     if isinstance(error, BadInput):
-        say(error.words(_with_value(error.message, error.field, error.value)))
+        text = error.words(_with_value(error.message, error.field, error.value))
+        say(text, "" if error.remedy in text else error.remedy)
         return BAD_FILE
     for refused in (_of_an_installation, _of_a_cluster, _of_a_policy, _from_arbiter):
         if (code := refused(error)) is not None:

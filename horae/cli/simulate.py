@@ -82,6 +82,17 @@ Break = Annotated[
         is_eager=True,
     ),
 ]
+Noise = Annotated[
+    float, typer.Option(metavar="X", help="Profiles of speed, length, slowdown are off by up to this part (0.2).")
+]
+LieOf = Annotated[
+    list[str] | None,
+    typer.Option("--lie", metavar="TENANT:WHAT=F", help="It overstates its speedup, length or slowdown by F."),
+]
+SlowOf = Annotated[
+    str | None,
+    typer.Option(metavar="EVERY,PART,FOR", help="Each node at PART of its speed now and then (86400,0.5,3600)."),
+]
 Engine = Annotated[str, typer.Option(help="fast, or arbiter: the code that runs in production.")]
 
 
@@ -103,6 +114,9 @@ def simulate(
     engine: Engine = "fast",
     faults: Faults = None,
     broken: Break = None,
+    noise: Noise = 0.0,
+    lie: LieOf = None,
+    stragglers: SlowOf = None,
     as_json: Json = False,
 ) -> None:
     """Play a trace of jobs under a policy, and say how long they waited and took, how fair and how full it was.
@@ -132,6 +146,9 @@ def simulate(
         skip_bad=skip_bad,
         throughputs=throughputs,
         engine=engine,
+        noise=noise,
+        lies=tuple(lie or ()),
+        stragglers=stragglers,
     )
     started, misfortune = time.perf_counter(), None
     if faults is None and broken is None:
@@ -159,12 +176,16 @@ def simulate(
 
 def _on_bad_days(plan: Plan, faults: str, broken: str | None) -> tuple[FaultyOutcome, tuple[BadRow, ...]]:
     """A violation is shown by the shortest schedule that has it."""
+    from horae.sim.conditions.told import TRUE
     from horae.sim.faults.run import FaultyRun, rule_of
 
     if plan.engine != "arbiter":
         raise BadInput("needs the arbiter's own code", field="--faults", value=faults, remedy="--engine arbiter")
     rule = None if broken is None else rule_of(broken)
     trace, settings, table = plan.read()
+    if settings.conditions != TRUE or any(job.phases for job in trace.jobs):
+        what = "bad days are played without --noise, --lie, --stragglers, and jobs with phases"
+        raise BadInput(what, field="--faults", value=faults, remedy="leave one of them out")
     run = FaultyRun(trace, settings, table, rule, plan.skip_bad)
     outcome = run.play(run.schedule(faults))
     return (outcome if outcome.broken is None else run.shrunk(outcome)), trace.malformed

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horae.sim import results
+from horae.sim import clusters, results
 from horae.sim.engine.simulation import Simulated
 from horae.sim.plans import Plan
 from policy.decide import PolicyFailed
@@ -53,15 +53,22 @@ def cells(plan: Plan, policies: Sequence[str], seeds: Sequence[int]) -> list[Pla
 
 
 def run(
-    plans: Sequence[Plan], folder: Path, workers: int, told: Callable[[GridCell, int, Seconds], None] | None = None
+    plans: Sequence[Plan],
+    folder: Path,
+    workers: int,
+    told: Callable[[GridCell, int, Seconds], None] | None = None,
+    *,
+    dask: str | None = None,
 ) -> list[GridCell]:
     """Every cell, in the order of `plans`. `told` hears of each as it is done, how many are left, and for about how
-    long. Raises OSError where the folder cannot be written."""
+    long. `dask`: the address of a cluster that plays them, instead of `workers` processes here. Raises BadInput where
+    it does not answer, OSError where the folder cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     done = {plan: GridCell(plan, result, known=True) for plan in plans if (result := _known(plan, folder)) is not None}
     missing = [plan for plan in plans if plan not in done]
     started = time.monotonic()
-    for number, cell in enumerate(_each(missing, folder, workers), 1):
+    cells = _each(missing, folder, workers) if dask is None else clusters.each(missing, folder, dask)
+    for number, cell in enumerate(cells, 1):
         done[cell.plan] = cell
         left = len(missing) - number
         if told is not None:
@@ -104,10 +111,16 @@ def cell(plan: Plan, folder: Path) -> GridCell:
     with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         results.write_jobs(outcome, file)
     _write_changes(outcome, folder / f"{name}.gpus.csv")
+    keep(plan, result, folder)
+    return GridCell(plan, result)
+
+
+def keep(plan: Plan, result: Mapping[str, Any], folder: Path) -> None:
+    """That this cell is done."""
+    name = name_of(plan)
     part = folder / f"{name}.json.part"
     part.write_text(json.dumps({"plan": _plain(plan), "result": result}, indent=1) + "\n", encoding="utf-8")
     part.replace(folder / f"{name}.json")
-    return GridCell(plan, result)
 
 
 def _write_changes(outcome: Simulated, path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from horae.sim.conditions.told import MOST_NOISE, Conditions, lies_of, slow_nodes
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
 from horae.sim.engine.simulation import Simulated, simulate
@@ -31,6 +32,9 @@ class Plan:
     skip_bad: bool = False
     throughputs: str | None = None
     engine: str = "fast"
+    noise: float = 0.0
+    lies: tuple[str, ...] = ()
+    stragglers: str | None = None
 
     def __hash__(self) -> int:
         return hash((self.trace, self.cluster, self.policy, self.seed))
@@ -58,9 +62,16 @@ class Plan:
             seed=self.seed,
             ideal=self.ideal,
             restart_s=self.restart_s,
+            conditions=self._conditions(),
         )
         table = tables(self.throughputs)
         trace = read(self.trace, self.form, skip_bad=self.skip_bad)
         if self.limit is not None:
             trace = replace(trace, jobs=trace.jobs[: self.limit])
         return trace, settings, table
+
+    def _conditions(self) -> Conditions:
+        if not 0 <= self.noise <= MOST_NOISE:
+            raise BadInput("is no part of a profile", field="--noise", value=self.noise, remedy=f"0 to {MOST_NOISE}")
+        slow = None if self.stragglers is None else slow_nodes(self.stragglers)
+        return Conditions(self.noise, lies_of(self.lies), slow)

@@ -51,7 +51,7 @@ def rho_by_app(outcome: Simulated) -> dict[str, float]:
     apps: dict[str, list[SimulatedJob]] = {}
     for run in outcome.runs:
         apps.setdefault(run.plain.app, []).append(run)
-    ended = {app: runs for app, runs in apps.items() if all(r.finished_s is not None for r in runs)}
+    ended = {app: runs for app, runs in apps.items() if all(r.over_s is not None for r in runs)}
     lives = {app: _life(runs) for app, runs in apps.items()}
     active = _Active(list(lives.values()))
     alone = _Alone(outcome.settings.cluster)
@@ -65,7 +65,7 @@ def rho_by_app(outcome: Simulated) -> dict[str, float]:
 
 
 def _life(runs: Sequence[SimulatedJob]) -> tuple[Seconds, Seconds]:
-    ends = [r.finished_s for r in runs]
+    ends = [r.over_s for r in runs]
     return min(r.plain.submitted_s for r in runs), max(float("inf") if e is None else e for e in ends)
 
 
@@ -101,8 +101,9 @@ class _Alone:
     def seconds(self, runs: Sequence[SimulatedJob]) -> Seconds:
         service, longest, demand, most = 0.0, 0.0, 0, 0
         for run in runs:
-            room, size, rate = self._best(run.plain)
-            seconds = run.total / rate if rate > 0 else 0.0
+            room, size, rate = self._best(run.truth)
+            total = run.total if run.lost_s is None else run.done  # what its app let it do
+            seconds = total / rate if rate > 0 else 0.0
             service, longest = service + seconds * size, max(longest, seconds)
             demand, most = demand + size, max(most, room)
         return max(service / min(demand, max(most, 1)), longest) if demand else 0.0

@@ -8,7 +8,8 @@ site are off: policies are compared as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from math import inf
 
 from horae.arbiter.admit.models import standard
@@ -25,6 +26,7 @@ from horae.sim.engine.memory_journal import MemoryJournal
 from horae.sim.engine.port import SimPort
 from horae.sim.engine.reviews import next_review_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
+from horae.sim.traces.model import USUAL
 from horae.spec import JobSpec
 from policy.model import EMPTY, Certificate, Decision, Job, JobName, Proposal, Seconds, Snapshot, Worst
 
@@ -48,7 +50,7 @@ class ArbiterEngine:
         clock = Clock(self._time, self._time)
         self.journal = MemoryJournal(clock)
         self._runner = _OneAnswer(asked)
-        self.core = Core(self._config, self.journal, standard())
+        self.core = Core(self._config, self.journal, standard(), lambda _ledger, _pool: self._settings.apps)
         executor = Executor(self.port, WorldProgress(self._active, self._time), self._time)
         self._driver = Driver(self.core, executor, self._runner)
 
@@ -77,6 +79,10 @@ class ArbiterEngine:
             raise AssertionError(f"the arbiter does not come to rest at {now_s}")
         for run in over:
             self.port.forget(run.plain.name)
+        for run in self.port.lost:
+            del self._active[run.plain.name]
+            self.port.forget(run.plain.name)
+        self.port.lost.clear()
         last = self._runner.last
         if not self._active or last is None:
             return inf
@@ -118,6 +124,8 @@ class _OneAnswer:
         snapshot = question.snapshot
         if not snapshot.jobs:
             return Answer(decision_of(question, Proposal({}, state=snapshot.state)))
+        if self.last is not None and self.last[1].cancel:
+            self.last = _without_lost(*self.last, {job.name for job in snapshot.jobs})
         if self.last is None or not _same_moment(self.last[0], snapshot):
             self.asked += 1
             self.last = (snapshot, self._policy.about(snapshot))
@@ -129,6 +137,14 @@ class _OneAnswer:
 
 def _same_moment(one: Snapshot, other: Snapshot) -> bool:
     return one.now_s == other.now_s and [j.name for j in one.jobs] == [j.name for j in other.jobs]
+
+
+def _without_lost(snapshot: Snapshot, proposal: Proposal, live: Set[JobName]) -> tuple[Snapshot, Proposal]:
+    """The same once jobs that it ends have ended."""
+    lost = {name for name in proposal.cancel if name not in live}
+    jobs = tuple(job for job in snapshot.jobs if job.name not in lost)
+    left = tuple(name for name in proposal.cancel if name in live)
+    return replace(snapshot, jobs=jobs), replace(proposal, cancel=left)
 
 
 def decision_of(question: Question, proposal: Proposal) -> Decision:
@@ -157,7 +173,12 @@ class WorldProgress:
         return EMPTY
 
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
-        return {name: Measurement(done=run.done_at(self._now_s())) for name, run in self._active.items() if run.starts}
+        return {name: self._of(run) for name, run in self._active.items() if run.starts or run.plain.slowdown != USUAL}
+
+    def _of(self, run: SimulatedJob) -> Measurement:
+        done = run.done_at(self._now_s())
+        forecast = run.curve.forecast() if run.curve is not None and run.starts else None
+        return Measurement(done=done, slowdown=run.plain.slowdown, loss=run.losses(done), loss_forecast=forecast)
 
     def restore(self, known: Mapping[JobId, Measurement]) -> None:
         """The world forgets nothing."""

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from horae.sim.conditions.told import TRUE, Conditions
 from policy import catalogue
 from policy.afs import afs_l, afs_p
 from policy.baselines import max_min
 from policy.contract import Context, Entry
 from policy.decide import propose
-from policy.model import Cluster, Proposal, Seconds, Snapshot
+from policy.model import App, Cluster, Proposal, Seconds, Snapshot
 from policy.parts.pools import Counted
 from policy.throughput import Throughput
 
@@ -37,6 +38,8 @@ class Settings:
     restart_s: Seconds | None = None  #: None: drawn from measured ones
     #: Not ideal: decisions are taken at multiples of it
     tick_s: Seconds = 5.0
+    conditions: Conditions = TRUE
+    apps: tuple[App, ...] = ()  #: those that end jobs of their own
 
     @staticmethod
     def of(cluster: Cluster, policy: str, given: Mapping[str, Any], **more: Any) -> Settings:
@@ -58,6 +61,7 @@ class AskedPolicy:
         settings = self.settings
         counted = COUNTED.get(settings.entry.name)
         one = settings.ideal and len(settings.cluster.nodes) == 1 and not settings.options.get("network_packing", False)
+        one = one and not settings.apps
         if counted is None or not one:
             return None
         (node,) = settings.cluster.nodes

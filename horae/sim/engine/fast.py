@@ -7,6 +7,7 @@ that read how far it is or what it has had.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from horae.journal.codec import plain
@@ -28,7 +29,7 @@ class Fast:
         self._world = world
         self._about = (asked.in_one_pool() if shortcuts else None) or asked.about
         self._settings, self._speeds = asked.settings, asked.speeds
-        self._blind = self._settings.entry.name in BLIND
+        self._blind = self._settings.entry.name in BLIND and not self._settings.apps
         self._active: dict[JobName, SimulatedJob] = {}
         self._jobs: dict[JobName, Job] = {}
         self._attained: dict[JobName, dict[str, float]] = {}
@@ -50,6 +51,12 @@ class Fast:
             return inf
         snapshot = self._snapshot(now_s)
         proposal = self._about(snapshot)
+        if proposal.cancel:
+            snapshot = replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.name not in proposal.cancel))
+        for name in proposal.cancel:
+            run = self._active[name]
+            self._world.lose(run, now_s)
+            self._left(run.plain, now_s)
         self._carry_out(proposal.allocation, now_s)
         self._state = plain(proposal.state) if proposal.state else EMPTY
         if proposal.leases or self._leases:
@@ -65,7 +72,7 @@ class Fast:
             del self._tenants[job.tenant]
 
     def _oldest_s(self) -> Seconds:
-        return next(iter(self._jobs.values())).submitted_s
+        return next((job.submitted_s for job in self._jobs.values()), 0.0)
 
     def _seconds_left(self, name: JobName) -> Seconds:
         return self._active[name].seconds_left(self._speeds)
@@ -83,6 +90,7 @@ class Fast:
             jobs=tuple(jobs.values()),
             tenants=tuple(Tenant(name) for name in sorted(self._tenants)),
             now_s=now_s,
+            apps=self._settings.apps,
             active_apps=self._apps.history,
             state=self._state,
         )
@@ -118,6 +126,8 @@ class Fast:
             attained,
             run.allocation,
             leases or EMPTY,
+            loss=run.losses(done),
+            loss_forecast=None if run.curve is None or not run.starts else run.curve.forecast(),
         )
 
     # --- the way there ------------------------------------------------------------------------------------

@@ -48,6 +48,6 @@ def play(
             world.jobs[run.plain.name] = run
             engine.arrived(run)
             coming += 1
-        review_s = engine.decided(now_s, world.advance(now_s))
+        review_s = min(engine.decided(now_s, world.advance(now_s)), world.next_mark_s(now_s))
         assert review_s > now_s, "a review is later than the decision it follows"
         moments += 1

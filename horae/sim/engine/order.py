@@ -18,10 +18,11 @@ from typing import Any
 
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.books import BOOKS, JobBooks
+from horae.sim.engine.fast import Fast
 from horae.sim.engine.moments import Engine
 from horae.sim.engine.reviews import las_turn_s
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from policy.model import Gpus, JobName, Seconds, Snapshot
+from policy.model import Allocation, Gpus, JobName, Seconds, Snapshot
 from policy.places.placement import Placer
 
 #: (what the policy orders by, submission, name)
@@ -38,6 +39,8 @@ def short_cut(asked: AskedPolicy, world: SimulatedWorld, runs: Sequence[Simulate
         if fits is None or fits(options, runs):
             books = BOOKS.get(name)
             return Order(asked, world) if books is None else Kept(asked, world, books(options))
+    if name == "fifo-backfill" and options["variant"] == "easy":
+        return Backfilled(asked, world)
     return Queue(asked, world) if name == "fifo" else None
 
 
@@ -296,6 +299,54 @@ class Queue:
         for run, place in new:
             self._world.start(run, dict(place), now_s)
         return inf
+
+
+class Backfilled(Fast):
+    """First come, first served on nodes, with EASY backfilling: who stands first in line starts by the ledger that is
+    there, and the policy is asked only where somebody behind a gang that does not fit could run. See `moments.Engine`.
+    """
+
+    def __init__(self, asked: AskedPolicy, world: SimulatedWorld) -> None:
+        super().__init__(asked, world, shortcuts=False)
+        self._asked = asked
+        self._placer = Placer(Snapshot(asked.settings.cluster, ()), asked.speeds)
+        self._waiting: dict[JobName, tuple[SimulatedJob, Gpus]] = {}
+
+    def arrived(self, run: SimulatedJob) -> None:
+        super().arrived(run)
+        size = self._placer.usual(run.plain)
+        if self._placer.possible(run.plain, size):
+            self._waiting[run.plain.name] = (run, size)
+
+    def decided(self, now_s: Seconds, over: Sequence[SimulatedJob]) -> Seconds:
+        started = time.perf_counter()
+        for run in over:
+            self._placer.give_back(run.plain)
+            self._left(run.plain, now_s)
+        for run, size in list(self._waiting.values()):
+            place = self._placer.best(run.plain, size)
+            if place is None:
+                break
+            self._starts(run, place, now_s)
+        self._asked.seconds.append(time.perf_counter() - started)
+        if self._overtaking():
+            proposal = self._about(self._snapshot(now_s))
+            for name in [name for name in self._waiting if proposal.allocation.get(name)]:
+                self._starts(self._waiting[name][0], proposal.allocation[name], now_s)
+        return inf
+
+    def _starts(self, run: SimulatedJob, place: Allocation, now_s: Seconds) -> None:
+        self._placer.take(run.plain, place)
+        self._world.start(run, dict(place), now_s)
+        self._jobs[run.plain.name] = self._shown(run, now_s)
+        del self._waiting[run.plain.name]
+
+    def _overtaking(self) -> bool:
+        """Whether there is room for anybody but the first in line."""
+        if len(self._waiting) < 2 or not self._placer.free():
+            return False
+        kinds = {(size, id(run.plain.throughput)): run for run, size in list(self._waiting.values())[1:]}
+        return any(self._placer.best(run.plain, size) is not None for (size, _), run in kinds.items())
 
 
 def _by_key(entry: tuple[Key, SimulatedJob] | tuple[Key, SimulatedJob, Gpus]) -> Key:

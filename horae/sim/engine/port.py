@@ -31,6 +31,7 @@ class SimPort:
     def __init__(self, world: SimulatedWorld, cluster: Cluster) -> None:
         self.now_s: Seconds = 0.0
         self.deeds = 0  #: requests that changed something
+        self.lost: list[SimulatedJob] = []  #: ended by their apps since the arbiter's engine looked
         self._world, self._cluster = world, cluster
         self._jobs: dict[JobId, KnownJob] = {}
         self._held: Counter[NodeName] = Counter()
@@ -51,6 +52,8 @@ class SimPort:
             run = known.run
             if run.finished_s is not None:
                 state, since_s = JobState.COMPLETED, run.finished_s
+            elif run.lost_s is not None:
+                state, since_s = JobState.CANCELLED, run.lost_s
             elif run.allocation:
                 state, since_s = JobState.RUNNING, known.since_s
             else:
@@ -88,7 +91,7 @@ class SimPort:
         known = self._job(job)
         if epoch <= known.epoch:
             return  # asked again, or late
-        if known.run.finished_s is not None or known.run.allocation:
+        if known.run.over_s is not None or known.run.allocation:
             raise TryLater(f"job {job} is not to be started")
         for node, gpus in allocation.items():
             if gpus > self._gpus[node] - self._held[node]:
@@ -107,7 +110,13 @@ class SimPort:
             known.stopped = True
 
     def cancel(self, job: JobId) -> None:
-        raise Never("nobody cancels in a simulation")
+        known = self._job(job)
+        if known.run.over_s is None:
+            held = known.run.allocation
+            self._world.lose(known.run, self.now_s)
+            self._held.subtract(held)
+            self._change(known)
+            self.lost.append(known.run)
 
     def release(self, job: JobId) -> None:
         raise Never("nobody hands back in a simulation")

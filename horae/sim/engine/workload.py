@@ -8,14 +8,18 @@ so that `duration x gpus` is its work. A job with one has the table's curves; `d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
+from horae.sim.conditions.sweeps import ends_of, joined
+from horae.sim.conditions.told import TRUE, Conditions, told
 from horae.sim.engine.world import SimulatedJob
+from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
-from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Provenance, Work
+from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Phase, Provenance, Slowdown, Work
 from policy.throughput import Throughput
 
 Table = Mapping[str, Mapping[GpuType, Mapping[int, float]]]
@@ -43,11 +47,29 @@ def tables(name: str | None) -> Table:
         ) from error
 
 
+class Unplayable(BadInput):
+    """A job that this cluster, or these tables, cannot serve. `reason`: in two words."""
+
+    def __init__(self, reason: str, what: str, *, field: str, value: object, remedy: str = "") -> None:
+        super().__init__(what, field=field, value=value, remedy=remedy)
+        self.reason = reason
+
+
 class Workload:
     """Makes `SimulatedJob`s. Equal ranges and tables are one object: whoever works on them does it once."""
 
-    def __init__(self, cluster: Cluster, speeds: Throughput, known: Table) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        speeds: Throughput,
+        known: Table,
+        conditions: Conditions = TRUE,
+        seed: int = 0,
+    ) -> None:
         self._speeds, self._known = speeds, known
+        self._conditions, self._seed = conditions, seed
+        self.phases: dict[str, tuple[Phase, ...]] = {}  #: of apps that end jobs of their own
+        self._slowdowns: dict[Slowdown, Slowdown] = {}
         self._types = tuple(t for t in cluster.gpu_types if t in speeds.present)
         self._linear = {t: {1: 1.0} for t in self._types}
         self._stated = dict.fromkeys(self._types, Provenance.STATED)
@@ -56,7 +78,10 @@ class Workload:
         self._curves: dict[str, Mapping[GpuType, Mapping[int, float]]] = {}
 
     def run(self, job: TraceJob) -> SimulatedJob:
-        """Raises BadInput for an unknown model, or one that no GPU of the cluster can run."""
+        """Raises Unplayable for a job larger than the cluster, an unknown model, or one that no GPU here can run."""
+        if not self.fits(job):
+            what = f"job {job.job} needs {job.min_gpus} GPUs, more than the cluster has ({self._gpus})"
+            raise Unplayable("too large", what, field="gpus", value=job.min_gpus, remedy="take a larger --cluster")
         key = (job.gpus, job.min_gpus, job.max_gpus)
         gpus = self._ranges.setdefault(key, GpuRange(*key))
         curves = self._linear if job.model is None else self._of_model(job, job.model)
@@ -71,13 +96,19 @@ class Workload:
             curves,
             stated,
             job.model,
+            slowdown=self._slowdowns.setdefault(job.slowdown, job.slowdown),
         )
         total = float(job.iterations) if job.iterations is not None else self._work(job, plain)
         if not 0 <= total <= bounds.MOST_WORK:
             raise BadInput(f"job {job.job}: {total:g} iterations cannot be", remedy="correct the trace")
         total = max(total, bounds.LEAST_WORK)  # a job that ended at once ends as soon as it starts
         object.__setattr__(plain, "work", Work(total if job.known else None))
-        return SimulatedJob(plain, total)
+        if job.phases:
+            joined(self.phases, plain.app, job.phases, job.job, total)
+        run = SimulatedJob(plain, total, curve=job.loss, ends=ends_of(job.phases))
+        if not self._conditions.candid:
+            run.real, run.plain = plain, told(plain, self._conditions, self._seed)
+        return run
 
     def fits(self, job: TraceJob) -> bool:
         """Whether its smallest gang is at most the cluster."""
@@ -96,14 +127,23 @@ class Workload:
             try:
                 known = table(name) if at else self._known
             except KeyError as error:
-                raise BadInput(f"job {job.job}: {error.args[0]}", field="model", value=model) from error
+                raise Unplayable(
+                    "unknown model", f"job {job.job}: {error.args[0]}", field="model", value=model
+                ) from error
             if key not in known:
                 some = ", ".join(sorted(known)[:8])
                 remedy = f"its models: {some}, ..." if some else "name a table: --throughputs FILE, or KEY@TABLE"
-                raise BadInput(f"job {job.job}: no table has this model", field="model", value=model, remedy=remedy)
+                raise Unplayable(
+                    "unknown model",
+                    f"job {job.job}: no table has this model",
+                    field="model",
+                    value=model,
+                    remedy=remedy,
+                )
             found = self._curves[model] = {t: known[key][t] for t in self._types if t in known[key]}
         if not found:
-            raise BadInput(
+            raise Unplayable(
+                "unknown model",
                 f"job {job.job}: its model was measured on no GPU type of the cluster ({', '.join(self._types)})",
                 field="model",
                 value=model,
@@ -112,20 +152,22 @@ class Workload:
         return found
 
 
-def runs(trace: Trace, workload: Workload, left_out: Callable[[TraceJob], None] | None) -> list[SimulatedJob]:
-    """All jobs in the trace's order. One whose smallest gang is larger than the cluster is refused, or left out and
-    told where `left_out` is given. Raises BadInput."""
+def runs(trace: Trace, workload: Workload, left_out: Counter[str] | None) -> list[SimulatedJob]:
+    """All jobs in the trace's order. One whose smallest gang is larger than the cluster, or whose model no table has,
+    is refused by its line, or left out and counted by why where `left_out` is given. Raises BadInput."""
     out = []
     for job in trace.jobs:
-        if workload.fits(job):
+        try:
             out.append(workload.run(job))
-        elif left_out is not None:
-            left_out(job)
-        else:
-            raise BadInput(
-                f"job {job.job} needs {job.min_gpus} GPUs, more than the cluster has",
-                field="gpus",
-                value=job.min_gpus,
-                remedy="a larger --cluster, or --skip-bad to leave such jobs out",
-            )
+        except BadInput as error:
+            if left_out is None or not isinstance(error, Unplayable):
+                raise _by_line(trace, job, error) from error
+            left_out[error.reason] += 1
     return out
+
+
+def _by_line(trace: Trace, job: TraceJob, error: BadInput) -> BadInput:
+    if not trace.where or not job.line:
+        return error
+    what = f"{error.message}; {error.remedy}" if error.remedy else error.message
+    return Malformed(trace.where, job.line, error.field, what, error.value)

@@ -9,12 +9,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
+from horae.sim.conditions import sweeps
+from horae.sim.conditions.pace import Pace, Stragglers
+from horae.sim.conditions.sweeps import LossCurve
 from policy.model import EMPTY, Allocation, Gpus, GpuSeconds, IterationsPerSecond, Job, JobName, Seconds
 from policy.throughput import Throughput
 
 #: Seconds that a job needs to be where it was: (job, number of its start, from 1).
 RestartCost = Callable[[JobName, int], Seconds]
+#: So much later than a job reaches the end of a phase it has surely done it, whatever the rounding.
+MOMENT_S: Seconds = 1e-3
 #: (time, job, GPUs that it holds from then on)
 Change = tuple[Seconds, JobName, Gpus]
 
@@ -25,6 +31,9 @@ class SimulatedJob:
 
     plain: Job
     total: float  #: iterations, whether anybody may know them or not
+    real: Job | None = None  #: what it truly is, where `plain` is not
+    curve: LossCurve | None = None
+    ends: tuple[float, ...] = ()  #: iterations at which phases of its app end
     done: float = 0.0  #: iterations when `since_s` was
     rate: IterationsPerSecond = 0.0
     since_s: Seconds = 0.0  #: from when on `rate` counts
@@ -34,8 +43,10 @@ class SimulatedJob:
     starts: int = 0
     last: Allocation = field(default_factory=lambda: EMPTY)  #: what it held before
     ends_s: Seconds | None = None
+    pace: Pace | None = None  #: of the nodes that it holds, where some are slow now and then
     started_s: Seconds | None = None
     finished_s: Seconds | None = None
+    lost_s: Seconds | None = None  #: when its app ended it
     gpu_seconds: GpuSeconds = 0.0
     resizes: int = 0
     migrations: int = 0
@@ -44,12 +55,26 @@ class SimulatedJob:
     def done_at(self, now_s: Seconds) -> float:
         """Iterations done, never all of them while it runs."""
         passed_s = now_s - self.since_s
-        return self.done + self.rate * passed_s if passed_s > 0 and self.rate else self.done
+        if passed_s <= 0 or not self.rate:
+            return self.done
+        return self.done + self.rate * (passed_s if self.pace is None else self.pace.worked(self.since_s, now_s))
+
+    @property
+    def truth(self) -> Job:
+        return self.plain if self.real is None else self.real
+
+    @property
+    def over_s(self) -> Seconds | None:
+        """When it ended, by itself or for its app."""
+        return self.finished_s if self.lost_s is None else self.lost_s
+
+    def losses(self, done: float) -> tuple[tuple[float, float], ...]:
+        return () if self.curve is None else sweeps.seen(self.curve, self.ends, done)
 
     def seconds_left(self, speeds: Throughput) -> Seconds:
         """What is left of it when it was last started or stopped, on what it holds, else on what it asks for."""
         rate = self.rate or max(
-            speeds.at(self.plain, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput
+            speeds.at(self.truth, t, self.plain.gpus.requested) or 0.0 for t in self.plain.throughput
         )
         return (self.total - self.done) / (rate or 1.0)
 
@@ -57,12 +82,20 @@ class SimulatedJob:
 class SimulatedWorld:
     """Jobs by name. Whoever starts a job knows that the GPUs are free: the engines see to it, and tests watch."""
 
-    def __init__(self, speeds: Throughput, restart_cost: RestartCost, changes: list[Change] | None = None) -> None:
+    def __init__(
+        self,
+        speeds: Throughput,
+        restart_cost: RestartCost,
+        changes: list[Change] | None = None,
+        stragglers: Stragglers | None = None,
+    ) -> None:
         """`changes` takes every change of what jobs hold."""
         self.jobs: dict[JobName, SimulatedJob] = {}
         self._speeds, self._restart_cost = speeds, restart_cost
         self._changes = changes
+        self._stragglers = stragglers
         self._ends: list[tuple[Seconds, int, SimulatedJob]] = []
+        self._marks: list[tuple[Seconds, int, int, SimulatedJob]] = []
         self._count = 0
 
     def next_end_s(self) -> Seconds | None:
@@ -97,11 +130,43 @@ class SimulatedWorld:
         run.held_s = now_s
         if self._changes is not None:
             self._changes.append((now_s, run.plain.name, run.gpus))
-        run.rate, run.since_s = self._speeds.rate(run.plain, allocation) or 0.0, now_s + wait_s
+        run.rate, run.since_s = self._speeds.rate(run.truth, allocation) or 0.0, now_s + wait_s
+        run.pace = None if self._stragglers is None else self._stragglers.of(allocation)
         if run.rate > 0:
-            run.ends_s = run.since_s + (run.total - run.done) / run.rate
+            run.ends_s = self._reaches_s(run, run.total)
             self._count += 1
             heapq.heappush(self._ends, (run.ends_s, self._count, run))
+            self._mark(run, run.done)
+
+    @staticmethod
+    def _reaches_s(run: SimulatedJob, iterations: float) -> Seconds:
+        seconds = (iterations - run.done) / run.rate
+        return run.since_s + seconds if run.pace is None else run.pace.until(run.since_s, seconds)
+
+    def _mark(self, run: SimulatedJob, done: float) -> None:
+        """The next phase that it will have done: something may have to be decided then."""
+        end = next((e for e in run.ends if e > done), None)
+        if end is not None:
+            self._count += 1
+            heapq.heappush(self._marks, (self._reaches_s(run, end) + MOMENT_S, self._count, run.starts, run))
+
+    def next_mark_s(self, now_s: Seconds) -> Seconds:
+        """When the next job that runs will have done a phase, later than now; inf: none will."""
+        while self._marks:
+            at_s, _, start, run = self._marks[0]
+            current = run.starts == start and run.gpus > 0
+            if current and at_s > now_s:
+                return at_s
+            heapq.heappop(self._marks)
+            if current:
+                self._mark(run, run.done_at(now_s))
+        return inf
+
+    def lose(self, run: SimulatedJob, now_s: Seconds) -> None:
+        """Its app ends it."""
+        if run.gpus:
+            self.stop(run, now_s)
+        run.lost_s = now_s
 
     def stop(self, run: SimulatedJob, now_s: Seconds) -> None:
         """Checkpoint and leave, at once: what a stop takes is part of the restart's cost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -17,7 +18,7 @@ from horae.sim.faults.days import BadDays
 from horae.sim.faults.schedule import FaultKind, PlannedFault, every_kind, read_schedule
 from horae.sim.faults.shrink import shortest
 from horae.sim.faults.watch import InvariantBroken
-from horae.sim.traces.model import Trace, TraceJob
+from horae.sim.traces.model import Trace
 from policy.model import BadInput
 from policy.throughput import Throughput
 
@@ -47,10 +48,10 @@ class FaultyRun:
     broken: BrokenRule | None = None
     skip_bad: bool = False
 
-    def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], list[TraceJob]]:
-        large: list[TraceJob] = []
+    def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], Counter[str]]:
+        unplayable: Counter[str] = Counter()
         workload = Workload(self.settings.cluster, speeds, self.table)
-        return runs(self.trace, workload, large.append if self.skip_bad else None), large
+        return runs(self.trace, workload, unplayable if self.skip_bad else None), unplayable
 
     def schedule(self, asked_for: str) -> tuple[PlannedFault, ...]:
         """Of a file, or of `all`. Raises BadInput, OSError."""
@@ -69,7 +70,7 @@ class FaultyRun:
     def play(self, schedule: Sequence[PlannedFault]) -> FaultyOutcome:
         """Raises BadInput for a trace that the cluster or the tables cannot serve, PolicyFailed."""
         speeds = Throughput(self.settings.cluster)
-        jobs, large = self._jobs(speeds)
+        jobs, unplayable = self._jobs(speeds)
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
         days = BadDays(asked, world, sorted(jobs, key=lambda run: run.plain.order), schedule, self.broken)
         found: InvariantBroken | None = None
@@ -77,7 +78,7 @@ class FaultyRun:
             days.play()
         except InvariantBroken as broken:
             found = broken
-        skipped = left_out(self.trace, large, self.skip_bad)
+        skipped = left_out(self.trace, unplayable, self.skip_bad)
         outcome = Simulated(self.settings, jobs, days.rounds, asked.seconds, skipped)
         counts = {kind.value: days.hazards.counts[kind] for kind in FaultKind}
         return FaultyOutcome(outcome, counts, found, tuple(schedule))

@@ -12,7 +12,8 @@ from typing import Any
 from policy.model import BadInput, Seconds
 
 #: Modules with `REPRODUCTIONS`, one a paper.
-MODULES = tuple(f"horae.sim.reproductions.{room}" for room in ("afs", "gandiva_fair", "oef", "oef_shares", "themis"))
+ROOMS = ("afs", "afs_elastic", "gandiva_fair", "oef", "oef_shares", "oef_times", "themis", "themis_sweeps")
+MODULES = tuple(f"horae.sim.reproductions.{room}" for room in ROOMS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from policy.model import BadInput
 
 #: Characters of a bad value that are shown.
 SHOWN = 80
+HEADER = "correct the file: nothing of it can be read as it is"
+ROW = "correct the row, or leave such rows out and count them with --skip-bad"
 
 
 class Malformed(BadInput):
@@ -14,8 +16,10 @@ class Malformed(BadInput):
     def __init__(self, path: object, line: int, column: str, what: str, value: object) -> None:
         text = str(value)
         shown = text if len(text) <= SHOWN else text[:SHOWN] + "..."
-        super().__init__(what, where=str(path), line=line, field=column, value=shown)
+        remedy = HEADER if line <= 1 else ROW
+        super().__init__(what, where=str(path), line=line, field=column, value=shown, remedy=remedy)
         self.column, self.what = column, what
 
-    def __str__(self) -> str:
-        return f"{self.where}:{self.line}: {self.field}: {self.what}: {self.value}"
+    def words(self, message: str) -> str:
+        """With the value, and without the remedy, which is the same of every row."""
+        return f"{self.where}:{self.line}: {self.field}: {self.message}: {self.value}"

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from horae.sim.conditions.sweeps import LossCurve
+from policy.model import Phase, Slowdown
+
+USUAL = Slowdown()
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -32,6 +37,13 @@ class TraceJob:
     iterations: float | None = None
     #: Whether policies that may know lengths are told this one.
     known: bool = True
+    #: How many times as long an iteration takes where the gang spans nodes, racks, more.
+    slowdown: Slowdown = USUAL
+    loss: LossCurve | None = None
+    #: Of its app, which ends its worst jobs after each.
+    phases: tuple[Phase, ...] = ()
+    #: Of its file; 0 where it is of none.
+    line: int = field(default=0, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "app", self.app or self.job)
@@ -57,6 +69,8 @@ class Trace:
     malformed: tuple[BadRow, ...] = ()
     #: By reason, what stands in the file and is no job of a simulation: `no gpus`, `never started`.
     left_aside: Mapping[str, int] = field(default_factory=dict)
+    #: Its file.
+    where: str = field(default="", compare=False)
 
     def skipped(self) -> dict[str, int]:
         """All that was left out, by reason: the `skipped` of results."""

@@ -50,10 +50,11 @@ def read(path: Path, form: str = "ours", *, skip_bad: bool = False) -> Trace:
             lines.refuse(Malformed(path, line, "job", f"line {seen[job.job]} has the same name", job.job))
             continue
         seen[job.job] = line
+        object.__setattr__(job, "line", line)  # it is nobody else's yet
         jobs.append(job)
     if form != "ours":
         jobs = _from_zero(jobs)
-    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside))
+    return Trace(tuple(jobs), tuple(lines.malformed), dict(found.left_aside), str(path))
 
 
 def _from_zero(jobs: list[TraceJob]) -> list[TraceJob]:

@@ -7,10 +7,11 @@ import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from horae.sim.traces.model import TraceJob
+from horae.sim.traces.model import USUAL, TraceJob
 
 
 def written(job: TraceJob) -> list[str]:
@@ -27,6 +28,9 @@ def written(job: TraceJob) -> list[str]:
         job.model or "",
         "" if job.iterations is None else plain(job.iterations),
         str(int(job.known)),
+        "" if job.slowdown == USUAL else "/".join(map(plain, astuple(job.slowdown))),
+        "" if job.loss is None else "/".join(map(plain, astuple(job.loss))),
+        " ".join(f"{phase.jobs}x{plain(phase.iterations)}" for phase in job.phases),
     ]
 
 

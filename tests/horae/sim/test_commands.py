@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -57,6 +61,34 @@ def test_a_malformed_row_is_refused_by_its_line_or_left_out(trace: str, capsys: 
     assert f"{trace}:5: duration" in err
 
 
+def test_what_a_trace_asks_and_the_cluster_lacks_is_told_by_its_line_or_left_out(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(trace).write_text(JOBS.replace("gpus\n", "gpus,model\n").replace(",2\n", ",2,\n").replace(",4\n", ",9,\n"))
+    text = Path(trace).read_text().replace(",1\n", ",1,nets@gavel\n")
+    Path(trace).write_text(text)
+    words = ("simulate", trace, *CLUSTER, "--policy", "fifo", "--json")
+    code, _, err = said(capsys, *words)
+    assert (code, f"{trace}:3: gpus: job b needs 9 GPUs" in err, "--skip-bad" in err) == (3, True, True)
+    Path(trace).write_text(text.replace(",9,", ",3,"))
+    code, _, err = said(capsys, *words)
+    assert (code, f"{trace}:4: model: job c: no table has this model" in err, "nets@gavel" in err) == (3, True, True)
+    Path(trace).write_text(text)
+    code, out, _ = said(capsys, *words, "--skip-bad")
+    assert json.loads(out)["skipped"] == {"malformed": 0, "too large": 1, "unknown model": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["submitted;duration;gpus\n0;1;1\n", "submitted,duration,gpus\n0,1\0,1\n", JOBS + "d,30,1", JOBS + "d,5,1,1\n"],
+)
+def test_a_damaged_file_says_what_to_do(trace: str, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    Path(trace).write_text(text)
+    for words in (("simulate", trace, *CLUSTER, "--policy", "fifo"), ("trace", "describe", trace)):
+        code, _, err = said(capsys, *words)
+        assert (code, f"{trace}:" in err, "correct the" in err) == (3, True, True)
+
+
 def test_an_engine_that_there_is_not_is_refused(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "simulate", trace, *CLUSTER, "--policy", "fifo", "--engine", "slow")
     assert (code, "fast or arbiter" in err) == (3, True)
@@ -83,6 +115,64 @@ def test_a_cell_that_fails_loses_nothing_else(trace: str, tmp_path: Path) -> Non
     assert ("unheard" in found[0].error, found[1].error) == (True, "")
     grids.write(found, tmp_path / "all.csv")
     assert "unheard" in (tmp_path / "all.csv").read_text()
+
+
+class _Cluster(types.ModuleType):
+    """A stand-in with the calls that are made of Dask: what is handed to it travels as bytes, and a worker dies."""
+
+    class Client:
+        def __init__(self, address: str, timeout: float) -> None:
+            if "nobody" in address:
+                raise OSError("timed out")
+
+        def wait_for_workers(self, n: int, timeout: float) -> None:
+            pass
+
+        def scatter(self, data: bytes, hash: bool) -> bytes:
+            return data
+
+        def submit(self, call: Callable[..., object], plan: Plan, *more: object, pure: bool) -> object:
+            there, arguments = pickle.loads(pickle.dumps((plan, more)))
+            dies = there.seed == 2
+            value = None if dies else pickle.loads(pickle.dumps(call(there, *arguments)))
+            return _Future("error" if dies else "finished", value)
+
+        def close(self) -> None:
+            pass
+
+    @staticmethod
+    def as_completed(futures: Iterable[object]) -> list[object]:
+        return list(futures)
+
+
+class _Future:
+    def __init__(self, status: str, value: object) -> None:
+        self.status, self._value = status, value
+
+    def result(self) -> object:
+        return self._value
+
+    def exception(self) -> Exception:
+        return RuntimeError("KilledWorker")
+
+
+def test_a_grid_on_a_dask_cluster_is_the_grid_of_here(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", _Cluster("distributed"))
+    words = ("compare", trace, *CLUSTER, "--policies", "fifo,srtf", "--no-plots", "--seeds", "1..2")
+    code, _, err = said(capsys, *words, "--dask", "tcp://there:8786", "--out", str(tmp_path / "far"))
+    assert (code, "KilledWorker" in err) == (1, True)
+    assert said(capsys, *words, "--workers", "1", "--out", str(tmp_path / "near"))[0] == 0
+    for name in ("fifo-1.csv", "srtf-1.csv", "fifo-1.gpus.csv"):
+        assert (tmp_path / "far" / name).read_bytes() == (tmp_path / "near" / name).read_bytes()
+    plans = [Plan(Path(trace), "v100:1x4", "fifo", seed=1)]
+    assert [cell.known for cell in grids.run(plans, tmp_path / "far", 1)] == [True]
+    code, _, err = said(capsys, *words, "--dask", "tcp://nobody:1", "--out", str(tmp_path / "none"))
+    assert (code, "no Dask scheduler answers" in err) == (3, True)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    code, _, err = said(capsys, *words, "--dask", "tcp://there:8786", "--out", str(tmp_path / "none"))
+    assert (code, "pip install 'horae[dask]'" in err) == (3, True)
 
 
 def test_reproduce_lists_and_compares(capsys: pytest.CaptureFixture[str]) -> None:

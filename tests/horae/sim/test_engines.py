@@ -52,6 +52,16 @@ def test_first_come_first_served_on_nodes_keeps_its_ledger() -> None:
         assert made.rows(made.played(jobs, "fifo", "k80:2x3/rack2,v100:2x4", ideal=False, shortcuts=False)) == short
 
 
+@pytest.mark.parametrize("ideal", [True, False])
+def test_backfilling_that_asks_only_where_somebody_could_overtake_is_the_policys(ideal: bool) -> None:
+    for seed in range(3):
+        for length in (60.0, 20.0):
+            jobs = made.trace(seed, 40, apart_s=length, most=8)
+            short = made.rows(made.played(jobs, "fifo-backfill", "k80:2x3/rack2,v100:2x4", ideal=ideal))
+            plain = made.played(jobs, "fifo-backfill", "k80:2x3/rack2,v100:2x4", ideal=ideal, shortcuts=False)
+            assert made.rows(plain) == short
+
+
 @pytest.mark.parametrize("policy", ["lottery", "themis", "afs-l"])
 def test_the_same_seed_gives_the_same_bytes_and_drawn_restarts_too(policy: str) -> None:
     jobs = made.trace(1, 15)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
+from horae.sim.conditions.sweeps import LossCurve
 from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
-from horae.sim.traces.model import TraceJob
+from horae.sim.traces.model import USUAL, TraceJob
 from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
 from policy.bounds import MOST_WORK
+from policy.model import Phase, Slowdown
 
 COLUMNS = (
     "submitted", "duration", "gpus", "job", "tenant", "app", "min_gpus", "max_gpus", "model", "iterations", "known",
+    "slowdown", "loss", "phases",
 )  # fmt: skip
+
+_PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def rows(lines: TraceLines) -> Rows:
@@ -63,4 +71,44 @@ def _job(cells: Cells, number: int) -> TraceJob:
         model=model,
         iterations=iterations,
         known=known == "1",
+        slowdown=_slowdown(cells) if cells.has("slowdown") else USUAL,
+        loss=_loss(cells) if cells.has("loss") else None,
+        phases=_phases(cells) if cells.has("phases") else (),
     )
+
+
+def _numbers(cells: Cells, name: str, what: str) -> tuple[float, float, float]:
+    """Three of them, with slashes between."""
+    try:
+        a, b, c = (float(part) for part in cells.word(name).split("/"))
+    except ValueError:
+        raise cells.wrong(name, f"is not {what}", cells.word(name)) from None
+    if not all(0 <= x <= MOST_WORK for x in (a, b, c)):
+        raise cells.wrong(name, f"is not {what}, each from 0 to {MOST_WORK:g}", cells.word(name))
+    return a, b, c
+
+
+def _slowdown(cells: Cells) -> Slowdown:
+    found = _numbers(cells, "slowdown", "NODE/RACK/CLUSTER (1/1.1/1.3)")
+    if not 1 <= found[0] <= found[1] <= found[2]:
+        raise cells.wrong("slowdown", "is below 1, or falls with the distance", cells.word("slowdown"))
+    return Slowdown(*found)
+
+
+def _loss(cells: Cells) -> LossCurve:
+    start, end, half = _numbers(cells, "loss", "START/END/HALF (2.3/0.4/500)")
+    if end > start or half <= 0:
+        raise cells.wrong("loss", "rises, or never falls by half", cells.word("loss"))
+    return LossCurve(start, end, half)
+
+
+def _phases(cells: Cells) -> tuple[Phase, ...]:
+    out = []
+    for part in cells.word("phases").split():
+        jobs, _, iterations = part.partition("x")
+        if not jobs.isdecimal() or not _PLAIN.fullmatch(iterations) or not int(jobs) or not float(iterations):
+            raise cells.wrong("phases", "is not JOBSxITERATIONS ... (8x1000 4x2000)", cells.word("phases"))
+        out.append(Phase(int(jobs), float(iterations)))
+    if any(after.jobs >= before.jobs for before, after in pairwise(out)):
+        raise cells.wrong("phases", "keeps as many jobs after a phase as before it", cells.word("phases"))
+    return tuple(out)

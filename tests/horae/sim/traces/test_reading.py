@@ -69,6 +69,11 @@ BAD = [
     (HEAD.replace("\n", ",max_gpus\n") + "0,1,2,1\n", ":2: max_gpus:", "is below gpus, 2: 1"),
     (HEAD.replace("\n", ",known\n") + "0,1,2,yes\n", ":2: known:", "is neither 0 nor 1: yes"),
     (HEAD.replace("\n", ",job\n") + "0,1,2,a\n0,1,2,a\n", ":3: job:", "line 2 has the same name: a"),
+    (HEAD.replace("\n", ",slowdown\n") + "0,1,2,1.2/1.1/1\n", ":2: slowdown:", "falls with the distance: 1.2/1.1/1"),
+    (HEAD.replace("\n", ",loss\n") + "0,1,2,0.4/2/9\n", ":2: loss:", "rises"),
+    (HEAD.replace("\n", ",loss\n") + "0,1,2,low\n", ":2: loss:", "is not START/END/HALF (2.3/0.4/500): low"),
+    (HEAD.replace("\n", ",phases\n") + "0,1,2,4x9 4x9\n", ":2: phases:", "keeps as many jobs"),
+    (HEAD.replace("\n", ",phases\n") + "0,1,2,4 by 9\n", ":2: phases:", "is not JOBSxITERATIONS"),
     (gzip.compress((HEAD + "0,1,1\n" * 9).encode())[:-12], ":", "the gzip is cut or damaged"),
 ]
 
