@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
 from policy.model import (
     EMPTY,
+    OWN_FEATURE,
     Away,
     Code,
     Decision,
@@ -37,8 +39,8 @@ from policy.model import (
 from policy.places.placement import Placer
 from policy.throughput import Throughput
 
-#: How a feature begins that a node has while it is there until long enough. No site names one so.
-STAYS = "\x00away after "
+#: How a feature begins that a node has while it is there until long enough.
+STAYS = f"{OWN_FEATURE}away after "
 #: Codes of who waits, that may stand for this.
 _COULD_BE = (Code.INFEASIBLE, Code.WAITS_GANG, Code.WAITS_CAPACITY, Code.WAITS_TURN)
 #: Jobs that are told what would be without; behind so many nobody reads it.
@@ -75,7 +77,7 @@ def prepared(snapshot: Snapshot) -> Snapshot:
     """The snapshot as policies see it; the same object where no node goes away, or it was prepared before."""
     now_s, nodes = snapshot.now_s, snapshot.cluster.nodes
     until = {node.name: there_until(node, now_s) for node in nodes if ahead(node, now_s)}
-    if not until or any(feature.startswith(STAYS) for node in nodes for feature in node.features):
+    if not until or _was_prepared(snapshot):
         return snapshot
     times = sorted(set(until.values()))
     closed = frozenset(node.name for node in nodes if closing(node, now_s) is not None)
@@ -90,6 +92,13 @@ def prepared(snapshot: Snapshot) -> Snapshot:
     )
     jobs = tuple(_seen(job, closed, times, after, now_s) for job in snapshot.jobs)
     return replace(snapshot, cluster=replace(snapshot.cluster, nodes=seen), jobs=jobs)
+
+
+def _was_prepared(snapshot: Snapshot) -> bool:
+    """Where all nodes go away at once, only jobs show it."""
+    of_nodes = (feature for node in snapshot.cluster.nodes for feature in node.features)
+    of_jobs = (feature for job in snapshot.jobs if job.shape is not None for feature in job.shape.features)
+    return any(feature.startswith(STAYS) for feature in chain(of_nodes, of_jobs))
 
 
 def _after(time_s: Seconds) -> str:

@@ -208,6 +208,10 @@ class LossForecast:
     interval: tuple[float, float] | None = None  #: relative, of the iterations left
 
 
+#: How features of nodes begin that no site names and no user asks for: `policy.away` makes them.
+OWN_FEATURE = "\x00"
+
+
 @quick
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -224,8 +228,9 @@ class Shape:
 
     @property
     def laid_out(self) -> bool:
-        """Whether it says more than which nodes will do: then its GPUs lie as it says, else as any job's."""
-        return self != Shape(features=self.features)
+        """Whether its user said anything: then its GPUs lie as the cluster lays them, else as any job's."""
+        ours = bool(self.features) and all(feature.startswith(OWN_FEATURE) for feature in self.features)
+        return not ours or self != Shape(features=self.features)
 
 
 @dataclass(frozen=True, slots=True)
