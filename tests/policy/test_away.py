@@ -114,7 +114,8 @@ def aging(snapshot: Snapshot, seed: int) -> Snapshot:
             )
         nodes.append(replace(node, away=tuple(times)))
     jobs = tuple(
-        replace(j, stays=rng.random() < 0.5, time_left_s=rng.choice((None, 4.0, 90.0, 2000.0))) for j in snapshot.jobs
+        replace(j, stays=rng.random() < 0.5, time_left_s=rng.choice((None, 4.0, 90.0, 2000.0)), loss_forecast=None)
+        for j in snapshot.jobs
     )
     return replace(snapshot, cluster=replace(snapshot.cluster, nodes=tuple(nodes)), jobs=jobs)
 
