@@ -79,26 +79,24 @@ class JobSpec:
 
 def program_of(command: Sequence[str]) -> tuple[str, list[str]]:
     """The file name of what is run, without what starts it (an interpreter, a launcher), and its arguments."""
-    words = list(command)
-    module = False
-    while words:
+    words, module = list(command), False
+    while words and not (module and words[0] not in _STARTER_WORDS):
         word = words[0]
-        name = PurePosixPath(word).name
-        assigns = "=" in word and not word.startswith("-") and word.split("=")[0].isidentifier()
-        if module and word not in _STARTER_WORDS:
+        option = word.startswith("-") and word not in _STARTER_WORDS
+        if not option and not _starts(word):
             break
-        if _STARTERS.fullmatch(name) or word in _STARTER_WORDS or assigns:
-            module = word == "-m"
-            words.pop(0)
-        elif word.startswith("-"):  # an option of what starts it
-            words.pop(0)
-            if "=" not in word and words and not _looks_like_script(words[0]) and not words[0].startswith("-"):
-                words.pop(0)
-        else:
-            break
+        module = word == "-m"
+        words.pop(0)
+        if option and "=" not in word and words and not words[0].startswith("-") and not _looks_like_script(words[0]):
+            words.pop(0)  # the option's value
     if not words:
         return PurePosixPath(command[0]).name if command else "nothing", []
     return PurePosixPath(words[0]).name, words[1:]
+
+
+def _starts(word: str) -> bool:
+    assigns = "=" in word and word.split("=", maxsplit=1)[0].isidentifier()
+    return assigns or word in _STARTER_WORDS or _STARTERS.fullmatch(PurePosixPath(word).name) is not None
 
 
 def _looks_like_script(word: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -80,15 +81,18 @@ def compare(
         from horae.sim.pictures import draw
 
         draw(cells, out)
-    means = grids.means(cells)
     failed = [{"policy": c.plan.policy, "seed": c.plan.seed, "error": c.error} for c in cells if c.error]
     if as_json:
-        screen.emit_json({"policies": means, "failed": failed, "folder": str(out)})
+        screen.emit_json({"policies": grids.means(cells), "failed": failed, "folder": str(out)})
     else:
-        columns = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in grids.COLUMNS))
-        screen.table(columns, [(name, *(f"{v:.6g}" for v in row.values())) for name, row in means.items()])
+        _print(grids.means(cells), grids.COLUMNS)
     if failed:
         raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", str(failed[0]["error"]))
+
+
+def _print(means: Mapping[str, Mapping[str, float]], columns: Iterable[str]) -> None:
+    titles = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in columns))
+    screen.table(titles, [(name, *(f"{v:.6g}" for v in row.values())) for name, row in means.items()])
 
 
 def _seeds(text: str) -> list[int]:

@@ -94,21 +94,25 @@ def _wrong(job: Job, now: Allocation, nodes: Mapping[NodeName, Node], snapshot: 
     if now != job.allocation:
         yield from _unshaped(job, now, nodes)
     for name, gpus in now.items():
-        node = nodes[name]
-        if gpus < 1:
-            yield f"{job.name} gets {gpus} GPUs on {name}"
-        if node.health is Health.DOWN:
-            yield f"{job.name} is placed on {name}, which is down"
-        if (time := _goes_away(job, node, snapshot.now_s)) is not None:
-            yield f"{job.name} would be on {name} when that goes away for {time.name}"
-        if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
-            yield f"{job.name} takes GPUs on {name}, which is draining"
-        if job.throughput and node.gpu_type not in job.throughput:
-            yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
+        yield from _wrong_on(job, nodes[name], gpus, snapshot.now_s)
     if limits.one_type_per_job and len({nodes[name].gpu_type for name in now}) > 1:
         yield f"{job.name} spans GPU types, which the cluster cannot carry out"
     if limits.equal_gpus_per_node and not _laid_out(job) and len(set(now.values())) > 1:
         yield f"{job.name} has unequal GPUs on its nodes, which the cluster cannot carry out"
+
+
+def _wrong_on(job: Job, node: Node, gpus: Gpus, now_s: Seconds) -> Iterator[str]:
+    name = node.name
+    if gpus < 1:
+        yield f"{job.name} gets {gpus} GPUs on {name}"
+    if node.health is Health.DOWN:
+        yield f"{job.name} is placed on {name}, which is down"
+    if (time := _goes_away(job, node, now_s)) is not None:
+        yield f"{job.name} would be on {name} when that goes away for {time.name}"
+    if node.health is Health.DRAIN and gpus > job.allocation.get(name, 0):
+        yield f"{job.name} takes GPUs on {name}, which is draining"
+    if job.throughput and node.gpu_type not in job.throughput:
+        yield f"{job.name} is placed on {name}, a {node.gpu_type} node, on which it cannot run"
 
 
 def _laid_out(job: Job) -> bool:
