@@ -198,14 +198,16 @@ _PARTS = re.compile(
     r"(?:^|,)(?:gres[:/])?(?:shard|mps)(?::[^,():]+)*:(?P<count>[0-9]{1,6})(?:\((?P<each>[^)]*)\))?(?=,|$)"
 )
 
+_SHARE = re.compile(r"(?:^|,)([0-9]{1,9})/[0-9]{1,9}(?=,|$)")
+
 
 def gpus_in_use(text: str) -> Gpus:
     """Of a node's GresUsed: GPUs that jobs have whole, and those of which jobs have parts, which nobody can have whole:
     `gpu:v100:1(IDX:0),shard:v100:5(0/4,4/4,1/4,0/4)` is 3. Where the parts' GPUs are not told, each part is one."""
     whole = gpu_count(text) or 0
     for part in _PARTS.finditer(text):
-        told = [used for used, _, of in (each.partition("/") for each in (part["each"] or "").split(",")) if of]
-        whole += sum(used != "0" for used in told) if told else int(part["count"])
+        told = _SHARE.findall(part["each"] or "")  # of one that is idle some releases say `(IDX:N/A)`
+        whole += sum(int(used) > 0 for used in told) if told else int(part["count"])
     return whole
 
 

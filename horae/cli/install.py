@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -57,32 +58,39 @@ def uninstall(
     that is done too."""
     site = sites.site(kind)
     stays = site.leaving(_pairs(set_ or [])) if isinstance(site, sites.SiteLeaving) else []
-    if not yes and not as_json:
+    report = _put_back(site, stays, record, purge) if yes else _Report()
+    told = [stay.text for stay in stays if stay.text not in report.removed]
+    if as_json:
+        screen.emit_json({**asdict(report), "commands": told, "written": yes})
+    elif not yes:
         _then([stay.text for stay in stays if stay.first], "before that run:")
         print(f"nothing was written: with --yes, everything noted in {record} is put back")
         _then([stay.text for stay in stays if not stay.first])
-        return
-    gone, stuck = _purged([stay for stay in stays if stay.first], stop=True) if yes and purge else ([], [])
-    done, left = sites.restore(record, getattr(site, "place", None)) if yes else ([], [])
-    if yes and purge:
-        also, stuck = _purged([stay for stay in stays if not stay.first])
-        gone += also
-    told = [stay.text for stay in stays if stay.text not in gone]
-    if as_json:
-        paths = {"restored": [str(p) for p in done], "left_alone": [str(p) for p in left]}
-        screen.emit_json({**paths, "removed": gone, "failed": stuck, "commands": told, "written": yes})
     else:
-        for path in done:
-            print(f"restored {path}")
-        for path in left:
-            print(f"left alone, edited since: {path}")
-        for text in gone:
-            print(f"done: {text}")
-        for text in stuck:
-            print(f"could not: {text}")
+        _say("restored", report.restored)
+        _say("left alone, edited since:", report.left_alone)
+        _say("done:", report.removed)
+        _say("could not:", report.failed)
         _then(told)
-    if left or stuck:
+    if report.left_alone or report.failed:
         raise typer.Exit(1)
+
+
+@dataclass(slots=True)
+class _Report:
+    restored: list[str] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def _put_back(site: sites.Site, stays: Sequence[sites.Stay], record: Path, purge: bool) -> _Report:
+    first = [stay for stay in stays if stay.first] if purge else []
+    rest = [stay for stay in stays if not stay.first] if purge else []
+    removed, _ = _purged(first, stop=True)
+    restored, left_alone = sites.restore(record, getattr(site, "place", None))
+    also, failed = _purged(rest)
+    return _Report(restored, left_alone, removed + also, failed)
 
 
 def _purged(stays: Sequence[sites.Stay], stop: bool = False) -> tuple[list[str], list[str]]:
@@ -99,6 +107,11 @@ def _purged(stays: Sequence[sites.Stay], stop: bool = False) -> tuple[list[str],
                 raise
             stuck.append(f"{stay.text}: {error}")
     return gone, stuck
+
+
+def _say(what: str, found: Sequence[str]) -> None:
+    for each in found:
+        print(f"{what} {each}")
 
 
 def _then(commands: Sequence[str], when: str = "then run:") -> None:

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,14 +51,9 @@ def leaving(options: Mapping[str, str], state: str = STATE, config: str = CONFIG
         Stay(f"sh {said['lua']}/release-all.sh {spool}", partial(_hand_back, said["lua"], spool), first=True),
         Stay("systemctl daemon-reload", partial(_run, "systemctl", "daemon-reload")),
     ]
-    own = setting(conf, "EpilogSlurmctld")
-    if own is not None and own != hook and hook in (text_of(Path(own)) or ""):
-        told = f"take the line that calls {hook} out of {own}: it would end with 127"
-        stays.append(Stay(told, partial(_uncall, Path(own), hook)))
+    stays += _hooked(conf, hook)
     stays.append(Stay("scontrol reconfigure", partial(_run, "scontrol", "reconfigure")))
-    for name in [each for each in said["partitions"].split(",") if each]:
-        if re.search(rf"(?im)^\s*PartitionName={re.escape(name)}\s[^\n]*PriorityTier=", conf):
-            stays.append(Stay(f"PriorityTier of partition {name}: take it back, if it was raised for Horae"))
+    stays += _raised(conf, said["partitions"].split(","))
     account = _account(user, slurm_user(conf))
     if dbd and account:
         argv = ("sacctmgr", "-i", "delete", "user", user, "account=root")
@@ -69,6 +64,23 @@ def leaving(options: Mapping[str, str], state: str = STATE, config: str = CONFIG
         stays.append(Stay(f"userdel {user}", partial(_delete_user, user)))
     stays.append(Stay(f"rm -r {Path(said['bin']).parent}, the program, and what links to it"))
     return stays
+
+
+def _hooked(conf: str, hook: str) -> list[Stay]:
+    own = setting(conf, "EpilogSlurmctld")
+    if own is None or own == hook or hook not in (text_of(Path(own)) or ""):
+        return []
+    told = f"take the line that calls {hook} out of {own}: it would end with 127"
+    return [Stay(told, partial(_uncall, Path(own), hook))]
+
+
+def _raised(conf: str, partitions: Sequence[str]) -> list[Stay]:
+    raised = [
+        name
+        for name in partitions
+        if name and re.search(rf"(?im)^\s*PartitionName={re.escape(name)}\s[^\n]*PriorityTier=", conf)
+    ]
+    return [Stay(f"PriorityTier of partition {name}: take it back, if it was raised for Horae") for name in raised]
 
 
 def _installed(said: Mapping[str, str]) -> dict[str, str]:

@@ -138,7 +138,7 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
 
     shows("gpu", "horae", "status", "--nodes")
     follow("once it is to grant")
-    shows("enforce", "horae", "status")
+    shows("gpu", "horae", "status", "--nodes")
     host.must(f"cat > /home/alice/job.sh <<'X'\n{JOB}X")
     words = "cd /home/alice && sbatch --parsable --gres=gpu:1"
     elastic, rigid = (host.must(f"{words} {more} job.sh", "alice") for more in ("--comment=horae:min=1,max=4", ""))

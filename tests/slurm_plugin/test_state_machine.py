@@ -498,6 +498,7 @@ def test_capacity_that_sleeps_costs_its_waking_and_comes_last() -> None:
         ("gpu:v100:0(IDX:N/A),shard:v100:16(4/4,4/4,4/4,4/4)", 4),
         ("gpu:2,mps:100(0/100,0/100,100/100)", 3),
         ("gpu:v100:1(IDX:0),shard:3", 4),
+        ("gpu:v100:0(IDX:N/A),shard:v100:0(IDX:N/A),mps:v100:0(IDX:N/A)", 0),  # 22.05, idle
         ("gpu:1g.10gb:2(IDX:0-1),gpu:3g.40gb:1(IDX:7)", 3),
     ],
 )
