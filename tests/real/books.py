@@ -55,6 +55,7 @@ class App:
     id: str
     name: str
     queue: str
+    containers: int  #: that run, its application master's too
     account: Account
 
 
@@ -88,7 +89,8 @@ def of_apps(manager: ResourceManager) -> list[App]:
         queue = str(each["queue"])
         queue = queue if queue.startswith("root") else f"root.{queue}"
         account = Account.of(each.get("resourceInfo"), pending)
-        found.append(App(str(each["id"]), str(each["name"]), queue, account))
+        running = max(int(each.get("runningContainers") or 0), 0)
+        found.append(App(str(each["id"]), str(each["name"]), queue, running, account))
     return found
 
 

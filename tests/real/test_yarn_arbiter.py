@@ -69,6 +69,10 @@ def test_jobs_are_granted_resized_and_finished_across_a_kill(hadoop_342: Private
             first.wait()
         with arbiter(tmp_path):
             wait_for("both are done", lambda: all(j.state is JobState.COMPLETED for j in jobs().values()), 300)
+            for name, job in jobs().items():
+                words = ["logs", "--socket", str(socket), job.id]
+                printed = subprocess.run([*HORAE, *words], capture_output=True, check=True).stdout
+                assert steps_in(printed) == steps_in(log(name)), "what it printed, its owner reads after its end too"
         for name in ("a", "b"):
             starts, steps = starts_in(log(name)), steps_in(log(name))
             assert steps[-1] == STEPS

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.clients.resource_manager import QueueEdits, ResourceManager
 from yarn_bridge.options import parse_options
+from yarn_bridge.verbs.observer import _RETURNING_S
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(3600)]
 
@@ -71,10 +72,11 @@ class Shop:
     harness: YarnHarness
     dice: random.Random
     port: YarnCluster = field(init=False)
-    others: list[str] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)  #: name -> containers that it wants
     made: int = 0
     formed: int = 0
     given_back: list[str] = field(default_factory=list)
+    cancelled_s: float = float("-inf")
 
     def __post_init__(self) -> None:
         more = {"gang_s": GANG_S, "memory_mib": WORKER_MIB}
@@ -104,17 +106,20 @@ class Shop:
         """In the other queue comes, or goes: with GPUs, or with memory and cores alone. Some ask for more than there
         is, and the scheduler reserves for them."""
         if self.others and self.dice.random() < 0.5:
-            self.port.services.destroy(self.others.pop(0), "horae")
+            gone = self.dice.choice(sorted(self.others))
+            del self.others[gone]
+            self.port.services.destroy(gone, "horae")
             return
         self.made += 1
         name = f"other-{self.made}-{self.dice.randrange(10**6)}"
+        count = self.dice.randint(1, 6)
         resource: dict[str, object] = {"cpus": self.dice.choice([1, 4]), "memory": str(self.dice.choice([512, 6144]))}
         if self.dice.random() < 0.7:
             resource["additional"] = {"yarn.io/gpu": {"value": 1, "unit": ""}}
-        part = {"name": "w", "number_of_containers": self.dice.randint(1, 6), "restart_policy": "ON_FAILURE",
+        part = {"name": "w", "number_of_containers": count, "restart_policy": "ON_FAILURE",
                 "launch_command": "exec sleep 3600", "resource": resource}  # fmt: skip
         self.port.services.create({"name": name, "version": "1.0", "queue": "default", "components": [part]}, "horae")
-        self.others.append(name)
+        self.others[name] = count
 
     def shape(self, seen: Observation) -> Allocation:
         """Any that fits what is offered."""
@@ -157,14 +162,26 @@ class Shop:
 
     def still(self) -> None:
         """Until who came has all that he will get: what he still asks for is what there is no room for."""
-        seen: list[tuple[int, ...]] = []
+        seen: list[tuple[object, ...]] = []
 
         def rests() -> bool:
-            seen.append(tuple(each.memory_used_mib for each in self.port.manager.nodes()))
-            starting = self.port.manager.apps(states=("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED"))
-            return len(seen) > 60 and len(set(seen[-60:])) == 1 and not starting
+            apps = {each.name: each for each in books.of_apps(self.port.manager) if each.queue == "root.default"}
+            # Whose application master has no room yet asks for nothing.
+            asked = apps.keys() == self.others.keys() and all(
+                apps[name].containers == 0 or apps[name].containers - 1 + apps[name].account.pending >= count
+                for name, count in self.others.items()
+            )
+            used = tuple((each.gpus_used, each.memory_used_mib) for each in self.port.manager.nodes())
+            seen.append((asked, used, tuple(each.account.pending for each in apps.values())))
+            return asked and len(seen) > 40 and len(set(seen[-40:])) == 1
 
-        wait_for("who came has what he gets", rests, 60.0)
+        wait_for("who came has what he gets", rests, 120.0)
+        # What we gave back counts as free for so long on the bridge's word, and somebody else may have taken it.
+        wait_for("that is the nodes' word", lambda: time.monotonic() > self.cancelled_s + _RETURNING_S)
+
+    def cancel(self, job: str) -> None:
+        patiently(lambda: self.port.cancel(job))
+        self.cancelled_s = time.monotonic()
 
     def job(self, name: str) -> ObservedJob:
         return next(each for each in patiently(lambda: attend(self.port)).jobs if each.id == name)
@@ -216,7 +233,7 @@ def test_many_grants_beside_others_form(shop: Shop) -> None:
         shop.grant(number)
         living = [each for each in patiently(lambda: attend(shop.port)).jobs if each.state is JobState.RUNNING]
         if living and shop.dice.random() < 0.7:
-            patiently(partial(shop.port.cancel, shop.dice.choice(living).id))
+            shop.cancel(shop.dice.choice(living).id)
     told = "\n".join([f"{shop.formed} grants formed; given back:", *shop.given_back])
     print(told, flush=True)
     assert shop.formed > GRANTS // 3, told

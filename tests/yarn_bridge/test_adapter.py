@@ -29,7 +29,10 @@ def test_a_round_is_three_reads_whatever_the_number_of_jobs(site: Site) -> None:
     site.port.start("job", {"n1": 2}, 1)
     site.look()
     site.register()
-    assert site.look().state is JobState.RUNNING
+    running = site.look()
+    assert running.state is JobState.RUNNING
+    assert running.native.startswith("open, http")
+    assert running.native.endswith("/cluster/app/application_1"), "the ResourceManager's page of it"
     site.calls.clear()
     assert len(attend(site.port).jobs) == 31
     assert site.calls == {"nodes": 1, "apps": 1, "entries": 1}

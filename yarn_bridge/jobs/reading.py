@@ -84,7 +84,8 @@ def lost_nodes(reports: Sequence[NodeReport], known: Sequence[Node]) -> frozense
     return frozenset(gone | {node.name for node in known if node.name not in told})
 
 
-def observed(record: Record, spec: JobSpec, nodes: Sequence[Node]) -> ObservedJob:
+def observed(record: Record, spec: JobSpec, nodes: Sequence[Node], page: str = "") -> ObservedJob:
+    """`page`: the ResourceManager's, of its application; "" while it has none."""
     idle = record.phase is Phase.IDLE
     state = record.outcome if idle else _STATE[record.phase]
     blocked = record.block if idle else None
@@ -101,7 +102,7 @@ def observed(record: Record, spec: JobSpec, nodes: Sequence[Node]) -> ObservedJo
         blocked=blocked,
         checkpoint=record.mark,
         submitted_s=record.submitted_s,
-        native=record.native if idle else str(record.phase),
+        native=record.native if idle else f"{record.phase}, {page}" if page else str(record.phase),
     )
 
 

@@ -129,6 +129,7 @@ def service_spec(
     made = {
         "name": record.service,
         "version": "1.0",
+        "description": f"job {record.job} of Horae's: see `horae explain {record.job}`, `horae logs {record.job}`",
         "queue": queue_of(spec, options),
         "components": components,
         "configuration": {"files": files},

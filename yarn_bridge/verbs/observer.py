@@ -123,13 +123,17 @@ class Observer:
         return Observation(
             now_s=self._clock(),
             nodes=self.nodes,
-            jobs=tuple(observed(record, spec, self.nodes) for record, spec in known),
+            jobs=tuple(observed(each.record, each.spec, self.nodes, self._page(each)) for each in mine),
             claim=self._claim[1],
             notes=tuple(notes),
             due=tuple(due),
             tenants=self.limits.tenants(),
             caps=_least(self.limits.caps(told), self.lessons.caps(self._clock())),
         )
+
+    def _page(self, seen: Seen) -> str:
+        lives = seen.application and seen.record.phase is not Phase.CLEARING
+        return f"{self._options.resource_manager[0]}/cluster/app/{seen.application}" if lives else ""
 
     def names(self) -> list[JobId]:
         """Of all jobs that have a folder, readable or not."""
