@@ -202,8 +202,8 @@ def tick_of(times: Sequence[float]) -> float:
 
 
 def epoch_durations(run: Run) -> list[tuple[float, int]]:
-    """(seconds, line) of every whole epoch of training whose time is printed; of the lines that summarise training, else
-    of those that tell held-out values beside it."""
+    """(seconds, line) of every whole epoch of training whose time is printed: on lines that summarise training, else on
+    those that tell held-out values beside it."""
     own = [p for p in run.points if p.kind is not Kind.VALIDATION]
     return _durations(own) or _durations([p for p in run.points if p.kind is Kind.VALIDATION])
 
@@ -215,7 +215,13 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
         if p.redrawn:
             continue
         seconds, held = p.epoch_s, p.kind is Kind.VALIDATION
-        if not held and seconds is None and p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations:
+        if (
+            not held
+            and seconds is None
+            and p.elapsed_of == "epoch"
+            and p.iteration is not None
+            and p.iteration == p.iterations
+        ):
             seconds = p.elapsed_s  # a bar that reached its end
         if seconds is None and lasted and p.kind is Kind.EPOCH:
             seconds = p.elapsed_s

@@ -24,7 +24,8 @@ _STEADY = frozenset(("epoch", "epochs", "iterations"))
 _UNSTEADY = frozenset(("window_time", "iterations_per_epoch", "world"))
 #: What a line is for: the kinds of a point, and lines that are not points.
 #: context: an epoch (or iteration) begins, its values follow on other lines; setup: facts of the run (ranks, totals);
-#: start: a program starts; trial: one of several trainings of a program begins or ends; pause: training stands still from here to the next point (evaluation, checkpoint).
+#: start: a program starts; trial: one of several trainings of a program begins or ends;
+#: pause: training stands still from here to the next point (evaluation, checkpoint).
 LINE_KINDS = ("train", "validation", "epoch", "context", "setup", "start", "trial", "resume", "pause")
 
 

@@ -237,9 +237,7 @@ SENSES = (
         lambda k: None,
         "best accuracy",
     ),
-    Sense(
-        lambda k: k.present & _ACCURACY, lambda k: Meaning("accuracy", name=k.key, error=k.is_error), "acc@1"
-    ),
+    Sense(lambda k: k.present & _ACCURACY, lambda k: Meaning("accuracy", name=k.key, error=k.is_error), "acc@1"),
     Sense(
         lambda k: {"batch", "size"} <= k.present or k.present & {"batchsize", "bsz"},
         lambda k: _batch_size(k.present),

@@ -110,13 +110,15 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
     if scope == "run" and total is None:
         total = numbers.get("iterations")
     per_epoch = None if unit == "sample" else told
-    return Counted(scope, unit, _first_iteration(cast, lead, scope), _last_iteration(lead, cast.summary), total, per_epoch)
+    return Counted(
+        scope, unit, _first_iteration(cast, lead, scope), _last_iteration(lead, cast.summary), total, per_epoch
+    )
 
 
 def _stands_still(lead: Series) -> bool:
-    """Whether what was taken for a counter never moved, epoch after epoch: `( 0 , 0 ): loss: 5.2`."""
-    still = lead.first_iteration is not None and lead.first_iteration == lead.last_iteration
-    return still and not lead.bar and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
+    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`."""
+    still = lead.first_iteration == lead.last_iteration == lead.interval == 0
+    return still and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
 
 
 def _first_iteration(cast: Cast, lead: Series, scope: Scope) -> float | None:

@@ -249,9 +249,7 @@ class LogReader:
             if plan is not None and m is not None:
                 self.runs_read.row(plan, m.groups(), at, False)
 
-    def _row(
-        self, number: int, text: str, redrawn: bool, shape: Shape | None
-    ) -> tuple[re.Pattern[str], Plan] | None:
+    def _row(self, number: int, text: str, redrawn: bool, shape: Shape | None) -> tuple[re.Pattern[str], Plan] | None:
         """Read a row of the table whose head came before: how it was read, or None when the line is none."""
         for regex, plan in self._rows:
             m = regex.fullmatch(text)

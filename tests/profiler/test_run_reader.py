@@ -277,3 +277,45 @@ def test_many_sorts_of_lines_stay_bounded() -> None:
     reader = LogReader(BOOK)
     reader.feed(log.encode())
     assert len(reader.runs_read.bounds.open.series) <= 70
+
+
+def epochs(count: int, form: str = "Epoch {e}/9 loss {y:.3f}\n") -> str:
+    return "".join(form.format(e=e, y=3 - e / 10) for e in range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Trial {t}: lr=0.{t}\n",
+        "===== Fold {t}/4 =====\n",
+        "Running configuration {t} of 4: hidden=64\n",
+        "2024-03-04 10:15:02,364 - agent - INFO - Starting run with config:\n",
+        "hyperparameters: lr=0.{t} wd=0.01\n",
+        "--- seed {t} ---\n",
+    ],
+)
+def test_each_of_several_trainings_is_a_run(head: str) -> None:
+    """Of one epoch too, at which the counter stands where it stood; and where only a step back of one tells it."""
+    log = "".join(head.format(t=t) + epochs(count) for t, count in enumerate((4, 1, 1, 2)))
+    assert [run.last_epoch for run in read(log)] == [4, 1, 1, 2]
+
+
+def test_what_is_said_behind_a_training_parts_it_too() -> None:
+    log = "".join(epochs(n) + f"[I 2024-03-04 10:15:02,364] Trial {n} pruned.\n" for n in (3, 1, 1))
+    assert [run.last_epoch for run in read(log)] == [3, 1, 1]
+
+
+def test_a_name_of_a_trial_within_a_training_parts_nothing() -> None:
+    log = epochs(3) + "Fold 1 best so far: 2.7\n" + "".join(f"Epoch {e}/9 loss 2.1\n" for e in range(4, 7))
+    assert [(run.last_epoch, len(run.points)) for run in read(log)] == [(6, 6)]
+
+
+def test_a_line_that_names_its_trial_and_a_loss_is_read() -> None:
+    log = "".join(f"[trial {t}] epoch {e} loss {3 - e / 10:.2f}\n" for t in (1, 2) for e in range(1, 5))
+    assert [run.last_epoch for run in read(log)] == [4, 4]
+
+
+def test_an_index_that_is_always_0_is_no_counter() -> None:
+    log = "".join(f"Starting epoch {e} / 9\n( 0 , 0 ): loss:  {9 - e} , count:  483142\n" for e in range(1, 6))
+    (run,) = read(log)
+    assert (run.last_iteration, run.last_epoch, len(run.points)) == (None, 5, 5)

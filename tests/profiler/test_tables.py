@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profiler.rules import counters, generic, kinds, pairs, places, words
+from profiler.rules.book import load, read_line
 from profiler.text.tokens import tokenise, without_bar
+from tests.profiler import others
 
 
 def canonical(line: str) -> str:
@@ -53,3 +55,30 @@ def test_what_a_number_is_to_the_one_before(row: places.Stand, monkeypatch: pyte
     monkeypatch.setattr(pairs, "place", place)
     pairs.scan(canonical(row.line))
     assert row in decided
+
+
+def test_a_cell_between_tabs_may_hold_words_and_a_stamp() -> None:
+    rows = "".join(f"{k}0\timages/sec: 87{k}.2 +/- 0.1 (jitter = 2.0)\t7.{9 - k}\t 15987742{k}4\n" for k in range(1, 9))
+    run = others.read("Step\tImg/sec\ttotal_loss\tat\n" + rows, generic=True)[0]
+    assert (run["iterations"]["last"], run["loss"]["last"]) == (80, [80, 7.1])
+    assert run["throughput"] == {"median": pytest.approx(874.7, abs=0.01), "unit": "samples/s"}
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "value"),
+    [
+        ("[Epoch 3] time cost 43.8s, valid loss 5.43, valid ppl 228.1", "epoch_time", 43.8),
+        ("[Epoch 3] valid loss 5.43, time cost 43.8s", "epoch_time", None),
+        ("step 30 loss 2.31 21889/22994 tok/s", "throughput", 22994),
+        ('eval_accuracy: {"value": 0.25, "metadata": {"epoch_num": 4}}', "validation_accuracy", 0.25),
+        ("[Epoch 3] validation: err-top1=0.25 err-top5=0.1", "accuracy", 0.75),
+        ("Epoch 1/16, Total Micro Batches 460", "iterations_per_epoch", 460),
+        ("num_cropping_iterations: 1", "iterations", None),
+        ("total optimization steps = 2090", "iterations", 2090),
+        ("INFO:net:06:22:53 Epoch: 0, Batch: 49/70, Loss=5.92", "iteration", 49),
+    ],
+)
+def test_what_a_line_tells(line: str, what: str, value: float | None) -> None:
+    everything = load()
+    read = read_line(everything.without(everything.formats), line)
+    assert (None if read is None else read[1].get(what)) == value

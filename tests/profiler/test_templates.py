@@ -174,3 +174,14 @@ def test_a_job_that_resumes_further_on_each_time_is_runs() -> None:
         for k in range(8)
     ]
     assert len(read("".join(parts))) == 8
+
+
+def test_the_sum_of_columns_that_fall_is_the_loss() -> None:
+    """A loss and its parts without a word: `0/9 50/999  2.10  0.51  2.61`."""
+    parts = [falling(30, seed, 0.02) for seed in (1, 2)]
+    rows = [
+        f"0/9 {50 * k + 50}/1999 {a:.4f} {b:.4f} {a + b:.4f}\n" for k, (a, b) in enumerate(zip(*parts, strict=True))
+    ]
+    (run,) = runs_of("".join(rows))
+    last = run.points[-1]
+    assert last.losses[0].value == pytest.approx(sum(p[-1] for p in parts), abs=1e-3)
