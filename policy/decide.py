@@ -179,8 +179,11 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         for node, times in nodes.items():
             if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
                 wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
-    texts = {"state": proposal.state, **{f"reason of {j}": r.numbers for j, r in proposal.reasons.items()}}
-    for what, value in texts.items():
+    reasons_told = {id(reason): (job, reason) for job, reason in proposal.reasons.items()}  # many share one
+    for what, value in [
+        ("state", proposal.state),
+        *((f"reason of {j}", r.numbers) for j, r in reasons_told.values() if not surely_plain(r.numbers)),
+    ]:
         if not surely_plain(value):
             wrong += [f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value))]
     return wrong

@@ -38,7 +38,7 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        if len(jobs) == 1 and not (id(jobs[0]) in unended and allocation.get(jobs[0].name)):
+        if len(jobs) == 1 and (not allocation.get(jobs[0].name) or id(jobs[0]) not in unended):
             out[app] = None
             continue
         running = [j for j in jobs if allocation.get(j.name) and id(j) in unended]
