@@ -7,7 +7,7 @@ that raises or proposes what cannot be becomes `PolicyFailed`, which never carri
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -179,11 +179,15 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
         for node, times in nodes.items():
             if len(times) != proposal.allocation.get(job, EMPTY).get(node, 0):
                 wrong.append(f"{job}: {len(times)} leases on {node}, where it gets another number of GPUs")
-    texts = {"state": proposal.state, **{f"reason of {j}": r.numbers for j, r in proposal.reasons.items()}}
-    for what, value in texts.items():
+    return [*wrong, *_without_text(proposal)]
+
+
+def _without_text(proposal: Proposal) -> Iterator[str]:
+    """What no text form could give back."""
+    told = {id(reason): (f"reason of {job}", reason.numbers) for job, reason in proposal.reasons.items()}  # many share
+    for what, value in (("state", proposal.state), *told.values()):
         if not surely_plain(value):
-            wrong += [f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value))]
-    return wrong
+            yield from (f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value)))
 
 
 def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: Proposal, context: Context) -> Decision:

@@ -94,7 +94,7 @@ def even(jobs: list[Job], pools: Pools) -> set[str]:
 
     for n in range(len(jobs)):
         push(n)
-    while heap:
+    while heap and not pools.empty:
         *_, n, step = heapq.heappop(heap)
         if pools.fits(jobs[n], step):
             pools.give(jobs[n], step)
@@ -116,7 +116,7 @@ def _stage_one(jobs: list[Job], pools: Pools) -> None:
         if step is not None:
             queue.append((length(job, pools, step), n, step))
     heapq.heapify(queue)
-    while queue:
+    while queue and not pools.empty:
         _, n, step = heapq.heappop(queue)
         job = jobs[n]
         if pools.fits(job, step):
@@ -149,7 +149,7 @@ def stage_two(
         downs.append(down)
         lengths.append(long)
     leaders = Leaders(ups, downs, lengths, shorter)
-    while (top := leaders.top) is not None:
+    while (top := leaders.top) is not None and not pools.empty:
         step = steps[top]
         job = jobs[top]
         if step is None or not pools.fits(job, step):

@@ -138,10 +138,14 @@ def _by_turns(
         ran = snapshot.now_s - turns[job.name][0]
         text = f"has run for {ran:.6g} s, a quantum of {quantum:g} s or more, and gives its turn to jobs that waited"
         said[job.name] = Reason(Code.PREEMPTED, text, {"gpus": 0, "held": job.held, "ran_s": ran}, "its next turn")
+    alike: dict[object, Reason] = {}  # of jobs that held nothing, by all that their reason depends on
     for job in waiting:
         if not placer.taken.get(job.name):
             size = placer.usual(job)
-            said[job.name] = reasons.waits(job, placer.why_not(job, size), size, placer)
+            key = (placer.speeds.kind(job), size, job.tenant, job.held, job.cpus_per_gpu, job.memory_per_gpu)
+            if key not in alike:
+                alike[key] = reasons.waits(job, placer.why_not(job, size), size, placer)
+            said[job.name] = alike[key]
 
 
 def _take(job: Job, place: Allocation | None, placer: Placer) -> bool:

@@ -64,7 +64,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
     for n, job in enumerate(jobs):
         if pools.count.get(job.name):
             push(n)
-    while heap:
+    while heap and not pools.empty:
         blind, worth, _, n, step = heapq.heappop(heap)
         if pools.fits(jobs[n], step):
             pools.give(jobs[n], step)

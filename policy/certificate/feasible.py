@@ -16,6 +16,7 @@ from policy.model import (
     Health,
     Job,
     JobName,
+    Limits,
     Node,
     NodeName,
     Seconds,
@@ -56,14 +57,7 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
             if brings:
                 cpus[name] = cpus.get(name, 0.0) + _cpus(job, gpus)
                 memory[name] = memory.get(name, 0.0) + _memory(job, gpus)
-    for name, gpus in used.items():
-        node = nodes[name]
-        if gpus > node.gpus - node.foreign:
-            yield f"{name} gives {gpus} GPUs and has {node.gpus - node.foreign} for us"
-        if node.cpus is not None and cpus.get(name, 0.0) > node.cpus * (1 + 1e-9):
-            yield f"{name} gives {cpus.get(name, 0.0):g} CPUs and has {node.cpus:g}"
-        if node.memory is not None and memory.get(name, 0.0) > node.memory:
-            yield f"{name} gives {memory.get(name, 0.0):g} bytes of memory and has {node.memory}"
+    yield from _overfull(nodes, used, cpus, memory)
     for name, owner in alone.items():
         if nodes[name].foreign or used[name] > allocation[owner][name]:
             yield f"{owner} shares {name} with others, where it asks for whole nodes"
@@ -72,6 +66,23 @@ def violations(snapshot: Snapshot, allocation: Mapping[JobName, Allocation]) -> 
         above = tenant.cap is not None and has > tenant.cap
         if above and has > _kept(snapshot, allocation, tenant.name):
             yield f"tenant {tenant.name} holds {has} GPUs, above its limit of {tenant.cap}"
+
+
+def _overfull(
+    nodes: Mapping[NodeName, Node],
+    used: Mapping[NodeName, int],
+    cpus: Mapping[NodeName, float],
+    memory: Mapping[NodeName, float],
+) -> Iterator[str]:
+    """Nodes that give more than they have."""
+    for name, gpus in used.items():
+        node = nodes[name]
+        if gpus > node.gpus - node.foreign:
+            yield f"{name} gives {gpus} GPUs and has {node.gpus - node.foreign} for us"
+        if node.cpus is not None and cpus.get(name, 0.0) > node.cpus * (1 + 1e-9):
+            yield f"{name} gives {cpus.get(name, 0.0):g} CPUs and has {node.cpus:g}"
+        if node.memory is not None and memory.get(name, 0.0) > node.memory:
+            yield f"{name} gives {memory.get(name, 0.0):g} bytes of memory and has {node.memory}"
 
 
 def _surely(job: Job, now: Allocation, up: Mapping[NodeName, GpuType]) -> bool:
@@ -95,6 +106,11 @@ def _wrong(job: Job, now: Allocation, nodes: Mapping[NodeName, Node], snapshot: 
         yield from _unshaped(job, now, nodes)
     for name, gpus in now.items():
         yield from _wrong_on(job, nodes[name], gpus, snapshot.now_s)
+    yield from _beyond(job, now, nodes, limits)
+
+
+def _beyond(job: Job, now: Allocation, nodes: Mapping[NodeName, Node], limits: Limits) -> Iterator[str]:
+    """What the cluster cannot carry out."""
     if limits.one_type_per_job and len({nodes[name].gpu_type for name in now}) > 1:
         yield f"{job.name} spans GPU types, which the cluster cannot carry out"
     if limits.equal_gpus_per_node and not _laid_out(job) and len(set(now.values())) > 1:

@@ -38,6 +38,9 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
+        if len(jobs) == 1 and (not allocation.get(jobs[0].name) or id(jobs[0]) not in unended):
+            out[app] = None
+            continue
         running = [j for j in jobs if allocation.get(j.name) and id(j) in unended]
         if not running:
             out[app] = None
@@ -117,9 +120,10 @@ class _AtBest:
 
     def of(self, job: Job) -> tuple[int, int, float] | None:
         kind = self._speeds.kind(job)
-        if kind not in self._known:
-            self._known[kind] = self._found(job)
-        return self._known[kind]
+        if kind in self._known:
+            return self._known[kind]
+        found = self._known[kind] = self._found(job)
+        return found
 
     def _found(self, job: Job) -> tuple[int, int, float] | None:
         speeds, capacity = self._speeds, self._capacity

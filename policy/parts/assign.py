@@ -174,7 +174,7 @@ def _attempt(
         want = wants[job.name]
         stay = placer.keep(job) if (keep or job.tenant in above) and job.held == want.gpus else None
         if stay is not None and (job.tenant in above or _as_good(job, stay, want, placer)):
-            placer.take(job, stay)
+            placer.take(job, stay, sure=True)
         else:
             rest.append(job)
     short: list[Job] = []
@@ -184,7 +184,7 @@ def _attempt(
         if place is None or (fewest_nodes and len(place) > placer.fewest(job, want.gpus, place)):
             short.append(job)
         else:
-            placer.take(job, place)
+            placer.take(job, place, sure=True)
     return _Attempt(placer, short)
 
 

@@ -57,7 +57,7 @@ def serve(snapshot: Snapshot, ranked: Sequence[Ranked], context: Context, *, tol
         place = placer.best(job, size) if placer.free() >= size or job.allocation else None
         numbers = {"position": position, **entry.numbers}
         if place is not None:
-            placer.take(job, place)
+            placer.take(job, place, sure=True)
             seen = reasons.outcome(job, place, context.speeds) if told else None
             if seen is not None:
                 text = f"{seen.text}; {_place(position)}, because {entry.why}"

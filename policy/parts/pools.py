@@ -128,6 +128,11 @@ class Pools:
         """GPUs of all types that nobody has taken."""
         return self._spare
 
+    @property
+    def empty(self) -> bool:
+        """True if no step of anybody fits any more."""
+        return self._spare <= 0 and not self._own
+
     def _left(self, job: Job, gpu_type: GpuType) -> Gpus:
         left = self._spare if gpu_type == ANY else min(self.free[gpu_type], self._spare)
         if not self._own:

@@ -63,7 +63,7 @@ def _held(snapshot: Snapshot, speeds: Throughput) -> Placer | None:
         stay = placer.keep(job)
         if stay is None:
             return None
-        placer.take(job, stay)
+        placer.take(job, stay, sure=True)
     return placer
 
 

@@ -106,7 +106,9 @@ class Placer(Ledger):
             if len(types) > 1:
                 scope = [self._by_type[t] for t in types]
                 own = {i: v for i, v in own.items() if self._nodes[i].whole.gpu_type in types}
-                both = fit(scope, need, gpus, own, must, self._equal(job))
+                both = self._narrow(
+                    types, fit(scope, need, gpus, own, must, self._equal(job)), need, own, must, self._equal(job)
+                )
                 return None if both is None else self._as_held(job, self._named(both), None, at_least)
         return None
 
@@ -273,12 +275,24 @@ class Placer(Ledger):
         if self._free[gpu_type] + beside < gpus:
             return None
         found = fit([self._by_type[gpu_type]], need, gpus, own, must, equal)
+        return self._narrow((gpu_type,), found, need, own, must, equal)
+
+    def _narrow(
+        self,
+        types: tuple[GpuType, ...],
+        found: dict[int, int] | None,
+        need: Need,
+        own: Own,
+        must: Must,
+        equal: bool,
+    ) -> dict[int, int] | None:
+        """`found`, or as many nodes of these types within one rack."""
         if found is None or self.speeds.span(self._nodes[i].whole.name for i in found) < Span.CLUSTER:
             return found
-        return self._one_rack(gpu_type, need, gpus, own, must, equal, len(found)) or found
+        return self._one_rack(types, need, sum(found.values()), own, must, equal, len(found)) or found
 
     def _one_rack(
-        self, gpu_type: GpuType, need: Need, gpus: Gpus, own: Own, must: Must, equal: bool, nodes: int
+        self, types: tuple[GpuType, ...], need: Need, gpus: Gpus, own: Own, must: Must, equal: bool, nodes: int
     ) -> dict[int, int] | None:
         """A fit on as few nodes within one rack: the rack where most is kept, then the fullest that holds it."""
         kept: dict[str | None, int] = {}
@@ -288,18 +302,19 @@ class Placer(Ledger):
             kept[rack] = kept.get(rack, 0) + was
             if not self._nodes[i].new:
                 beside[rack] = beside.get(rack, 0) + usable
-        place = {rack: n for n, rack in enumerate(self._by_rack[gpu_type])}
+        place = {rack: n for n, rack in enumerate(dict.fromkeys(r for t in types for r in self._by_rack[t]))}
+        free = {rack: sum(self._rack_free.get((t, rack), 0) for t in types) for rack in place}
         best: tuple[int, dict[int, int]] | None = None
-        for rack in sorted(place, key=lambda r: (-kept.get(r, 0), self._rack_free[gpu_type, r], place[r])):
+        for rack in sorted(place, key=lambda r: (-kept.get(r, 0), free[r], place[r])):
             if best is not None and kept.get(rack, 0) <= best[0]:
                 break
-            if self._rack_free[gpu_type, rack] + beside.get(rack, 0) < gpus:
+            if free[rack] + beside.get(rack, 0) < gpus:
                 continue
             if any(self._nodes[i].whole.rack != rack for i in must):
                 continue
             inside = {i: v for i, v in own.items() if self._nodes[i].whole.rack == rack}
-            classes = self._by_rack[gpu_type][rack]
-            found = fit([classes], need, gpus, inside, must, equal)
+            classes = [self._by_rack[t][rack] for t in types if rack in self._by_rack[t]]
+            found = fit(classes, need, gpus, inside, must, equal)
             if found is not None and len(found) == nodes:
                 keeps = sum(min(g, own[i][1]) for i, g in found.items() if i in own)
                 if best is None or keeps > best[0]:

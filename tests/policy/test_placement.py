@@ -33,6 +33,13 @@ def test_one_node_tightest_first() -> None:
     assert placer.taken == {"a": {"a1": 3}, "b": {"a1": 1}, "c": {"a2": 2}}
 
 
+def test_one_rack_also_over_several_gpu_types() -> None:
+    """No type holds three; of the nodes of both, rack r2 has three."""
+    where = cluster("a k80 1 r1", "b v100 1 r2", "c k80 1 r2", "d v100 1 r2")
+    three = job("three", 3, throughput={"k80": {1: 1.0, 3: 2.0}, "v100": {1: 1.0, 3: 2.0}})
+    assert Placer(world(where, three)).best(three, 3) == {"b": 1, "c": 1, "d": 1}
+
+
 def test_fewest_nodes_then_one_rack() -> None:
     a, b = job("a", 2), job("b", 8)
     placer = taken(Placer(world(FOUR, a, b)), a)
