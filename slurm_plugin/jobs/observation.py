@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from horae.port import Absence, JobId, JobState, ObservedJob, PortError, TryLater
 from horae.untrusted import printable
 from policy.model import Health, Node, Quota
+from slurm_plugin import reservations
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
-from slurm_plugin.jobs import holdings, limits, reservations, state_machine
+from slurm_plugin.jobs import holdings, limits, state_machine
 from slurm_plugin.jobs.arrival import Arrivals
 from slurm_plugin.jobs.history import Absent, Sources
 from slurm_plugin.jobs.quotas import Quotas

@@ -7,8 +7,8 @@ from pathlib import Path
 from horae.port import Absence
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
-from slurm_plugin.jobs.reservations import read
 from slurm_plugin.options import Options
+from slurm_plugin.reservations import read
 from tests.slurm_plugin.boundary import Boundary
 
 #: As 24.11 prints it with SLURM_TIME_FORMAT=%s.
