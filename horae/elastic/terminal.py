@@ -24,6 +24,7 @@ import struct
 import sys
 import termios
 import time
+from typing import Any
 
 MOST = 1 << 16
 #: A program that was hung up may take so long before it is killed.
@@ -32,20 +33,17 @@ _HEAD = struct.Struct("!cI")
 _SIZE = struct.Struct("!HH")
 
 
-def message(kind, data=b""):
-    # type: (bytes, bytes) -> bytes
+def message(kind: bytes, data: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(data)) + data
 
 
 class Messages:
     """Whole messages of what came in pieces."""
 
-    def __init__(self):
-        # type: () -> None
+    def __init__(self) -> None:
         self._rest = b""
 
-    def of(self, data):
-        # type: (bytes) -> list[tuple[bytes, bytes]]
+    def of(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """Raises ValueError for a message that is longer than any."""
         self._rest += data
         found = []
@@ -61,20 +59,17 @@ class Messages:
         return found
 
 
-def size(rows, columns):
-    # type: (int, int) -> bytes
+def size(rows: int, columns: int) -> bytes:
     return message(b"w", _SIZE.pack(min(max(rows, 1), 9999), min(max(columns, 1), 9999)))
 
 
-def same_user(connection):
-    # type: (socket.socket) -> bool
+def same_user(connection: socket.socket) -> bool:
     """Whether the program at the other end is our own user's, by the kernel's word."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", found)[1] == os.getuid())
 
 
-def main(arguments):
-    # type: (list[str]) -> int
+def main(arguments: list[str]) -> int:
     where, command = arguments[0], arguments[1:]
     if os.environ.get("RANK", "0") != "0":
         while os.path.exists(where):
@@ -93,8 +88,7 @@ def main(arguments):
     return session(connection, command)
 
 
-def session(connection, command):
-    # type: (socket.socket, list[str]) -> int
+def session(connection: socket.socket, command: list[str]) -> int:
     """Until the program ends, or the other end goes away; the program's exit code."""
     child, terminal = pty.fork()
     if child == 0:
@@ -104,7 +98,7 @@ def session(connection, command):
             os.write(2, "{}: {}\r\n".format(command[0], error.strerror).encode(errors="replace"))
             os._exit(127)
     reader, left = Messages(), False
-    both = [terminal, connection]  # type: list[Any]
+    both: list[Any] = [terminal, connection]
     while not left:
         ready = select.select(both, [], [])[0]
         if terminal in ready:
@@ -126,8 +120,7 @@ def session(connection, command):
     return code
 
 
-def _sent(connection, data):
-    # type: (socket.socket, bytes) -> bool
+def _sent(connection: socket.socket, data: bytes) -> bool:
     try:
         connection.sendall(data)
     except OSError:
@@ -135,8 +128,7 @@ def _sent(connection, data):
     return True
 
 
-def _heard(connection, reader, terminal):
-    # type: (socket.socket, Messages, int) -> bool
+def _heard(connection: socket.socket, reader: Messages, terminal: int) -> bool:
     """Pass on what came; False: the other end is gone, or talks nonsense."""
     try:
         parts = reader.of(connection.recv(MOST) or message(b"?"))
@@ -154,8 +146,7 @@ def _heard(connection, reader, terminal):
     return True
 
 
-def _ended(child, hung_up):
-    # type: (int, bool) -> int
+def _ended(child: int, hung_up: bool) -> int:
     """Its exit code, 128 + n for signal n. One that was hung up and goes on is killed."""
     if hung_up:
         os.kill(child, signal.SIGHUP)
