@@ -15,7 +15,7 @@ certificate measures the rule itself, from the nodes' times. `told` gives the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -79,18 +79,10 @@ def prepared(snapshot: Snapshot) -> Snapshot:
     until = {node.name: there_until(node, now_s) for node in nodes if ahead(node, now_s)}
     if not until or _was_prepared(snapshot):
         return snapshot
-    times = sorted(set(until.values()))
+    after = {time_s: _after(time_s) for time_s in sorted(set(until.values()))}
     closed = frozenset(node.name for node in nodes if closing(node, now_s) is not None)
-    after = {time_s: _after(time_s) for time_s in times}
-    seen = tuple(
-        replace(
-            node,
-            health=Health.DRAIN if node.name in closed and node.health is Health.UP else node.health,
-            features=(*node.features, *(after[t] for t in times if t < until.get(node.name, inf))),
-        )
-        for node in nodes
-    )
-    jobs = tuple(_seen(job, closed, times, after, now_s) for job in snapshot.jobs)
+    seen = tuple(_node(node, until.get(node.name, inf), after, closed) for node in nodes)
+    jobs = tuple(_seen(job, closed, after, now_s) for job in snapshot.jobs)
     return replace(snapshot, cluster=replace(snapshot.cluster, nodes=seen), jobs=jobs)
 
 
@@ -101,19 +93,22 @@ def _was_prepared(snapshot: Snapshot) -> bool:
     return any(feature.startswith(STAYS) for feature in chain(of_nodes, of_jobs))
 
 
+def _node(node: Node, until_s: Seconds, after: Mapping[Seconds, str], closed: frozenset[NodeName]) -> Node:
+    health = Health.DRAIN if node.name in closed and node.health is Health.UP else node.health
+    return replace(node, health=health, features=(*node.features, *(after[t] for t in after if t < until_s)))
+
+
 def _after(time_s: Seconds) -> str:
     return f"{STAYS}{time_s:.3f}"
 
 
-def _seen(
-    job: Job, closed: frozenset[NodeName], times: Iterable[Seconds], after: Mapping[Seconds, str], now_s: Seconds
-) -> Job:
+def _seen(job: Job, closed: frozenset[NodeName], after: Mapping[Seconds, str], now_s: Seconds) -> Job:
     if not job.stays:
         return _leaving(job, closed)
     if job.allocation:
         return job  # whoever would move it: it cannot be stopped
     end_s = ends_s(job, now_s)
-    last = max((time_s for time_s in times if time_s < end_s), default=None)
+    last = max((time_s for time_s in after if time_s < end_s), default=None)
     if last is None:
         return job
     shape = job.shape or Shape()
@@ -174,23 +169,25 @@ def _reason(job: Job, snapshot: Snapshot, placer: Placer, decision: Decision) ->
     fits_now = bool(placer.best(free, size))
     if not fits_now and (said.code is not Code.INFEASIBLE or not placer.possible(free, size)):
         return None
-    now_s = snapshot.now_s
-    nodes = [n for n in snapshot.cluster.nodes if runs_into(job, n, now_s)]
-    times = sorted({time for n in nodes for time in ahead(n, now_s)}, key=lambda t: (t.from_s, t.name))
-    first = times[0]
-    named = sorted(n.name for n in nodes if first in n.away)
-    which = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
-    limit = "it has no time limit, and" if job.time_left_s is None else "its time limit reaches further:"
-    text = (
-        f"{which} {'goes' if len(named) == 1 else 'go'} away for {first.name}{first.reason and f' ({first.reason})'}; "
-    )
-    text += f"{limit} it could not end before"
-    change, fits_s = f"the end of {first.name}", _limit_that_fits(job, snapshot, decision)
-    numbers = {**said.numbers, "away": first.name, "from_s": first.from_s, "to_s": first.to_s}
+    time, text = _said(job, snapshot)
+    numbers = {**said.numbers, "away": time.name, "from_s": time.from_s, "to_s": time.to_s}
+    change, fits_s = f"the end of {time.name}", _limit_that_fits(job, snapshot, decision)
     if fits_now and fits_s is not None:
         numbers["fits_s"] = fits_s
         change = f"a time limit of at most {fits_s:.0f} s, or {change}"
     return Reason(Code.WAITS_AWAY, text, numbers, change)
+
+
+def _said(job: Job, snapshot: Snapshot) -> tuple[Away, str]:
+    """The first time that is in its way, and a sentence."""
+    nodes = [node for node in snapshot.cluster.nodes if runs_into(job, node, snapshot.now_s)]
+    times = {time for node in nodes for time in ahead(node, snapshot.now_s)}
+    first = min(times, key=lambda time: (time.from_s, time.name))
+    named = sorted(node.name for node in nodes if first in node.away)
+    which = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+    why = f"{first.name} ({first.reason})" if first.reason else first.name
+    limit = "it has no time limit, and" if job.time_left_s is None else "its time limit reaches further:"
+    return first, f"{which} {'goes' if len(named) == 1 else 'go'} away for {why}; {limit} it could not end before"
 
 
 def _limit_that_fits(job: Job, snapshot: Snapshot, decision: Decision) -> Seconds | None:

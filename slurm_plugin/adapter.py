@@ -114,7 +114,9 @@ class SlurmCluster:
             jobs = tuple(self._sight.jobs.values())
             lost = self.facts().multifactor and self._order.lost(self._sight.rows)
             due_now = self._shown_due()
-            return Observation(look.now_s, look.nodes, jobs, claim, tuple(notes), due_now, look.quotas, lost)
+            return Observation(
+                look.now_s, look.nodes, jobs, claim, tuple(notes), due_now, look.quotas, lost, away=look.away
+            )
 
     def _shown_due(self) -> tuple[Due, ...]:
         """One line a job, with all that is to be done for it."""

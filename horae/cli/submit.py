@@ -87,6 +87,9 @@ def submit(
     cluster: Annotated[
         str | None, typer.Option(help="Only to an arbiter of this kind of cluster: yarn, slurm, local.")
     ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="A shell (or the program) here, on granted GPUs.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", "-W", help="Return when it has ended, with its exit code.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Hand in nothing: say where it would go now, and who would lose what.")
@@ -99,6 +102,11 @@ def submit(
     Prints each job's number. The job runs as you; options given here win over those of the file. On one machine it
     runs as you typed it: in this folder, with this environment (--export), umask and limits, which are kept in a file
     that only you can read. On Slurm sbatch sees to that.
+
+    --interactive waits until the GPUs are granted and then is your shell, or the program, on this terminal: a rigid
+    job of 1 GPU and one hour, unless --gpus and --time-limit say otherwise. It runs once, whatever the GPUs. Leaving it
+    ends the job, and the end of the job, or of its limit, ends it. On one machine; on Slurm salloc and srun --pty do
+    the same.
 
     --dry-run asks the policy with the job and without it: the GPUs that it would get now, whose GPUs would become
     fewer for it, and where it would wait, when enough come free. Nothing is kept. Guards (the time between two resizes
@@ -128,6 +136,10 @@ def submit(
         given["checkpoint"] = checkpoint
     given = {name: value for name, value in given.items() if value is not None}
     folder = str(cwd.absolute()) if cwd else str(Path.cwd())
+    if interactive:
+        others = {"--file": file, "--sweep": sweep, "--sbatch": sbatch, "--wait": wait, "--dry-run": dry_run}
+        others |= {"--requeue-at-limit": requeue, "--json": as_json}
+        raise typer.Exit(_session({"cwd": folder, **given}, others, export, socket, cluster))
     if sweep is not None:
         if file is not None or given:
             extra = "--file" if file is not None else f"--{next(iter(given)).replace('_', '-')}"
@@ -164,6 +176,25 @@ def submit(
             print(f"Submitted job {number}", flush=True)
     if wait:
         raise typer.Exit(waited(connect(socket, cluster), numbers, quiet=as_json))
+
+
+def _session(
+    given: dict[str, Any], others: dict[str, Any], export: str | None, socket: Path | None, cluster: str | None
+) -> int:
+    """An interactive one; `others`: options that mean nothing to it."""
+    from horae.cli import interactive
+
+    for option, value in others.items():
+        if value:
+            raise BadInput("is not for --interactive", field=option, remedy="take one of them out")
+    if (kind := kind_of_cluster(socket, cluster)) != "local":
+        how = "salloc --gpus=1, then srun --pty bash" if kind == "slurm" else "a job with its own log: horae logs -f"
+        raise BadInput(f"is for one machine, and this is a cluster of kind {kind}", field="--interactive", remedy=how)
+    client = connect(socket, cluster)
+    with interactive.listening() as (where, listener):
+        (number,) = _handed_in(client, [interactive.job_of(given, where)], export, local=True)
+        screen.note(f"Submitted job {job_number(number)}")
+        return interactive.session(client, number, listener)
 
 
 def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -129,6 +129,10 @@ class CommandClient:
         """Limits of QOS and associations with what is used of them, in scontrol's words."""
         return self.ask("show assoc_mgr flags=qos,assoc", "reading the site's limits")
 
+    def reservations(self) -> str:
+        """Of the whole cluster, in scontrol's words."""
+        return self.ask("show reservation", "reading reservations")
+
     def account(self) -> str:
         """Whose rights the commands have: on their host, behind their prefix."""
         return self._transport.run(["id", "-un"], self._timeout_s).out.strip()

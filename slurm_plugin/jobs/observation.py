@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from horae.port import JobId, JobState, ObservedJob, PortError, TryLater
+from horae.port import Absence, JobId, JobState, ObservedJob, PortError, TryLater
 from horae.untrusted import printable
 from policy.model import Health, Node, Quota
+from slurm_plugin import reservations
 from slurm_plugin.clients.routes import Routes
 from slurm_plugin.errors import Gone
 from slurm_plugin.files.spool import Account, Spool
@@ -28,6 +29,7 @@ from slurm_plugin.rights import command_of, hidden_from
 ACCOUNT_AGE_S = 5.0
 _FACTS_AGE_S = 300.0
 _LIMITS_AGE_S = 30.0
+_AWAY_AGE_S = 60.0
 
 #: AccountingStorageEnforce's words under which limits bind
 _ENFORCING = frozenset({"limits", "safe", "all"})
@@ -47,6 +49,7 @@ class Look:
     now_s: float
     nodes: tuple[Node, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    away: tuple[Absence, ...] = ()
     notes: list[str] = field(default_factory=list)
     due: list[tuple[JobRow, state_machine.Step]] = field(default_factory=list)
     #: jobs whose supervisors stay after the checkpoint until they are requeued
@@ -65,6 +68,7 @@ class Observer:
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
         self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
+        self._away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -149,7 +153,20 @@ class Observer:
         self.jobs = holdings.within_nodes(jobs, self.rows, look.nodes)
         if facts.enforced & _ENFORCING:
             look.quotas = self._limits(facts, look)
+        look.away = self._maintenance(look)
         return look
+
+    def _maintenance(self, look: Look) -> tuple[Absence, ...]:
+        """What the site has reserved for it; that of a while ago where Slurm does not tell. By scontrol alone."""
+        command, now_s = command_of(self._client), time.monotonic()
+        if command is not None and now_s - self._away_s >= _AWAY_AGE_S:
+            self._away_s = now_s
+            try:
+                self._away, odd = reservations.read(command.reservations())
+            except PortError as error:
+                odd = (error.text,)
+            look.notes += odd
+        return self._away
 
     def _limits(self, facts: Facts, look: Look) -> tuple[Quota, ...]:
         """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them."""

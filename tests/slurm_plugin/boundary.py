@@ -51,6 +51,7 @@ class Boundary:
     ended: dict[str, str] = field(default_factory=dict)  #: slurmdbd's lines by job
     spoil: Spoil = lambda command, answer: answer
     private: str = "none"
+    reservations: str = ""
     ran: list[Sequence[str]] = field(default_factory=list)
     where: str = "a model"
     files: Files = field(default_factory=LocalFiles)
@@ -99,6 +100,7 @@ class Boundary:
             "show config": _CONFIG.format(private=self.private),
             "show partition": "PartitionName=dl\n",
             "show topology": "",
+            "show reservation": self.reservations,
         }
         if line.startswith("show assoc_mgr"):
             return Completed(0, "UserName=horae(2000) DefAccount=lab AdminLevel=Operator\n", "", 0.0)
