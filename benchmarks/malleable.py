@@ -4,9 +4,10 @@
 
 "Malleability on three sites' logs" (arXiv 2602.17318) finds that 20 % malleable jobs bring most of what 100 % bring,
 and that waits fall by 73 to 99 % against rigid jobs. Here the question is put to our traces (those of `grid.py`, made
-comparable in the same way, on four nodes of eight GPUs of one type, asked for a quarter more than they can do): a part of the jobs, drawn by the seed, may run on
-half to twice the GPUs that it asked for, at n^0.9 times the speed on n times as many; restarts cost 30 s. Waits are
-until a job first runs; `rigid` is first come first served with backfilling, none elastic. Mean over `--seeds`.
+comparable in the same way, on four nodes of eight GPUs of one type, asked for a quarter more than they can do): a part
+of the jobs, drawn by the seed, may run on half to twice the GPUs that it asked for, at n^0.9 times the speed on n times
+as many; restarts cost 30 s. Waits are until a job first runs; `rigid` is first come first served with backfilling, none
+elastic. Mean over `--seeds`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def waits(trace: Any, policy: str, elastic: float, seeds: int) -> float:
     for seed in range(seeds if 0 < elastic < 1 else 1):
         drawn, table = replay.assumed(trace, Assumption(elastic=elastic), CLUSTER, seed)
         found.append(replay.figures(replay.by_engine(drawn, table, CLUSTER, policy, 30.0, seed))["wait"]["mean"])
-    return round(sum(found) / len(found), 1)
+    return float(round(sum(found) / len(found), 1))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -85,10 +86,20 @@ def compare(
     if as_json:
         screen.emit_json({"policies": means, "failed": failed, "folder": str(out)})
     else:
-        columns = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in grids.COLUMNS))
-        screen.table(columns, [(name, *(f"{v:.6g}" for v in row.values())) for name, row in means.items()])
+        _show(means)
     if failed:
         raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", str(failed[0]["error"]))
+
+
+def _show(means: Mapping[str, Mapping[str, float]]) -> None:
+    from horae.sim.grids import COLUMNS
+
+    columns = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in COLUMNS))
+    rows = []
+    for name, row in means.items():
+        numbers = [f"{value:.6g}" for value in row.values()]
+        rows.append((name, *numbers))
+    screen.table(columns, rows)
 
 
 def _seeds(text: str) -> list[int]:
