@@ -70,7 +70,7 @@ def _stop(*_about: object) -> None:
     raise _TooLong
 
 
-def shrunk(trace: Trace, many: int, gpus: int = GPUS) -> Trace:
+def shrunk(trace: Trace, many: int, gpus: float = GPUS) -> Trace:
     """So many of its jobs, as the module says."""
     whole = [job for job in trace.jobs if job.duration]
     start = min(len(whole) // 3, max(len(whole) - many, 0))
