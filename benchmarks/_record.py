@@ -28,7 +28,7 @@ def record(script: Path, result: Mapping[str, Any], packages: Sequence[str] = ()
 
 def provenance(script: Path, packages: Sequence[str] = ()) -> dict[str, Any]:
     return {
-        "command": " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]]),
+        "command": " ".join(["python", f"benchmarks/{script.name}", *map(_unplaced, sys.argv[1:])]),
         "date": time.strftime("%Y-%m-%d"),
         "commit": _commit(),
         "python": platform.python_version(),
@@ -41,6 +41,11 @@ def provenance(script: Path, packages: Sequence[str] = ()) -> dict[str, Any]:
             "load": round(os.getloadavg()[0], 2),
         },
     }
+
+
+def _unplaced(word: str) -> str:
+    """A path without where it lies on this machine."""
+    return Path(word).name if word.startswith("/") else word
 
 
 def _commit() -> str:

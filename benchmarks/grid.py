@@ -5,9 +5,9 @@
 The traces are not shipped; FOLDER holds them under the paths of `TRACES`. Of each, so many jobs in a row (from a third
 of it on) are played by every policy on eight K80 and eight V100, placed, restarts drawn from measured ones. So that
 clusters of all sizes can be set side by side: times are shrunk until the mean job lasts half an hour, arrivals until
-the jobs ask for twice what as many K80 could do, gangs are cut to eight, and a job may have one GPU to twice what it asked for;
-its speed on n GPUs grows as n^0.9, and is 1.4 to 3.2 times as high on a V100 (by its number). Where a trace knows no
-tenants, jobs are four's in turn. A policy that needs more than `--most` CPU seconds for a trace has no result there.
+the jobs ask for twice what as many K80 could do, gangs are cut to eight, and a job may have one GPU to twice what it
+asked for; its speed on n GPUs grows as n^0.9, and is 1.4 to 3.2 times as high on a V100 (by its number). Where a trace
+knows no tenants, jobs are four's in turn. A policy that needs more than `--most` CPU seconds for a trace has no result.
 
 Writes benchmarks/results/grid.json, docs/images/grid.svg, and the table of docs/grid.md between its two marks.
 """
@@ -70,7 +70,7 @@ def _stop(*_about: object) -> None:
     raise _TooLong
 
 
-def shrunk(trace: Trace, many: int, gpus: int = GPUS) -> Trace:
+def shrunk(trace: Trace, many: int, gpus: float = GPUS) -> Trace:
     """So many of its jobs, as the module says."""
     whole = [job for job in trace.jobs if job.duration]
     start = min(len(whole) // 3, max(len(whole) - many, 0))
@@ -148,7 +148,7 @@ def overall(cells: Cells) -> dict[str, dict[str, float]]:
     over traces; the mean of Jain's index."""
     whole = {policy: row for policy, row in cells.items() if all(row.values())}
     best = {
-        (name, key): min(row[name][key] for row in whole.values())  # type: ignore[index]
+        (name, key): min(row[name][key] for row in whole.values())
         for name in TRACES
         for key in ("mean_s", "rho_max")
     }

@@ -1,12 +1,13 @@
 """How much of the gain of elastic jobs comes with the first fifth of them?
 
-    python benchmarks/malleable.py --traces FOLDER [--jobs 200] [--policies afs-l,max-min]
+    python benchmarks/malleable.py --traces FOLDER [--jobs 150] [--policies afs-l,max-min]
 
 "Malleability on three sites' logs" (arXiv 2602.17318) finds that 20 % malleable jobs bring most of what 100 % bring,
 and that waits fall by 73 to 99 % against rigid jobs. Here the question is put to our traces (those of `grid.py`, made
-comparable in the same way, on four nodes of eight GPUs of one type, asked for a quarter more than they can do): a part of the jobs, drawn by the seed, may run on
-half to twice the GPUs that it asked for, at n^0.9 times the speed on n times as many; restarts cost 30 s. Waits are
-until a job first runs; `rigid` is first come first served with backfilling, none elastic. Mean over `--seeds`.
+comparable in the same way, on four nodes of eight GPUs of one type, asked for a fifth more than they can do): a part
+of the jobs, drawn by the seed, may run on half to twice the GPUs that it asked for, at n^0.9 times the speed on n times
+as many; restarts cost 30 s. Waits are until a job first runs; `rigid` is first come first served with backfilling, none
+elastic. Mean over `--seeds`.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ def waits(trace: Any, policy: str, elastic: float, seeds: int) -> float:
     for seed in range(seeds if 0 < elastic < 1 else 1):
         drawn, table = replay.assumed(trace, Assumption(elastic=elastic), CLUSTER, seed)
         found.append(replay.figures(replay.by_engine(drawn, table, CLUSTER, policy, 30.0, seed))["wait"]["mean"])
-    return round(sum(found) / len(found), 1)
+    return float(round(sum(found) / len(found), 1))
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--traces", type=Path, required=True)
-    words.add_argument("--jobs", type=int, default=200)
+    words.add_argument("--jobs", type=int, default=150)
     words.add_argument("--seeds", type=int, default=2)
     words.add_argument("--policies", default="afs-l,max-min")
     given = words.parse_args()
     started, found = time.process_time(), dict[str, Any]()
     for name, (path, form) in grid.TRACES.items():
-        whole = grid.shrunk(read(given.traces / path, form, skip_bad=True), given.jobs, gpus=20)
+        whole = grid.shrunk(read(given.traces / path, form, skip_bad=True), given.jobs, gpus=19.2)
         jobs = [replace(job, min_gpus=job.gpus, max_gpus=job.gpus, model=None) for job in whole.jobs]
         row: dict[str, Any] = {"jobs": len(jobs), "rigid_s": waits(jobs, "fifo-backfill", 0.0, 1)}
         for policy in given.policies.split(","):

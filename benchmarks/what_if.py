@@ -1,9 +1,10 @@
 """How long does the history of a site-year take, and how much memory?
 
 The dump is made here: 300,000 jobs of a year with their steps (`.batch`, `.extern`), arrays, incarnations and nodes, as
-`sacct -a -D -P` prints them. `horae what-if --from-sacct` reads it in a process of its own: CPU seconds, peak memory.
+`sacct -a -D -P` prints them. `horae what-if --from-sacct` reads it in a process of its own: CPU seconds, peak memory;
+and once more with a policy: the replay of what happened, the policy, and its band, four simulations of the year.
 
-    python benchmarks/what_if.py [--jobs 300000]
+    python benchmarks/what_if.py [--jobs 300000] [--policy fifo]
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def dump(jobs: int, seed: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=300_000)
-    jobs = parser.parse_args().jobs
+    parser.add_argument("--policy", default="fifo")
+    given = parser.parse_args()
+    jobs = given.jobs
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "year.txt"
         with path.open("w") as file:
@@ -63,12 +66,19 @@ def main() -> None:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         answer = json.loads(out)
         assert answer["history"]["jobs"] == jobs
+        subprocess.run([*command, "--policies", given.policy], check=True, stdout=subprocess.DEVNULL)
+        whole = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = {
             "jobs": jobs,
             "megabytes": round(path.stat().st_size / 1e6),
             "gpu_jobs": answer["history"]["gpu_jobs"],
             "cpu_s": round(used.ru_utime + used.ru_stime, 2),
             "peak_megabytes": round(used.ru_maxrss * 1024 / 1e6),
+            "with_policy": {
+                "policy": given.policy,
+                "cpu_s": round(whole.ru_utime + whole.ru_stime - used.ru_utime - used.ru_stime, 2),
+                "peak_megabytes": round(whole.ru_maxrss * 1024 / 1e6),
+            },
         }
     print(result)
     record(Path(__file__), result, ["numpy", "ClusterShell"])

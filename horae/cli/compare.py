@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -81,18 +81,25 @@ def compare(
         from horae.sim.pictures import draw
 
         draw(cells, out)
+    means = grids.means(cells)
     failed = [{"policy": c.plan.policy, "seed": c.plan.seed, "error": c.error} for c in cells if c.error]
     if as_json:
-        screen.emit_json({"policies": grids.means(cells), "failed": failed, "folder": str(out)})
+        screen.emit_json({"policies": means, "failed": failed, "folder": str(out)})
     else:
-        _print(grids.means(cells), grids.COLUMNS)
+        _show(means)
     if failed:
         raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", str(failed[0]["error"]))
 
 
-def _print(means: Mapping[str, Mapping[str, float]], columns: Iterable[str]) -> None:
-    titles = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in columns))
-    screen.table(titles, [(name, *(f"{v:.6g}" for v in row.values())) for name, row in means.items()])
+def _show(means: Mapping[str, Mapping[str, float]]) -> None:
+    from horae.sim.grids import COLUMNS
+
+    columns = (screen.Column("POLICY"), *(screen.Column(c.upper(), right=True) for c in COLUMNS))
+    rows = []
+    for name, row in means.items():
+        numbers = [f"{value:.6g}" for value in row.values()]
+        rows.append((name, *numbers))
+    screen.table(columns, rows)
 
 
 def _seeds(text: str) -> list[int]:

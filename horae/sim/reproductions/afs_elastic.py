@@ -2,9 +2,9 @@
 
 Figure 8 follows one job (video prediction) of a real cluster on two days; what the other jobs were is not printed
 beyond their number. Here it asks for four GPUs for 20 minutes on the paper's 64, under AFS-P, placed; (a) 19 short
-jobs follow 2 to 70 s apart, (b) 68 jobs come at once before it. A resize costs the job nothing (CoDDL expands beside the running
-job and shrinks in 4 ms), or a full restart of 30 s (the paper's Figure 1 tells of tens). Resizes that are superseded
-are never carried out here, so that there is no "No RC".
+jobs follow 2 to 70 s apart, (b) 68 jobs come at once before it. A resize costs the job nothing (CoDDL expands beside
+the running job and shrinks in 4 ms), or a full restart of 30 s (the paper's Figure 1 tells of tens). Resizes that are
+superseded are never carried out here, so that there is no "No RC".
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def figure_8(seed: int) -> Found:
     a, b = here["a"]["No RC/ES"], here["b"]["No RC/ES"]
     why = (
         f"with full restarts the watched job takes {a:.2f} times as long on day a and {b:.2f} on day b ({counts[0]} "
-        f"and {counts[1]} of them), the paper's 2.82 and 1.30; its jobs are not printed, and rounds of 5 s here merge what "
-        "comes within one"
+        f"and {counts[1]} of them), the paper's 2.82 and 1.30; its jobs are not printed, and rounds of 5 s here merge "
+        "what comes within one"
     )
     near = abs(a / 2.82 - 1) <= 0.25 and abs(b / 1.30 - 1) <= 0.25
     inputs = {"cluster": CLUSTER, "restart_s": [SHRINK_S, RESTART_S], "jobs": {"a": 20, "b": 69}}

@@ -77,5 +77,11 @@ def figure_9(seed: int) -> Found:
 
 
 REPRODUCTIONS = (
-    Reproduction("oef-fig-9", PAPER, "Completion times under cooperative OEF, Gandiva-fair and Gavel.", 60, figure_9),
+    Reproduction(
+        "oef-fig-9",
+        PAPER,
+        "Completion times under cooperative OEF, Gandiva-fair and Gavel.",
+        60,
+        figure_9,
+    ),
 )

@@ -335,14 +335,64 @@ def _one(name: str, what: str, seconds: float, run: Any) -> Reproduction:
 
 
 REPRODUCTIONS: Sequence[Reproduction] = (
-    _one("fig-10", "The worst rho and how even it is, of apps that halve themselves.", 60, figure_10),
-    _one("fig-12", "GPU time of apps that halve themselves, over Themis'.", 60, figure_12),
-    _one("fig-13", "How good the places are that jobs get.", 60, figure_13),
-    _one("fig-14", "The worst rho on half and a quarter of the GPUs.", 90, figure_14),
-    _one("fig-15", "The worst rho by the part of the apps that feels the network.", 120, figure_15),
-    _one("fig-16", "GPU time by the part of the apps that feels the network.", 120, figure_16),
-    _one("fig-17", "Themis' worst rho with errors in bids.", 120, figure_17),
-    _one("fig-18", "What an app gains that lies about its slowdown.", 60, figure_18),
-    _one("fig-19", "The knob f and the lease.", 150, figure_19),
-    _one("table-3", "What an app bids for 1 to 16 GPUs.", 1, table_3),
+    _one(
+        "fig-10",
+        "The worst rho and how even it is, of apps that halve themselves.",
+        60,
+        figure_10,
+    ),
+    _one(
+        "fig-12",
+        "GPU time of apps that halve themselves, over Themis'.",
+        60,
+        figure_12,
+    ),
+    _one(
+        "fig-13",
+        "How good the places are that jobs get.",
+        60,
+        figure_13,
+    ),
+    _one(
+        "fig-14",
+        "The worst rho on half and a quarter of the GPUs.",
+        90,
+        figure_14,
+    ),
+    _one(
+        "fig-15",
+        "The worst rho by the part of the apps that feels the network.",
+        120,
+        figure_15,
+    ),
+    _one(
+        "fig-16",
+        "GPU time by the part of the apps that feels the network.",
+        120,
+        figure_16,
+    ),
+    _one(
+        "fig-17",
+        "Themis' worst rho with errors in bids.",
+        120,
+        figure_17,
+    ),
+    _one(
+        "fig-18",
+        "What an app gains that lies about its slowdown.",
+        60,
+        figure_18,
+    ),
+    _one(
+        "fig-19",
+        "The knob f and the lease.",
+        150,
+        figure_19,
+    ),
+    _one(
+        "table-3",
+        "What an app bids for 1 to 16 GPUs.",
+        1,
+        table_3,
+    ),
 )
