@@ -138,6 +138,7 @@ FOUND = (
     ("themis", 5160),
     ("themis", 4083),  # GPUs on which it was slower went to and fro between two jobs
     ("themis", 4213),  # gangs settled on other nodes left what was better for another app
+    ("afs-p", 9772),  # as the next
     ("tiresias-l", 9186),  # over several GPU types a gang found the narrow place only once it held the wide one
     ("themis", 5178),  # it left five GPUs for one that was no better than one of the five
 )
