@@ -32,7 +32,7 @@ USE, STEP = "use", "steps"
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Idleness:
     """What was seen of one start of a job."""
 
     epoch: int
@@ -53,7 +53,7 @@ class UnusedWatch:
     """Remembers when each GPU, and each job, last showed signs of work. Begins anew with the arbiter."""
 
     def __init__(self) -> None:
-        self._watched: dict[JobId, _Watched] = {}
+        self._watched: dict[JobId, _Idleness] = {}
 
     def look(
         self,
@@ -85,13 +85,13 @@ class UnusedWatch:
         now_s: Seconds,
         fresh: Measurement | None,
         heard_s: Seconds | None,
-    ) -> _Watched:
+    ) -> _Idleness:
         known = self._watched.get(job.id)
         step = _step(job, record, fresh)
         if known is None or known.epoch != job.epoch:
             # An arbiter that was started anew goes on with what it said.
             since_s = float(record.unused["since_s"]) if known is None and record.unused else now_s
-            known = _Watched(job.epoch, dict.fromkeys(job.gpu_use, since_s), step, since_s)
+            known = _Idleness(job.epoch, dict.fromkeys(job.gpu_use, since_s), step, since_s)
         for gpu, use in job.gpu_use.items():
             if use >= config.unused.below or gpu not in known.used_s:
                 known.used_s[gpu] = now_s
@@ -119,7 +119,7 @@ def _step(job: ObservedJob, record: JobRecord, fresh: Measurement | None) -> tup
 
 
 def _found(
-    record: JobRecord, job: ObservedJob, watched: _Watched, config: Config, now_s: Seconds, heard_s: Seconds | None
+    record: JobRecord, job: ObservedJob, watched: _Idleness, config: Config, now_s: Seconds, heard_s: Seconds | None
 ) -> _Found | None:
     """Its GPUs that have lain unused for long enough, as far as it shows."""
     after_s = config.unused.after_s
