@@ -48,8 +48,9 @@ def test_what_is_offered_is_what_a_foreign_application_and_the_queue_leave(harne
     (fuller,) = [name for name in whole if (whole[name].memory or 0) - (after[name].memory or 0) >= 4096 << 20]
     assert (whole[fuller].cpus or 0) - (after[fuller].cpus or 0) >= 3
     assert [each.foreign for each in after.values()] == [0, 0, 0]
-    each_mib = 2048  # what is offered beside it can be had
-    most = min(after[fuller].gpus, (after[fuller].memory or 0) // (each_mib << 20), int(after[fuller].cpus or 0))
+    each_mib = 2048  # What is offered beside it can be had, where YARN may also put the job's application master there.
+    left_mib = ((after[fuller].memory or 0) >> 20) - 512
+    most = min(after[fuller].gpus, left_mib // each_mib, int(after[fuller].cpus or 0) - 1)
     port.submit("beside", replace(harness.spec("beside", Behaviour.TRAINS), memory_per_gpu=each_mib << 20))
     cluster.wait("beside", JobState.QUEUED)
     cluster.start("beside", {fuller: most})

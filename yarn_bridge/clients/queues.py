@@ -137,7 +137,7 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         user_most=_user_most(guaranteed, value.get("userLimitFactor")),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
-        reserved=0 if children else int(value.get("reservedContainers") or 0),
+        reserved=int(value.get("reservedContainers", 0)),
     )
 
 
