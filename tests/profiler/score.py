@@ -314,7 +314,7 @@ def others() -> list[str]:
         "(`fresh.yaml`, `fresh_held.yaml`) are two halves of one draw: forms of 25 programs that no other set has,",
         "and four logs of several trainings each, all of which fell into the second half. All were",
         "labelled by hand before the profiler read them (the seventh to ninth, and their first reading, at commit",
-        "362f66c; the last two at the commit that adds them). The first reading is what to expect of a log that",
+        "362f66c; the last two at commit c1f595a). The first reading is what to expect of a log that",
         "nobody has seen; after it the forms that were missed were added, so the later rows are no forecast, but for",
         "the sixth, the ninth and the eleventh set: no reader was changed for them, except that several trainings in",
         "a log, a class known before, were told apart by other logs of that class. The second and the fourth set were",
