@@ -233,8 +233,8 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
 
 def _lasting(points: Sequence[Point]) -> bool:
     """Whether the elapsed time that the summaries of epochs tell is each epoch's own: it does not grow."""
-    told = [p.elapsed_s for p in points if p.kind is Kind.EPOCH and not p.redrawn and p.elapsed_s]
-    return len(told) > 1 and max(told) < LASTING * min(told)
+    told = {p.epoch: p.elapsed_s for p in points if p.kind is Kind.EPOCH and not p.redrawn and p.elapsed_s}
+    return len(told) > 1 and max(told.values()) < LASTING * min(told.values())
 
 
 def epoch_time(run: Run) -> EpochTime | None:

@@ -145,7 +145,7 @@ def columns(rows: Sequence[str]) -> Columns | None:
     counter = min(counters, key=lambda at: (roles.stride(found[at][1]), at))
     made = Columns(counter, _total(canonical, counter, found), *_epoch(canonical, counter, found))
     whole = _sum_of_others(found, falling)
-    if whole is not None:
+    if whole is not None and _may_be_loss(canonical, whole):
         falling = [whole]
     if len(falling) > 1:
         return made
@@ -153,17 +153,23 @@ def columns(rows: Sequence[str]) -> Columns | None:
 
 
 def _sum_of_others(found: Found, falling: Sequence[int]) -> int | None:
-    """The column that is, row by row, the sum of columns right before it, most of which fall: a loss and its parts."""
-    for at in falling:
-        values = found[at][1]
+    """The column that is, row by row, the sum of columns right before it of which one falls: a loss and its parts."""
+    for at in sorted(found):
         for first in range(at - 2, max(at - MOST_PARTS, -1), -1):
             parts = [found[i][1] for i in range(first, at) if i in found]
-            if len(parts) < at - first or sum(i in falling for i in range(first, at)) < 1:
+            if len(parts) < at - first:
                 break
-            sums = [sum(row) for row in zip(*parts, strict=True)]
-            if all(abs(a - b) <= SAME_SUM * abs(b) for a, b in zip(sums, values, strict=True)):
+            if any(first <= i < at for i in falling) and _adds_up(parts, found[at][1]):
                 return at
     return None
+
+
+def _adds_up(parts: Sequence[Sequence[float]], values: Sequence[float]) -> bool:
+    """Whether columns add up to another, none of them alone."""
+    if max(map(max, parts)) >= max(values) * (1 - SAME_SUM):
+        return False
+    sums = [sum(row) for row in zip(*parts, strict=True)]
+    return all(abs(a - b) <= SAME_SUM * abs(b) for a, b in zip(sums, values, strict=True))
 
 
 def _columns(read: Sequence[tuple[str, list[str]]], prefix: ranks.Prefix) -> Found:
