@@ -144,7 +144,7 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
     elastic, rigid = (host.must(f"{words} {more} job.sh", "alice") for more in ("--comment=horae:min=1,max=4", ""))
     for job in (elastic, rigid):
         wait_for("Horae starts it", lambda job=job: host.must(f"squeue -h -j {job} -o %T") == "RUNNING", 120)  # type: ignore[misc]
-        shows("RUNNING", "horae", "explain", job)
+        wait_for("it is told why", lambda job=job: host.try_(f"horae explain {job}", "alice")[0] == 0, 60)  # type: ignore[misc]
     waits = host.must(f"{words} --exclusive job.sh", "alice")
     host.must(f"sleep 2; scontrol show job {waits} | grep -q PENDING")
 
