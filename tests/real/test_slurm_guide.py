@@ -148,13 +148,17 @@ def test_every_step_of_the_guide_in_its_order_and_its_way_out(bare_host: BareHos
     waits = host.must(f"{words} --exclusive job.sh", "alice")
     host.must(f"sleep 2; scontrol show job {waits} | grep -q PENDING")
 
-    follow("leaving")
+    leaving = next(page)
+    assert leaving.title == "leaving"
+    code, said = host.try_(leaving.text)
+    assert (code, said.count("its job runs")) == (1, 2), said
     assert "horae" not in host.must("scontrol show config | grep -i -e JobSubmitPlugins -e EpilogSlurmctld")
     wait_for("it is Slurm's own", lambda: "BeginTime" not in host.must(f"squeue -h -j {waits} -o %r"), 30)
     for job in (elastic, rigid):
         assert host.must(f"squeue -h -j {job} -o %T") == "RUNNING", "who runs, runs on"
     host.must("scancel -u alice")
     wait_for("all have ended", lambda: host.must("squeue -h") == "", 60)
+    host.must(leaving.text.splitlines()[-1])
     follow("last")
     assert next(page, None) is None, "a block that is not run"
     assert host.must(ACCOUNTS) == before[1]
