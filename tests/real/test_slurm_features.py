@@ -19,6 +19,8 @@ from tests.real.slurm import CACHE, reap_orphans, wait_for
 pytestmark = pytest.mark.real
 
 PLAIN = "#!/bin/bash\ntrap 'exit 86' USR1\nwhile :; do sleep 0.05; done\n"
+#: few JobIds, and none kept for long after its job
+NUMBERS = "FirstJobId=900\nMaxJobId=920\nMinJobAge=2\n"
 RACKS = "SwitchName=left Nodes=n[1-2]\nSwitchName=right Nodes=n[3-4]\nSwitchName=spine Switches=left,right\n"
 
 
@@ -28,7 +30,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
     reap_orphans()
     made = PrivateSlurm(folder, CACHE)
     try:
-        made.up(LabRequest(name="features", nodes=4, options={"slurm.conf": "Licenses=matlab:1\n"}))
+        made.up(LabRequest(name="features", nodes=4, options={"slurm.conf": f"Licenses=matlab:1\n{NUMBERS}"}))
     except BadInput as error:
         if os.environ.get("CI") == "true":
             raise
@@ -146,3 +148,33 @@ def test_a_grant_wakes_a_node_that_is_powered_down(lab: PrivateSlurm, tmp_path: 
         assert next(node for node in attend(made).nodes if node.name == "n3").wake_s == 0.0
     finally:
         made.close()
+
+
+@pytest.mark.soak
+def test_a_number_that_slurm_gives_out_again_is_another_job(lab: PrivateSlurm, port: SlurmCluster) -> None:
+    old = submitted(lab, port)
+    port.start(old, {"n1": 1}, 1)
+    wait_for("it runs", lambda: state(port, old) is JobState.RUNNING)
+    number = old.partition(".")[0]
+    lab.run(["scancel", number])
+    for _ in range(12):
+        port.heartbeat()
+        lab.run(["scancel", lab.submit(PLAIN, {}, ["--partition=dl", "--gres=gpu:1", "--output=/dev/null"])])
+
+    def forgotten() -> bool:
+        attend(port)
+        return number not in lab.run(["squeue", "-h", "-t", "all", "-o", "%i"]).stdout.split()
+
+    wait_for("Slurm has forgotten it", forgotten, 200)
+    again = ""
+    while again.partition(".")[0] != number:
+        port.heartbeat()
+        again = submitted(lab, port)
+        if again.partition(".")[0] != number:
+            lab.run(["scancel", again.partition(".")[0]])
+    assert again != old
+    job = next(each for each in attend(port).jobs if each.id == again)
+    assert (job.state, job.epoch, dict(job.allocation)) == (JobState.QUEUED, 0, {})
+    port.start(again, {"n2": 1}, 1)
+    wait_for("it runs", lambda: state(port, again) is JobState.RUNNING)
+    assert [each.id for each in attend(port).jobs if each.id.partition(".")[0] == number] == [again]
