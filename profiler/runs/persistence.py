@@ -257,7 +257,7 @@ def _load_start(saved: Mapping[str, Any]) -> Start:
         saved["hard"],
         saved["banner"],
         saved["resumed"],
-        saved["trial"],
+        saved.get("trial", False),
         _load_facts(saved["facts"]),
         _load_failure(saved["failure"]),
         None if epoch is None else (epoch[0], epoch[1], epoch[2]),
