@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from policy.decide import decide
-from policy.model import Cluster, Code, Decision, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
+from policy.model import Away, Cluster, Code, Decision, GpuRange, Job, Node, Snapshot, Tenant, TypeChoice
+from tests.policy.worlds import NAMES
 
 TYPES = ("k80", "v100")
 POLICIES = st.sampled_from(["max-min", "fifo", "las"])
@@ -78,8 +79,8 @@ def _given(decision: Decision) -> int:
     return sum(sum(a.values()) for a in decision.allocation.values())
 
 
-@settings(max_examples=100, deadline=None)
-@given(snapshots(), POLICIES)
+@settings(max_examples=80, deadline=None)
+@given(snapshots(), st.sampled_from(NAMES))
 def test_what_is_infeasible_is_feasible_with_a_smaller_minimum_or_nodes(snapshot: Snapshot, policy: str) -> None:
     before = asked(snapshot, policy)
     stuck = [job for job in snapshot.jobs if before.reasons[job.name].code is Code.INFEASIBLE]
@@ -98,10 +99,34 @@ def test_what_is_infeasible_is_feasible_with_a_smaller_minimum_or_nodes(snapshot
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshots(), POLICIES, st.integers(0, 2))
+@given(snapshots(), st.sampled_from(NAMES), st.integers(0, 2))
 def test_a_tenants_limit_is_what_it_says(snapshot: Snapshot, policy: str, cap: int) -> None:
     limited = replace(snapshot, tenants=(Tenant("ann", cap=cap), Tenant("ben")))
     before = asked(limited, policy)
     for job in limited.jobs:
         if before.reasons[job.name].code is Code.WAITS_CAP:
             assert asked(snapshot, policy).reasons[job.name].code is not Code.WAITS_CAP
+
+
+@settings(max_examples=40, deadline=None)
+@given(snapshots(), st.sampled_from(NAMES), st.sampled_from([None, 50.0, 500.0]))
+def test_a_shorter_time_limit_or_the_end_of_what_is_ahead_lets_it_start(
+    snapshot: Snapshot, policy: str, limit_s: float | None
+) -> None:
+    """Every node goes away, each at another time; what runs, and what waits, cannot be stopped."""
+    nodes = tuple(
+        replace(node, away=(Away("firmware", 100.0 * (number + 1), 1000.0, 100.0 * (number + 1)),))
+        for number, node in enumerate(snapshot.cluster.nodes)
+    )
+    jobs = tuple(replace(job, stays=True, time_left_s=limit_s) for job in snapshot.jobs)
+    there = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=jobs)
+    before = asked(there, policy)
+    waiting = [job for job in there.jobs if before.reasons[job.name].code is Code.WAITS_AWAY]
+    assume(waiting)
+    assert asked(replace(there, now_s=1000.0), policy).reasons[waiting[0].name].code is not Code.WAITS_AWAY
+    for job in waiting:
+        if (fits_s := before.reasons[job.name].numbers.get("fits_s")) is not None:
+            shorter = replace(job, time_left_s=fits_s)
+            after = asked(replace(there, jobs=tuple(shorter if j is job else j for j in there.jobs)), policy)
+            assert after.reasons[job.name].code is not Code.WAITS_AWAY
+            assert held(after, job.name) or _given(after) > _given(before) or len(waiting) > 1
