@@ -148,9 +148,7 @@ def overall(cells: Cells) -> dict[str, dict[str, float]]:
     over traces; the mean of Jain's index."""
     whole = {policy: row for policy, row in cells.items() if all(row.values())}
     best = {
-        (name, key): min(row[name][key] for row in whole.values())
-        for name in TRACES
-        for key in ("mean_s", "rho_max")
+        (name, key): min(row[name][key] for row in whole.values()) for name in TRACES for key in ("mean_s", "rho_max")
     }
     out = {}
     for policy, row in whole.items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,10 @@ from horae.cli import exits
 from horae.cli.options import Json, example
 from horae.cli.simulate import FormOf, Ideal, LieOf, Limit, Noise, Restart, SkipBad, SlowOf, Spec, Tables, TraceFile
 from horae.tui import screen
+
+if TYPE_CHECKING:
+    from horae.sim.grids import GridCell
+    from horae.sim.plans import Plan
 
 SETTINGS = {
     "epilog": example("horae compare jobs.csv --cluster v100:8x4 --policies fifo,srtf,themis --seeds 1..3 --workers 4")
@@ -75,7 +80,7 @@ def compare(
         screen.note(f"{cell.plan.policy}, seed {cell.plan.seed}: {how}; {left} left, about {eta_s:.0f} s")
 
     plans = grids.cells(plan, list(dict.fromkeys(names)), _seeds(seeds))
-    cells = grids.run(plans, out, workers or os.cpu_count() or 1, told, dask=dask)
+    cells = grids.run(plans, out, workers or os.cpu_count() or 1, told, elsewhere=_elsewhere(dask))
     grids.write(cells, out / "compare.csv")
     if plots and any(cell.result is not None for cell in cells):
         from horae.sim.pictures import draw
@@ -89,6 +94,14 @@ def compare(
         _show(means)
     if failed:
         raise exits.Failure(exits.NO, f"{len(failed)} of {len(cells)} simulations failed", str(failed[0]["error"]))
+
+
+def _elsewhere(dask: str | None) -> Callable[[Sequence[Plan], Path], Iterator[GridCell]] | None:
+    if dask is None:
+        return None
+    from horae.sim.clusters import each
+
+    return partial(each, address=dask)
 
 
 def _show(means: Mapping[str, Mapping[str, float]]) -> None:

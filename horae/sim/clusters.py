@@ -10,13 +10,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from horae.sim import grids
+from horae.sim.grids import GridCell
 from horae.sim.plans import Plan
 from policy.model import BadInput
-
-if TYPE_CHECKING:
-    from horae.sim.grids import GridCell
 
 #: Seconds within which a scheduler answers.
 ANSWERS_S = 15
@@ -69,8 +68,6 @@ def _of(plan: Plan) -> list[Path]:
 
 def played(plan: Plan, names: Sequence[Path], *data: bytes) -> tuple[GridCell, dict[str, bytes]]:
     """On a worker: one cell, and the files that it leaves by their names."""
-    from horae.sim import grids
-
     with tempfile.TemporaryDirectory() as room:
         moved: dict[str, Path] = {}
         for number, (path, content) in enumerate(zip(names, data, strict=True)):
@@ -93,8 +90,6 @@ def played(plan: Plan, names: Sequence[Path], *data: bytes) -> tuple[GridCell, d
 
 
 def _found(plan: Plan, future: Any, folder: Path) -> GridCell:
-    from horae.sim import grids
-
     if future.status != "finished":
         return grids.GridCell(plan, error=f"its worker died or failed: {future.exception()}")
     cell, left = future.result()

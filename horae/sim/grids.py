@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from horae.sim import clusters, results
+from horae.sim import results
 from horae.sim.engine.simulation import Simulated
 from horae.sim.plans import Plan
 from policy.decide import PolicyFailed
@@ -58,16 +58,16 @@ def run(
     workers: int,
     told: Callable[[GridCell, int, Seconds], None] | None = None,
     *,
-    dask: str | None = None,
+    elsewhere: Callable[[Sequence[Plan], Path], Iterator[GridCell]] | None = None,
 ) -> list[GridCell]:
     """Every cell, in the order of `plans`. `told` hears of each as it is done, how many are left, and for about how
-    long. `dask`: the address of a cluster that plays them, instead of `workers` processes here. Raises BadInput where
-    it does not answer, OSError where the folder cannot be written."""
+    long. `elsewhere` plays them instead of `workers` processes here. Raises OSError where the folder cannot
+    be written."""
     folder.mkdir(parents=True, exist_ok=True)
     done = {plan: GridCell(plan, result, known=True) for plan in plans if (result := _known(plan, folder)) is not None}
     missing = [plan for plan in plans if plan not in done]
     started = time.monotonic()
-    cells = _each(missing, folder, workers) if dask is None else clusters.each(missing, folder, dask)
+    cells = _each(missing, folder, workers) if elsewhere is None else elsewhere(missing, folder)
     for number, cell in enumerate(cells, 1):
         done[cell.plan] = cell
         left = len(missing) - number
