@@ -212,23 +212,21 @@ def _durations(points: Sequence[Point]) -> list[tuple[float, int]]:
     ranked: dict[float, list[tuple[float, int]]] = {}
     lasted = _lasting(points)
     for order, p in enumerate(points):
-        if p.redrawn:
-            continue
-        seconds, held = p.epoch_s, p.kind is Kind.VALIDATION
-        if (
-            not held
-            and seconds is None
-            and p.elapsed_of == "epoch"
-            and p.iteration is not None
-            and p.iteration == p.iterations
-        ):
-            seconds = p.elapsed_s  # a bar that reached its end
-        if seconds is None and lasted and p.kind is Kind.EPOCH:
-            seconds = p.elapsed_s
+        seconds = None if p.redrawn else _lasted(p, lasted)
         if seconds is not None and seconds > 0:
             key = float(order) if p.epoch is None else float(int(p.epoch))
             ranked.setdefault(key, []).append((seconds, p.line))
     return [(fmean(s for s, _ in rows), rows[-1][1]) for rows in ranked.values()]
+
+
+def _lasted(p: Point, own: bool) -> float | None:
+    """How long the epoch took that this line tells of; `own`: elapsed times of summaries are each epoch's own."""
+    if p.epoch_s is not None:
+        return p.epoch_s
+    at_its_end = p.elapsed_of == "epoch" and p.iteration is not None and p.iteration == p.iterations
+    if at_its_end and p.kind is not Kind.VALIDATION:  # a bar
+        return p.elapsed_s
+    return p.elapsed_s if own and p.kind is Kind.EPOCH else None
 
 
 def _lasting(points: Sequence[Point]) -> bool:

@@ -67,9 +67,7 @@ class Table:
         if fields is None:
             return None
         if bar:
-            marks = scan(canonical, bar.start())
-            counters.name_counters(marks, canonical[bar.start() :], True)
-            fields += generic.one_each([f for mark in marks for f in generic.fields_of(mark, True)])
+            fields += _of_a_bar(canonical, bar.start())
         what = {f.what for f in fields}
         kind = _kind(what)
         if not kind:
@@ -103,6 +101,12 @@ class Table:
         return fields
 
 
+def _of_a_bar(canonical: str, start: int) -> list[Field]:
+    marks = scan(canonical, start)
+    counters.name_counters(marks, canonical[start:], True)
+    return generic.one_each([f for mark in marks for f in generic.fields_of(mark, True)])
+
+
 def _unix(numbers: list[str], fields: list[Field]) -> clock.Clock | None:
     """The stamp of a row in seconds since 1970: a number that no column takes."""
     taken = {f.token for f in fields}
@@ -113,7 +117,8 @@ def _unix(numbers: list[str], fields: list[Field]) -> clock.Clock | None:
 def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int, parted: bool) -> list[Field] | None:
     """What a cell tells, whose first number is `token`; None where it cannot stand in its column. `parted`: signs
     stand between the cells, so that one may hold words."""
-    if column is not None and column.what == "epoch" and _OF.match(cell):
+    what = "" if column is None else column.what
+    if what == "epoch" and _OF.match(cell):
         return [Field("epoch", token), Field("epochs", token + 1)]
     m = _CELL.match(cell)
     if m is None and parted and column is not None:
@@ -122,9 +127,8 @@ def _told(cell: str, column: Meaning | None, name: str, token: int, numbers: int
         return [] if column is None or column.what == "skip" else [_field(column, name, token, m)]
     if numbers or cell not in _BLANK:
         return None if column is not None or not _is_other(cell, numbers) else []
-    if cell.lower() != "nan" or column is None or column.what != "loss":
-        return []
-    return [Field("loss", -1, name=name, constant=float("nan"))]
+    lost = cell.lower() == "nan" and what == "loss"
+    return [Field("loss", -1, name=name, constant=float("nan"))] if lost else []
 
 
 def _is_other(cell: str, numbers: int) -> bool:

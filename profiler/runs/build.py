@@ -56,9 +56,9 @@ def build(run: Open) -> Run:
     counted = _counted(cast, numbers)
     if cast.lead is not None and _stands_still(cast.lead):
         counted = Counted(per_epoch=counted.per_epoch)
-        points = [replace(p, iteration=None, step_s=None) if p.iteration is not None else p for p in points]
+        points = list(map(_uncounted, points))
     if counted.unit == "sample":
-        points = [replace(p, unit="sample") if p.iteration is not None and p.kind is Kind.TRAIN else p for p in points]
+        points = list(map(_of_samples, points))
     ranks = _ranks(run, points)
     return Run(
         format=_format(cast.main or cast.counter, cast.chosen),
@@ -83,6 +83,15 @@ def build(run: Open) -> Run:
         failure=_failure(run, cast.main),
         warnings=(),
     )
+
+
+def _uncounted(point: Point) -> Point:
+    return point if point.iteration is None else replace(point, iteration=None, step_s=None)
+
+
+def _of_samples(point: Point) -> Point:
+    counts = point.iteration is not None and point.kind is Kind.TRAIN
+    return replace(point, unit="sample") if counts else point
 
 
 def _cast(run: Open) -> Cast:

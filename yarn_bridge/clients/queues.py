@@ -117,8 +117,8 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
     children = tuple(
         _capacity(each, f"{path}.{each['queueName']}") for each in many((value.get("queues") or {}).get("queue"))
     )
-    shares = many((value.get("capacities") or {}).get("queueCapacitiesByPartition"))
-    usage = many((value.get("resources") or {}).get("resourceUsagesByPartition"))
+    shares = _by_partition(value, "capacities", "queueCapacitiesByPartition")
+    usage = _by_partition(value, "resources", "resourceUsagesByPartition")
     guaranteed = _sum(shares, "effectiveMinResource")
     parts = {str(each.get("partitionName") or ""): each for each in shares}
     used = _used(usage, children)
@@ -139,6 +139,10 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
         reserved=int(value.get("reservedContainers", 0)),
     )
+
+
+def _by_partition(value: Mapping[str, Any], section: str, rows: str) -> list[Any]:
+    return many((value.get(section) or {}).get(rows))
 
 
 def _weight(value: Mapping[str, Any]) -> float:
