@@ -23,7 +23,7 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
 BIN = TREE / ".venv" / "bin"
-WORKERS = "2"
+WORKERS = "3"
 #: `env` in between: setpriv itself still has root's rights when it looks for the program.
 AS_NOBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--", "env")
 
