@@ -95,7 +95,7 @@ class Core:
         self.stalled: str | None = None  #: why the journal takes nothing; nothing is done meanwhile
         self.token: str | None = None
         self.view: SnapshotSources | None = None  #: of the newest look
-        self.capabilities = Capabilities(cluster="not looked at yet")
+        self.capabilities = Capabilities(cluster=f"{config.cluster.adapter} (not looked at yet)")
         self.fresh: dict[JobId, Measurement] = {}
         self.decisions: dict[str, Decision] = {}  #: newest of each pool, whole
         self.plans: dict[str, tuple[PlanStep, ...]] = {}

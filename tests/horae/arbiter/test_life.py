@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from horae.cli.options import kind_of
 from horae.fake import FakePort
 from horae.journal import Kind
 from horae.journal.store import rebuilt
 from horae.port import JobState, Observation
+from horae.views.status import status_of
 from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
 
 
@@ -82,3 +84,13 @@ def test_the_clusters_time_limit_is_shown_and_costs_no_event_a_round(tmp_path: P
     site.run(10)
     left_s = site.job(job).time_left_at(site.core.now_s())
     assert left_s == pytest.approx(begin_s + 7200.0 - (site.core.now_s() - seen_s), abs=1.0)
+
+
+def test_the_kind_of_cluster_is_known_before_the_first_look(tmp_path: Path) -> None:
+    """The command line asks for it: what was typed on one machine is carried there, and nowhere else."""
+    site = Site(tmp_path)
+    before = status_of(site.core).cluster
+    site.run(5)
+    after = status_of(site.core).cluster
+    assert (kind_of(before), kind_of(after)) == ("fake", "fake")
+    assert before != after
