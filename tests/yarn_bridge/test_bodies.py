@@ -26,11 +26,17 @@ from yarn_bridge.clients.namenodes import told
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (bodies, namenodes):
         monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
-        monkeypatch.setattr(module, "MOST_S", 0.2)
     with stamina.set_testing(True, attempts=1):
         yield
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (bodies, namenodes):
+        monkeypatch.setattr(module, "MOST_S", 0.2)
+
+
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("says", ENDLESS)
 def test_an_answer_without_an_end_is_given_up(says: Says) -> None:
     why = "takes longer than|answers with more than"
