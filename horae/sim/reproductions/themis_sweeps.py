@@ -272,7 +272,8 @@ def figure_18(seed: int) -> Found:
         "liar, a loss beyond 34 %, and faster others; four apps on 16 GPUs"
     )
     lies = {"cluster": LIARS, "apps": 4, "gpus an app": [1, 4], "seconds on 4": 3600}
-    return Found(lies, paper, here, "close" if gains >= 0.98 else "differs", why)
+    loses = gains >= 1 and max(here["liar"].values()) > 1
+    return Found(lies, paper, here, "close" if loses else "differs", why)
 
 
 def figure_19(seed: int) -> Found:
