@@ -58,6 +58,10 @@ class SftpFiles:
             self._transport.with_sftp(lambda sftp: sftp.normalize("."))  # else it is the host that does not answer
             self._not_before[owner] = time.monotonic() + _NOT_AGAIN_S
             raise Unbelievable(path, f"was not read within {_THEIRS_S:g} s: is it a pipe?") from None
+        except OSError as error:
+            if error.errno is None or error.filename is not None:
+                raise
+            raise OSError(error.errno, error.strerror, path) from error  # SFTP's answers name no file
 
     def read(self, root: str, *names: str, owner: int | None = None, most: int = 1 << 16) -> bytes | None:
         path = posixpath.join(root, *names)

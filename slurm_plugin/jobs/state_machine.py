@@ -53,7 +53,7 @@ _SETTLES_S = 10.0
 _LAUNCHES = 4  #: lost in a row
 #: How long an ended job is asked to come back. slurmctld that was away sees ends late, waits for its nodes, and may
 #: refuse for a while; a write may have been lost with it. A job that left because we asked must not end by that.
-_RESCUE_S = 120.0
+_RESCUE_S = 75.0
 _LONGEST_PAUSE = 4  #: as a power of two
 #: a start that has run for so long was launched: what is lost after it is counted anew
 _SOUND_S = 30.0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from horae.port import TryLater
+from slurm_plugin.files.sftp import SftpFiles
 from slurm_plugin.files.ssh import SshConversation, SshTransport
-from slurm_plugin.files.transport import LocalTransport
+from slurm_plugin.files.transport import Completed, LocalTransport
 from slurm_plugin.options import Options
 
 
@@ -139,3 +143,19 @@ def test_timeout_stands_before_sudo_that_no_rule_need_allow_it() -> None:
         "timeout", "-k", "1", "10", "sudo", "-n", "-u", "slurm", "scancel", "7",
     ]  # fmt: skip
     assert local._placed(["squeue"]) == ["sudo", "-n", "-u", "slurm", "squeue"]
+
+
+class _Denied:
+    """A connection over which every file is refused, in SFTP's words: they name no file."""
+
+    def with_sftp(self, do: Callable[[Any], Any], seconds: float | None = None) -> Any:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    def run(self, argv: Sequence[str], timeout_s: float = 30.0) -> Completed:
+        raise AssertionError(argv)
+
+
+def test_what_sftp_refuses_is_told_with_its_name() -> None:
+    with pytest.raises(PermissionError, match="/shared/ann.out") as refused:
+        SftpFiles(_Denied()).part("/shared/ann.out", 0, 10, 1001)
+    assert (refused.value.errno, refused.value.filename) == (errno.EACCES, "/shared/ann.out")
