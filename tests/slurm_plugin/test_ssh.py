@@ -156,6 +156,6 @@ class _Denied:
 
 
 def test_what_sftp_refuses_is_told_with_its_name() -> None:
-    with pytest.raises(PermissionError, match="/shared/ann.out") as refused:
+    with pytest.raises(PermissionError, match=r"/shared/ann\.out") as refused:
         SftpFiles(_Denied()).part("/shared/ann.out", 0, 10, 1001)
     assert (refused.value.errno, refused.value.filename) == (errno.EACCES, "/shared/ann.out")
