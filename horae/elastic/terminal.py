@@ -146,17 +146,25 @@ def _heard(connection: socket.socket, reader: Messages, terminal: int) -> bool:
     return True
 
 
+def _signalled(child: int, number: int) -> None:
+    """It, and what it runs in its own group: it leads a session."""
+    try:
+        os.killpg(child, number)
+    except ProcessLookupError:
+        os.kill(child, number)
+
+
 def _ended(child: int, hung_up: bool) -> int:
     """Its exit code, 128 + n for signal n. One that was hung up and goes on is killed."""
     if hung_up:
-        os.kill(child, signal.SIGHUP)
+        _signalled(child, signal.SIGHUP)
     until = time.monotonic() + PATIENCE_S
     while True:
         found, status = os.waitpid(child, os.WNOHANG if hung_up else 0)
         if found:
             break
         if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
+            _signalled(child, signal.SIGKILL)
             hung_up = False
         time.sleep(0.05)
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

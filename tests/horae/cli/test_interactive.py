@@ -90,12 +90,16 @@ def test_elsewhere_it_says_what_does_it(site: Client, horae: Horae) -> None:
     assert said.code == 3 and "is for one machine" in said.err
 
 
-def test_the_job_ends_when_the_other_end_goes_away(tmp_path: Path) -> None:
+def test_the_job_ends_when_the_other_end_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "PATIENCE_S", 0.2)
     ours, theirs = socket.socketpair()
     found: list[int] = []
-    thread = Thread(target=lambda: found.append(terminal.session(theirs, ["sh", "-c", "trap '' HUP; sleep 1000"])))
-    terminal.PATIENCE_S = 0.2
+    stubborn = ["sh", "-c", "trap '' HUP; echo deaf; sleep 1000"]
+    thread = Thread(target=lambda: found.append(terminal.session(theirs, stubborn)))
     thread.start()
+    said = b""
+    while b"deaf" not in said:
+        said += ours.recv(1000)
     ours.close()
     thread.join(30)
     assert found == [128 + signal.SIGKILL]
