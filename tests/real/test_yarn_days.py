@@ -158,7 +158,8 @@ def test_a_refused_flex_that_is_stored_does_no_harm(cluster: Driver, harness: Ya
     record = port.files.record(job)
     port.services.flex(record.service, record.owner, {name: 1 for _, name in record.components[:2]})
     wait_for("it holds GPUs", lambda: sum(node.gpus_used for node in port.manager.nodes()) > 0)
-    assert any(f"{job} is stopped" in each for each in books.faults(port.manager, [at_rest])), "the books tell it"
+    told = f"{job} is stopped"
+    wait_for("the books tell it", lambda: any(told in each for each in books.faults(port.manager, [at_rest])))
     cluster.until("it holds none", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)
     assert cluster.job(job).state is JobState.STOPPED
     cluster.start(job, cluster.one(), 2)

@@ -35,6 +35,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
         "api": {"socket": str(folder / "a.sock")},
     }
     monkeypatch.setenv("HORAE_SOCKET", str(folder / "a.sock"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "own"))  # not every user of tests has a home
     service = Service(Config.model_validate(data))
     service.start()
     try:
