@@ -43,8 +43,8 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         then = pools.rate(job, step.gpu_type, step.gpus)
         if scaling:
             return speeding(pools, job, step)
-        todo = left[job.name]
-        return None if todo is None or not job.throughput else (todo / now - todo / then) / step.add
+        remaining = left[job.name]
+        return None if remaining is None or not job.throughput else (remaining / now - remaining / then) / step.add
 
     heap: list[tuple[bool, float, tuple[float, str], int, Step]] = []
     last: dict[JobName, float] = {}

@@ -32,7 +32,8 @@ mkdir -p "$2/upper" "$2/work" "$2/root"; cd "$2/root"
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" . ; cd "$2/root"
 hostname site; echo site > etc/hostname; ip link set lo up; ip addr add 10.0.0.1/32 dev lo
-mount -t proc proc proc; mount -t sysfs sysfs sys; mount -t tmpfs tmpfs sys/fs/cgroup; mkdir sys/fs/cgroup/systemd
+mount -t proc proc proc; mount --bind proc/sys proc/sys; mount -o remount,bind,ro proc/sys  # the machine's, not ours
+mount -t sysfs sysfs sys; mount -t tmpfs tmpfs sys/fs/cgroup; mkdir sys/fs/cgroup/systemd
 mount -t cgroup -o none,name=systemd cgroup sys/fs/cgroup/systemd
 mount -t tmpfs -o mode=755 tmpfs dev; mkdir dev/pts dev/shm; ln -s pts/ptmx dev/ptmx; ln -s /proc/self/fd dev/fd
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts; mount -t tmpfs -o mode=1777 tmpfs dev/shm

@@ -28,6 +28,25 @@ from slurm_plugin.lab.pyslurm import with_pyslurm
 from tests.contract.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
+#: slurm.conf of a host that is controller and node, `site`, with four GPUs; without its partition.
+ONE_HOST = """ClusterName=c
+SlurmctldHost=site
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/spool/slurmd
+MailProg=/bin/true
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+NodeName=site CPUs=8 RealMemory=4000 Gres=gpu:v100:4 State=UNKNOWN
+"""
 CACHE = ROOT / ".cache" / "slurm"
 _numbers = itertools.count(1)
 #: what test runs that were killed left behind

@@ -12,34 +12,17 @@ from itertools import islice
 import pytest
 
 from tests.real.bare_host import BareHost, bare_host  # noqa: F401 - a fixture
-from tests.real.slurm import ROOT, wait_for
+from tests.real.slurm import ONE_HOST, ROOT, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak]
 
 PAGE = ROOT / "docs/howto/slurm-install.md"
 _BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: The site as it is before the guide's first line.
-CONF = """ClusterName=c
-SlurmctldHost=site
-SlurmUser=slurm
-SlurmdUser=root
-AuthType=auth/munge
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/spool/slurmd
-SlurmctldLogFile=/var/log/slurm/slurmctld.log
-MailProg=/bin/true
-MpiDefault=none
-ReturnToService=2
-SlurmdParameters=config_overrides
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-GresTypes=gpu
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+CONF = f"""{ONE_HOST}SlurmctldLogFile=/var/log/slurm/slurmctld.log
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce=associations
-NodeName=site CPUs=8 RealMemory=4000 Gres=gpu:v100:4 State=UNKNOWN
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 DBD = """AuthType=auth/munge

@@ -6,29 +6,12 @@ import sys
 
 import pytest
 
-from tests.real.slurm import wait_for
+from tests.real.slurm import ONE_HOST, wait_for
 from tests.real.systemd_host import Host, host  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.soak]
 
-CONF = """ClusterName=c
-SlurmctldHost=site
-SlurmUser=slurm
-SlurmdUser=root
-AuthType=auth/munge
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/spool/slurmd
-MailProg=/bin/true
-MpiDefault=none
-ReturnToService=2
-SlurmdParameters=config_overrides
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-GresTypes=gpu
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
-NodeName=site CPUs=8 RealMemory=4000 Gres=gpu:v100:4 State=UNKNOWN
+CONF = f"""{ONE_HOST}SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 PartitionName=dl Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 SITE = f"""cat > /etc/slurm/slurm.conf <<'X'
