@@ -259,20 +259,23 @@ class ArbiterBackend:
 
     def cancel(self, job: JobId, *, by: str, why: str) -> str:
         job = self._named(job)
-        self._arbiter.cancel(job, Requester(by), why)
+        self._arbiter.command(lambda commands: commands.cancel(job, Requester(by), why))
         row = watch.job(self._arbiter, job)
         return f"is {row.state} already" if row.ended_s is not None else "is being ended"
 
     def hold(self, job: JobId, *, by: str, why: str) -> str:
-        self._arbiter.hold(self._named(job), Requester(by), why)
+        job = self._named(job)
+        self._arbiter.command(lambda commands: commands.hold(job, Requester(by), why))
         return "is held"
 
     def unhold(self, job: JobId, *, by: str) -> str:
-        self._arbiter.unhold(self._named(job), Requester(by))
+        job = self._named(job)
+        self._arbiter.command(lambda commands: commands.unhold(job, Requester(by)))
         return "is not held"
 
     def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
-        self._arbiter.prioritise(self._named(job), to, Requester(by), across=across)
+        job = self._named(job)
+        self._arbiter.command(lambda commands: commands.prioritise(job, to, Requester(by), across=across))
         return f"precedence is {to}, among all jobs" if across else f"priority is {to}, among its tenant's jobs"
 
     def set_mode(self, pool: str, mode: str, *, by: str) -> str:
@@ -281,11 +284,11 @@ class ArbiterBackend:
         except ValueError:
             modes = ", ".join(m.value for m in Mode)
             raise BadInput("is no mode", field="mode", value=mode, remedy=f"one of {modes}") from None
-        self._arbiter.set_mode(pool, wanted, Requester(by))
+        self._arbiter.command(lambda commands: commands.set_mode(pool, wanted, Requester(by)))
         return f"mode is {wanted.value}"
 
     def release_all(self, *, by: str, why: str) -> str:
-        jobs = self._arbiter.release_all(Requester(by))
+        jobs = self._arbiter.command(lambda commands: commands.release_all(Requester(by)))
         return f"{len(jobs)} job{'s are' if len(jobs) != 1 else ' is'} being handed back; mode is observe"
 
 

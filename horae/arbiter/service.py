@@ -40,7 +40,7 @@ from horae.arbiter.requests.commands import Commands, NoSuchJob
 from horae.arbiter.round import Models, no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.teller import Teller
-from horae.config import Config, Mode
+from horae.config import Config
 from horae.journal import Clock, Event, JobRecord, Journal, Kind
 from horae.journal.codec import restore
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
@@ -339,27 +339,9 @@ class Arbiter:
         answer: Future[tuple[JobId, ...]] = Future()
         return self._put(_Submit(tuple(specs), caller, answer), answer, 60.0)
 
-    def cancel(self, job: JobId, caller: Requester, why: str = "") -> None:
-        self._ask(lambda: self._commands.cancel(job, caller, why))
-
-    def hold(self, job: JobId, caller: Requester, why: str = "") -> None:
-        self._ask(lambda: self._commands.hold(job, caller, why))
-
-    def unhold(self, job: JobId, caller: Requester) -> None:
-        self._ask(lambda: self._commands.unhold(job, caller))
-
-    def prioritise(self, job: JobId, to: int, caller: Requester, *, across: bool = False) -> None:
-        self._ask(lambda: self._commands.prioritise(job, to, caller, across=across))
-
-    def set_mode(self, pool: str, mode: Mode, caller: Requester) -> None:
-        self._ask(lambda: self._commands.set_mode(pool, mode, caller))
-
-    def maintenance(self, pool: str, on: bool, caller: Requester, why: str = "") -> None:
-        self._ask(lambda: self._commands.maintenance(pool, on, caller, why))
-
-    def release_all(self, caller: Requester) -> tuple[JobId, ...]:
-        """The jobs that are being handed back."""
-        return self._ask(lambda: self._commands.release_all(caller))
+    def command(self, what: Callable[[Commands], T]) -> T:
+        """Ask for anything else. Raises NoSuchJob, BadInput, NotAllowed, TryLater, JournalStopped."""
+        return self._ask(lambda: what(self._commands))
 
     def agents(self, what: Callable[[Agents], T]) -> T:
         """Ask what apps' own agents are told. Raises BadInput, NotAllowed, TryLater, JournalStopped."""

@@ -46,10 +46,10 @@ def test_a_job_runs_to_its_end(arbiter: Arbiter) -> None:
 def test_only_owners_and_operators_act_on_a_job(arbiter: Arbiter) -> None:
     job = arbiter.submit(spec("mine", steps=100_000), ANN)
     for forbidden in (
-        lambda: arbiter.cancel(job, BEN),
-        lambda: arbiter.hold(job, BEN),
-        lambda: arbiter.unhold(job, BEN),
-        lambda: arbiter.release_all(ANN),
+        lambda: arbiter.command(lambda commands: commands.cancel(job, BEN)),
+        lambda: arbiter.command(lambda commands: commands.hold(job, BEN)),
+        lambda: arbiter.command(lambda commands: commands.unhold(job, BEN)),
+        lambda: arbiter.command(lambda commands: commands.release_all(ANN)),
         lambda: arbiter.read_log(job, 0, BEN),
         lambda: arbiter.submit(spec("yours", owner="ann"), BEN),
         lambda: arbiter.submit(spec("theirs", tenant="nobody"), BEN),
@@ -58,8 +58,8 @@ def test_only_owners_and_operators_act_on_a_job(arbiter: Arbiter) -> None:
             forbidden()
     assert watch.job(arbiter, job).state not in ("cancelled", "held")
     with pytest.raises(NoSuchJob):
-        arbiter.cancel("4711", ROOT)
-    arbiter.cancel(job, ROOT)
+        arbiter.command(lambda commands: commands.cancel("4711", ROOT))
+    arbiter.command(lambda commands: commands.cancel(job, ROOT))
     eventually(lambda: watch.job(arbiter, job).state == "cancelled")
 
 
