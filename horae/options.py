@@ -39,26 +39,28 @@ def _typed(key: str, value: Any, default: Any, where: str, maps: frozenset[str])
             raise BadInput("is not a map of names and values", where=where, field=key, value=value)
         return tuple((str(name), str(text)) for name, text in value.items())
     if isinstance(default, tuple):
-        parts = value.split(",") if isinstance(value, str) else value
-        if isinstance(parts, list | tuple):
-            _bounded(key, len(parts), MOST_WORDS, where, " words")
-        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
-            raise BadInput("is not a list of words", where=where, field=key, value=value)
-        return tuple(part.strip() for part in parts)
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise BadInput("is not true or false", where=where, field=key, value=value)
-        return value
-    if isinstance(default, int):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadInput("is not a positive whole number", where=where, field=key, value=value)
-        _bounded(key, value, MOST, where)
-        return value
-    if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise BadInput("is not a positive number of seconds", where=where, field=key, value=value)
-        _bounded(key, value, MOST, where)
-        return float(value)
-    if not isinstance(value, str):
-        raise BadInput("is not a text", where=where, field=key, value=value)
+        return _words(key, value, where)
+    if isinstance(default, int | float) and not isinstance(default, bool):
+        return _number(key, value, type(default), where)
+    kind, what = (bool, "true or false") if isinstance(default, bool) else (str, "a text")
+    if not isinstance(value, kind):
+        raise BadInput(f"is not {what}", where=where, field=key, value=value)
     return value
+
+
+def _words(key: str, value: Any, where: str) -> tuple[str, ...]:
+    """A list of them, or a text with commas between."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, list | tuple):
+        _bounded(key, len(parts), MOST_WORDS, where, " words")
+        if all(isinstance(part, str) and part.strip() for part in parts):
+            return tuple(part.strip() for part in parts)
+    raise BadInput("is not a list of words", where=where, field=key, value=value)
+
+
+def _number(key: str, value: Any, kind: type[int] | type[float], where: str) -> float:
+    what, kinds = ("whole number", int) if kind is int else ("number of seconds", int | float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+        raise BadInput(f"is not a positive {what}", where=where, field=key, value=value)
+    _bounded(key, value, MOST, where)
+    return kind(value)

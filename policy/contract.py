@@ -53,20 +53,26 @@ class Option:
             value = self._from_text(value)
         if self.default is None and value is None:
             return None
-        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        # A boolean is an int to Python, and to nobody else.
+        if isinstance(value, bool) != (self.kind is bool):
+            raise self._bad(value, f"must be {self._what()}")
+        if self.kind is float and isinstance(value, int):
             value = float(value)
-        if not isinstance(value, self.kind) or (self.kind is not bool and isinstance(value, bool)):
+        if not isinstance(value, self.kind):
             raise self._bad(value, f"must be {self._what()}")
         if self.choices and value not in self.choices:
             raise self._bad(value, "is none of its values")
         if isinstance(value, int | float):
-            if self.low is not None and not value >= self.low:
-                raise self._bad(value, f"must be at least {self.low:g}")
-            if self.high is not None and not value <= self.high:
-                raise self._bad(value, f"must be at most {self.high:g}")
-            if not isfinite(value):
-                raise self._bad(value, "must be finite")
+            self._within(value)
         return value
+
+    def _within(self, value: float) -> None:
+        if self.low is not None and not value >= self.low:
+            raise self._bad(value, f"must be at least {self.low:g}")
+        if self.high is not None and not value <= self.high:
+            raise self._bad(value, f"must be at most {self.high:g}")
+        if not isfinite(value):
+            raise self._bad(value, "must be finite")
 
     def _from_text(self, text: str) -> Any:
         lower = text.strip().lower()

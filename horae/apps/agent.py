@@ -122,18 +122,8 @@ class Agent:
                 call = self.next()
                 if watch is not None:
                     watch(self.jobs)
-                if call is None:
-                    continue
-                rows = value(call)
-                try:
-                    self.bid(call, rows)
-                except ApiError as error:
-                    if error.code is not Code.BAD_INPUT:
-                        raise
-                won = self.win(call)
-                while not won["settled"] and not stop.is_set():
-                    won = self.win(call)
-                yield won
+                if call is not None:
+                    yield self._play(call, value(call), stop)
             except Unreachable:
                 stop.wait(PAUSE_S)
             except ApiError as error:
@@ -145,6 +135,18 @@ class Agent:
                         return
                 else:
                     raise
+
+    def _play(self, call: Call, rows: Sequence[Row], stop: threading.Event) -> dict[str, Any]:
+        """Bid, and wait for what comes of it."""
+        try:
+            self.bid(call, rows)
+        except ApiError as error:
+            if error.code is not Code.BAD_INPUT:
+                raise
+        won = self.win(call)
+        while not won["settled"] and not stop.is_set():
+            won = self.win(call)
+        return won
 
     def _lives(self) -> bool:
         return any(a["running"] + a["waiting"] for a in self.client.apps() if self.app in (a["name"], a["app"]))

@@ -7,6 +7,8 @@ exist) is checked in `policy/text/instance.py`, which turns these forms into a `
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
@@ -193,26 +195,30 @@ class GpusForm(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> GpusForm:
-        if self.allowed is not None:
-            if not self.allowed:
-                raise wrong("allowed is empty", "list at least one GPU count")
-            if self.min is not None or self.max is not None:
-                raise wrong("has allowed and also min or max", "allowed is the whole truth: drop min and max")
-            if self.requested is not None and self.requested not in self.allowed:
-                raise wrong(f"requested {self.requested} is not in allowed", f"one of {sorted(set(self.allowed))}")
-            return self
+        if self.allowed is None:
+            self._agree_on_range()
+        else:
+            self._agree_on_list(self.allowed)
+        return self
+
+    def _agree_on_list(self, allowed: Sequence[int]) -> None:
+        if not allowed:
+            raise wrong("allowed is empty", "list at least one GPU count")
+        if self.min is not None or self.max is not None:
+            raise wrong("has allowed and also min or max", "allowed is the whole truth: drop min and max")
+        if self.requested is not None and self.requested not in allowed:
+            raise wrong(f"requested {self.requested} is not in allowed", f"one of {sorted(set(allowed))}")
+
+    def _agree_on_range(self) -> None:
         if self.min is None and self.max is None:
             raise wrong(
                 "says neither min, max nor allowed", "write a whole number for a rigid gang, or {min: 1, max: 8}"
             )
-        low = 1 if self.min is None else self.min
-        if self.max is not None and low > self.max:
+        low, high = 1 if self.min is None else self.min, inf if self.max is None else self.max
+        if low > high:
             raise wrong(f"min {low} is above max {self.max}", "swap them, or raise max")
-        if self.requested is not None and (
-            self.requested < low or (self.max is not None and self.requested > self.max)
-        ):
+        if self.requested is not None and not low <= self.requested <= high:
             raise wrong(f"requested {self.requested} is outside min..max", "a count between min and max")
-        return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:

@@ -6,7 +6,9 @@ snapshot, and printing again gives the same bytes: a saved snapshot is replayed,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from policy.model import (
@@ -16,6 +18,7 @@ from policy.model import (
     Beyond,
     Cluster,
     GpuRange,
+    GpuType,
     Health,
     Job,
     Limits,
@@ -26,6 +29,7 @@ from policy.model import (
     PolicyChoice,
     Provenance,
     Quota,
+    Seconds,
     Shape,
     Slowdown,
     Snapshot,
@@ -33,10 +37,19 @@ from policy.model import (
     TypeChoice,
     Work,
 )
-from policy.text.forms import MOST_ROWS, AwayForm, ClusterForm, GpusForm, InstanceForm, JobForm
+from policy.text.forms import (
+    MOST_ROWS,
+    AwayForm,
+    ClusterForm,
+    GpusForm,
+    InstanceForm,
+    JobForm,
+    LossForecastForm,
+    TypesForm,
+)
 from policy.text.instance_text import to_plain, to_text
 from policy.text.plain import not_plain
-from policy.text.textform import Document, fit, load, load_file, one_of
+from policy.text.textform import Document, Place, fit, load, load_file, one_of
 
 __all__ = ["Tables", "from_document", "parse", "read", "schema", "to_plain", "to_text"]
 
@@ -69,16 +82,8 @@ def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
     _not_above(cluster, form.jobs, document)
     tenants = _tenants(form, document)
     _once((a.name for a in form.apps), "apps", document)
-    active = tuple(
-        (t, _whole(n, ("history", "active_apps", i, 1), document)) for i, (t, n) in enumerate(form.history.active_apps)
-    )
-    for i in range(1, len(active)):
-        if active[i][0] < active[i - 1][0]:
-            raise document.bad(("history", "active_apps", i), "its time is before the one above", remedy="sort by time")
-    for key, value in (("state", form.state), ("policy", form.policy.options if form.policy else {})):
-        for place, why in not_plain(value):
-            inner = ("policy", "options") if key == "policy" else ("state",)
-            raise document.bad((*inner, *place), why, remedy="use text, numbers, booleans, lists and mappings")
+    _all_plain(form.state, ("state",), document)
+    _all_plain(form.policy.options if form.policy else {}, ("policy", "options"), document)
     return Snapshot(
         cluster=cluster,
         jobs=tuple(jobs),
@@ -88,7 +93,7 @@ def from_document(document: Document, tables: Tables | None = None) -> Snapshot:
             App(a.name, a.scheduler, a.budget, a.demand_max, tuple(Phase(p.jobs, p.iterations) for p in a.phases))
             for a in form.apps
         ),
-        active_apps=active,
+        active_apps=_active_apps(form, document),
         state=form.state,
         policy=None if form.policy is None else PolicyChoice(form.policy.name, form.policy.options),
         quotas=_quotas(form, jobs, document),
@@ -104,6 +109,20 @@ def schema() -> dict[str, Any]:
 # --- text -> values ----------------------------------------------------------------------------------------
 
 
+def _active_apps(form: InstanceForm, document: Document) -> tuple[tuple[Seconds, int], ...]:
+    place = ("history", "active_apps")
+    active = tuple((t, _whole(n, (*place, i, 1), document)) for i, (t, n) in enumerate(form.history.active_apps))
+    for i, ((before, _), (at, _)) in enumerate(pairwise(active), start=1):
+        if at < before:
+            raise document.bad((*place, i), "its time is before the one above", remedy="sort by time")
+    return active
+
+
+def _all_plain(value: object, inside: Place, document: Document) -> None:
+    for place, why in not_plain(value):
+        raise document.bad((*inside, *place), why, remedy="use text, numbers, booleans, lists and mappings")
+
+
 def _away(form: AwayForm, place: tuple[str | int, ...], document: Document) -> Away:
     leave_s = form.from_ if form.leave is None else form.leave
     if not leave_s <= form.from_ < form.to:
@@ -112,9 +131,21 @@ def _away(form: AwayForm, place: tuple[str | int, ...], document: Document) -> A
 
 
 def _cluster(form: ClusterForm, document: Document) -> Cluster:
-    nodes: list[Node] = []
-    places: list[tuple[str | int, ...]] = []
-    place: tuple[str | int, ...]
+    if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
+        raise document.bad(("cluster",), "has too many nodes", remedy=f"at most {MOST_ROWS} in nodes and groups")
+    named = [*_nodes(form, document), *_grouped(form)]
+    seen: set[str] = set()
+    for node, place in named:
+        if node.name in seen:
+            raise document.bad(place, f"a second node {node.name!r}", value=node.name, remedy="names are unique")
+        seen.add(node.name)
+    nodes = tuple(node for node, _ in named)
+    limits = Limits(form.limits.equal_gpus_per_node, form.limits.one_type_per_job, Pinning(form.limits.pinning))
+    return Cluster(nodes, limits, _gpu_types(form, nodes, document))
+
+
+def _nodes(form: ClusterForm, document: Document) -> Iterator[tuple[Node, Place]]:
+    """Those that are listed one by one, each with its place in the text."""
     for i, n in enumerate(form.nodes):
         place = ("cluster", "nodes", i)
         if n.foreign > n.gpus:
@@ -124,28 +155,27 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
                 value=n.foreign,
                 remedy=f"at most {n.gpus}",
             )
-        nodes.append(
-            Node(
-                n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features),
-                n.wake_s, tuple(_away(a, (*place, "away", k), document) for k, a in enumerate(n.away)),
-            )
+        node = Node(
+            n.name, n.gpu_type, n.gpus, n.rack, Health(n.health), n.foreign, n.cpus, n.memory, tuple(n.features),
+            n.wake_s, tuple(_away(a, (*place, "away", k), document) for k, a in enumerate(n.away)),
         )  # fmt: skip
-        places.append((*place, "name"))
-    numbers: dict[str, int] = {}
-    if len(form.nodes) + sum(g.count for g in form.groups) > MOST_ROWS:
-        raise document.bad(("cluster",), "has too many nodes", remedy=f"at most {MOST_ROWS} in nodes and groups")
+        yield node, (*place, "name")
+
+
+def _grouped(form: ClusterForm) -> Iterator[tuple[Node, Place]]:
+    """Those of groups, numbered from 1 under the group's name."""
+    numbers: Counter[str] = Counter()
     for i, g in enumerate(form.groups):
         stem = g.name or f"{g.gpu_type}-"
         for k in range(g.count):
-            numbers[stem] = numbers.get(stem, 0) + 1
+            numbers[stem] += 1
             rack = None if g.racks is None else f"{stem.rstrip('-')}-rack{1 + k * g.racks // g.count}"
-            nodes.append(Node(f"{stem}{numbers[stem]}", g.gpu_type, g.gpus, rack, cpus=g.cpus, memory=g.memory))
-            places.append(("cluster", "groups", i))
-    seen: set[str] = set()
-    for node, place in zip(nodes, places, strict=True):
-        if node.name in seen:
-            raise document.bad(place, f"a second node {node.name!r}", value=node.name, remedy="names are unique")
-        seen.add(node.name)
+            node = Node(f"{stem}{numbers[stem]}", g.gpu_type, g.gpus, rack, cpus=g.cpus, memory=g.memory)
+            yield node, ("cluster", "groups", i)
+
+
+def _gpu_types(form: ClusterForm, nodes: Sequence[Node], document: Document) -> tuple[GpuType, ...]:
+    """Slowest first, where the text says an order; else as they come."""
     present = tuple(dict.fromkeys(n.gpu_type for n in nodes))
     types = present if form.gpu_types is None else tuple(form.gpu_types)
     for i, t in enumerate(types):
@@ -158,8 +188,7 @@ def _cluster(form: ClusterForm, document: Document) -> Cluster:
             f"lacks {missing[0]!r}, which a node has",
             remedy="list every type, slowest first",
         )
-    limits = Limits(form.limits.equal_gpus_per_node, form.limits.one_type_per_job, Pinning(form.limits.pinning))
-    return Cluster(tuple(nodes), limits, types)
+    return types
 
 
 def _tenants(form: InstanceForm, document: Document) -> tuple[Tenant, ...]:
@@ -246,14 +275,6 @@ def _job(
                 value=node,
                 remedy="name a node of it",
             )
-    throughput: Mapping[str, Mapping[int, float]] = form.throughput
-    if throughput:  # jobs of one model share one table: whatever is worked out from it is worked out once
-        content = repr(throughput)
-        throughput = shared.setdefault(content, throughput)
-    if not throughput and form.model and "@" in form.model:
-        if form.model not in shared:
-            shared[form.model] = _from_table(form.model, (*place, "model"), document, tables)
-        throughput = shared[form.model]
     return Job(
         name=form.name,
         tenant=form.tenant or form.name,
@@ -261,7 +282,7 @@ def _job(
         gpus=_gpu_range(form.gpus),
         submitted_s=form.submitted,
         work=Work(form.work.total, form.work.done),
-        throughput=throughput,
+        throughput=_throughput(form, place, document, tables, shared),
         provenance={t: Provenance(p) for t, p in form.provenance.items()},
         model=form.model,
         slowdown=Slowdown(form.slowdown.node, form.slowdown.rack, form.slowdown.cluster),
@@ -272,25 +293,45 @@ def _job(
         memory_per_gpu=None if form.memory is None else form.memory.per_gpu,
         known=form.known,
         loss=tuple((p[0], p[1]) for p in form.loss),
-        loss_forecast=None
-        if form.loss_forecast is None
-        else LossForecast(
-            form.loss_forecast.law,
-            form.loss_forecast.parameters,
-            None
-            if form.loss_forecast.interval is None
-            else (form.loss_forecast.interval[0], form.loss_forecast.interval[1]),
-        ),
+        loss_forecast=_forecast(form.loss_forecast),
         restart_cost_s=form.restart_cost,
         shape=_shape(form, place, document),
-        gpu_types=None
-        if form.gpu_types is None
-        else TypeChoice(tuple(form.gpu_types.require), tuple(form.gpu_types.prefer), tuple(form.gpu_types.forbid)),
+        gpu_types=_type_choice(form.gpu_types),
         stays=form.stays,
         time_left_s=form.time_left,
         priority=form.priority,
         precedence=form.precedence,
     )
+
+
+def _throughput(
+    form: JobForm,
+    place: Place,
+    document: Document,
+    tables: Tables | None,
+    shared: dict[str, Mapping[str, Mapping[int, float]]],
+) -> Mapping[str, Mapping[int, float]]:
+    """Jobs of one model share one table: whatever is worked out from it is worked out once."""
+    if form.throughput:
+        return shared.setdefault(repr(form.throughput), form.throughput)
+    if not form.model or "@" not in form.model:
+        return form.throughput
+    if form.model not in shared:
+        shared[form.model] = _from_table(form.model, (*place, "model"), document, tables)
+    return shared[form.model]
+
+
+def _forecast(form: LossForecastForm | None) -> LossForecast | None:
+    if form is None:
+        return None
+    interval = None if form.interval is None else (form.interval[0], form.interval[1])
+    return LossForecast(form.law, form.parameters, interval)
+
+
+def _type_choice(form: TypesForm | None) -> TypeChoice | None:
+    if form is None:
+        return None
+    return TypeChoice(tuple(form.require), tuple(form.prefer), tuple(form.forbid))
 
 
 def _shape(form: JobForm, place: tuple[str | int, ...], document: Document) -> Shape | None:

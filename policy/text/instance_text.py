@@ -10,11 +10,13 @@ from policy.model import (
     GpuRange,
     Job,
     Limits,
+    LossForecast,
     Node,
     Shape,
     Slowdown,
     Snapshot,
     Tenant,
+    TypeChoice,
     Work,
 )
 from policy.text.plain import plain
@@ -128,49 +130,69 @@ def _job_plain(job: Job) -> dict[str, Any]:
     out["gpus"] = _gpus_plain(job.gpus)
     if job.work != Work():
         out["work"] = {"total": job.work.total, "done": job.work.done}
-    if job.throughput:
-        out["throughput"] = {t: dict(curve) for t, curve in job.throughput.items()}
-    if job.provenance:
-        out["provenance"] = {t: str(p) for t, p in job.provenance.items()}
-    if job.model is not None:
-        out["model"] = job.model
-    if job.slowdown != Slowdown():
-        out["slowdown"] = {"node": job.slowdown.node, "rack": job.slowdown.rack, "cluster": job.slowdown.cluster}
-    if job.attained:
-        out["attained"] = dict(job.attained)
-    if job.allocation:
-        out["allocation"] = dict(job.allocation)
-    if job.lease_until:
-        out["lease_until"] = {node: list(times) for node, times in job.lease_until.items()}
-    if job.cpus_per_gpu is not None:
-        out["cpus"] = {"per_gpu": job.cpus_per_gpu}
-    if job.memory_per_gpu is not None:
-        out["memory"] = {"per_gpu": job.memory_per_gpu}
-    if not job.known:
-        out["known"] = False
-    if job.loss:
-        out["loss"] = [list(p) for p in job.loss]
-    if job.loss_forecast is not None:
-        out["loss_forecast"] = {
-            "law": job.loss_forecast.law,
-            "parameters": dict(job.loss_forecast.parameters),
-            **_unless("interval", plain(job.loss_forecast.interval), None),
-        }
-    if job.restart_cost_s is not None:
-        out["restart_cost"] = job.restart_cost_s
-    if job.shape is not None:
-        out["shape"] = _shape_plain(job.shape)
-    if job.gpu_types is not None:
-        out["gpu_types"] = {
-            **_unless("require", list(job.gpu_types.require), []),
-            **_unless("prefer", list(job.gpu_types.prefer), []),
-            **_unless("forbid", list(job.gpu_types.forbid), []),
-        }
-    out |= {**_unless("stays", job.stays, False), **_unless("time_left", job.time_left_s, None)}
-    return {**out, **_unless("priority", job.priority, 0), **_unless("precedence", job.precedence, 0)}
+    return {
+        **out,
+        **_speeds_plain(job),
+        **_holding_plain(job),
+        **_needs_plain(job),
+        **_unless("known", job.known, True),
+        **_unless("loss", [list(p) for p in job.loss], []),
+        **_unless("loss_forecast", _forecast_plain(job.loss_forecast), None),
+        **_unless("restart_cost", job.restart_cost_s, None),
+        **_unless("shape", _shape_plain(job.shape), None),
+        **_unless("gpu_types", _types_plain(job.gpu_types), None),
+        **_unless("stays", job.stays, False),
+        **_unless("time_left", job.time_left_s, None),
+        **_unless("priority", job.priority, 0),
+        **_unless("precedence", job.precedence, 0),
+    }
 
 
-def _shape_plain(shape: Shape) -> dict[str, Any]:
+def _speeds_plain(job: Job) -> dict[str, Any]:
+    slowdown = {"node": job.slowdown.node, "rack": job.slowdown.rack, "cluster": job.slowdown.cluster}
+    return {
+        **_unless("throughput", {t: dict(curve) for t, curve in job.throughput.items()}, {}),
+        **_unless("provenance", {t: str(p) for t, p in job.provenance.items()}, {}),
+        **_unless("model", job.model, None),
+        **({} if job.slowdown == Slowdown() else {"slowdown": slowdown}),
+    }
+
+
+def _holding_plain(job: Job) -> dict[str, Any]:
+    return {
+        **_unless("attained", dict(job.attained), {}),
+        **_unless("allocation", dict(job.allocation), {}),
+        **_unless("lease_until", {node: list(times) for node, times in job.lease_until.items()}, {}),
+    }
+
+
+def _needs_plain(job: Job) -> dict[str, Any]:
+    return {
+        **({} if job.cpus_per_gpu is None else {"cpus": {"per_gpu": job.cpus_per_gpu}}),
+        **({} if job.memory_per_gpu is None else {"memory": {"per_gpu": job.memory_per_gpu}}),
+    }
+
+
+def _forecast_plain(forecast: LossForecast | None) -> dict[str, Any] | None:
+    if forecast is None:
+        return None
+    interval = _unless("interval", plain(forecast.interval), None)
+    return {"law": forecast.law, "parameters": dict(forecast.parameters), **interval}
+
+
+def _types_plain(types: TypeChoice | None) -> dict[str, Any] | None:
+    if types is None:
+        return None
+    return {
+        **_unless("require", list(types.require), []),
+        **_unless("prefer", list(types.prefer), []),
+        **_unless("forbid", list(types.forbid), []),
+    }
+
+
+def _shape_plain(shape: Shape | None) -> dict[str, Any] | None:
+    if shape is None:
+        return None
     return {
         **_unless("nodes", shape.nodes, None),
         **_unless("gpus_per_node", shape.gpus_per_node, None),

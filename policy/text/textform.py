@@ -312,44 +312,44 @@ def _kind(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
+_MAPPING = ("must be a mapping of keys to values, not {kind}", "")
+#: What pydantic calls a problem -> what is said of it, and what to do.
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "string_type": ("must be text, not {kind}", "put it in quotes"),
+    "int_type": ("must be a whole number, not {kind}", "write digits only"),
+    "int_from_float": ("must be a whole number, not {value}", "write digits only"),
+    "float_type": ("must be a number, not {kind}", "write a number, without quotes or unit"),
+    "bool_type": ("must be true or false, not {kind}", "write true or false"),
+    "finite_number": ("must be a finite number", "write a number"),
+    "list_type": ("must be a list, not {kind}", ""),
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+}
+
+
 def _explain(document: Document, problem: ErrorDetails) -> BadInput:
     place: Place = tuple(step for step in problem["loc"] if step != "[key]")
     context: Mapping[str, Any] = problem.get("ctx") or {}
     value = problem.get("input")
-    kind, message, remedy = problem["type"], problem["msg"], ""
+    kind, said = problem["type"], problem["msg"]
     if kind == "unknown_key":
         key, known = context["key"], context["known"]
         near = difflib.get_close_matches(key, known, n=1)
-        message = f"unknown key {key!r}"
         remedy = (f"did you mean {near[0]!r}? " if near else "") + "known keys: " + ", ".join(known)
-        place, value = (*place, key), None
-    elif kind == "missing":
-        message, remedy, value = "is missing", "add it", None
-    elif kind == "string_type":
-        message, remedy = f"must be text, not {_kind(value)}", "put it in quotes"
-    elif kind in ("int_type", "int_from_float"):
-        message, remedy = (
-            f"must be a whole number, not {_kind(value) if kind == 'int_type' else value}",
-            "write digits only",
-        )
-    elif kind == "float_type":
-        message, remedy = f"must be a number, not {_kind(value)}", "write a number, without quotes or unit"
-    elif kind == "bool_type":
-        message, remedy = f"must be true or false, not {_kind(value)}", "write true or false"
-    elif kind == "finite_number":
-        message, remedy = "must be a finite number", "write a number"
+        return document.bad((*place, key), f"unknown key {key!r}", remedy=remedy)
+    if kind == "missing":
+        return document.bad(place, "is missing", remedy="add it")
+    if kind in _WORDS:
+        message, remedy = _WORDS[kind]
+        message = message.format(kind=_kind(value), value=value)
     elif kind == "literal_error":
         message, remedy = "is none of the values it can have", f"one of {context.get('expected', '')}"
-    elif kind in ("dict_type", "model_type", "model_attributes_type", "list_type"):
-        wanted = "a list" if kind == "list_type" else "a mapping of keys to values"
-        message, remedy = f"must be {wanted}, not {_kind(value)}", ""
     elif kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        message = message[0].lower() + message[1:].replace("Input", "it")
-        message = re.sub(r"^input should be", "must be", message)
+        message = re.sub(r"^input should be", "must be", said[0].lower() + said[1:].replace("Input", "it"))
         remedy = "correct the value"
     else:
-        message = re.sub(r"^Value error, ", "", message)
-        remedy = str(context.get("remedy", ""))
+        message, remedy = re.sub(r"^Value error, ", "", said), str(context.get("remedy", ""))
     shown = "" if value is None or isinstance(value, dict | list) else f" (it is {_short(value)})"
     return document.bad(place, message + shown, value=value, remedy=remedy)
 

@@ -79,22 +79,35 @@ def submitter(
         raise NotAllowed(f"{caller.user} may not submit jobs of {owner}; only operators may")
     owner = owner or caller.user
     tenant = of_site(tenant, owner, site) if site else _at_home(owner, tenant or owner, config)
-    if operator and not site and config.tenants and not config.lists(tenant) and tenant != owner:
-        names = ", ".join(t.name for t in config.tenants[:20])
-        raise BadInput(
-            "is no tenant of the configuration" + _near(tenant, (t.name for t in config.tenants)),
-            field="tenant",
-            value=tenant,
-            remedy=f"one of {names}, or a new one in its `tenants`",
-        )
-    if not operator and not config.may_submit(owner, tenant):
-        how = f"ask an operator to add {owner} to its users"
-        if not config.lists(tenant):
-            how = "the configuration lists no such tenant" + _near(tenant, (t.name for t in config.tenants))
-        raise NotAllowed(f"{owner} may not run jobs of tenant {tenant}; {how}")
+    if not operator:
+        _may_submit(owner, tenant, config)
+    elif not site:
+        _is_tenant(owner, tenant, config)
     if not owner:
         raise BadInput("a job needs an owner", field="owner", remedy="say whose job it is")
     return owner, tenant
+
+
+def _may_submit(owner: str, tenant: str, config: Config) -> None:
+    if config.may_submit(owner, tenant):
+        return
+    how = f"ask an operator to add {owner} to its users"
+    if not config.lists(tenant):
+        how = "the configuration lists no such tenant" + _near(tenant, (t.name for t in config.tenants))
+    raise NotAllowed(f"{owner} may not run jobs of tenant {tenant}; {how}")
+
+
+def _is_tenant(owner: str, tenant: str, config: Config) -> None:
+    """An operator may submit for every tenant, and mistypes one as others do."""
+    if not config.tenants or config.lists(tenant) or tenant == owner:
+        return
+    names = ", ".join(t.name for t in config.tenants[:20])
+    raise BadInput(
+        "is no tenant of the configuration" + _near(tenant, (t.name for t in config.tenants)),
+        field="tenant",
+        value=tenant,
+        remedy=f"one of {names}, or a new one in its `tenants`",
+    )
 
 
 def _near(tenant: str, known: Iterable[str]) -> str:

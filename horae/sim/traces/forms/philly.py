@@ -8,7 +8,7 @@ those of Pollux (`timestamp,duration,num_gpus,...,cluster`) and of the eleven vi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import TraceJob
 from horae.sim.traces.rows import Row, Rows, by_row
 from horae.sim.traces.table import Cells, Table, moment
+from policy.model import Gpus, Seconds
 
 #: Characters of one job in the log.
 LONGEST = 1 << 24
@@ -59,19 +60,18 @@ def _log(lines: TraceLines) -> Rows:
     return rows
 
 
+Wrong = Callable[[str, str, object], Malformed]
+#: Start, end, GPUs.
+Attempt = tuple[Seconds | None, Seconds | None, Gpus]
+
+
 def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     def wrong(name: str, what: str, found: object) -> Malformed:
         return Malformed(lines.path, number, name, what, found)
 
     if not isinstance(value, dict):
         raise wrong("job", "is no object", value)
-    try:
-        attempts = [
-            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(len(d["gpus"]) for d in a["detail"]))
-            for a in value["attempts"]
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise wrong("attempts", f"cannot be read ({error})", value.get("attempts")) from None
+    attempts = _attempts(value, wrong)
     name, cluster, text = value.get("jobid"), value.get("vc"), value.get("submitted_time")
     if not isinstance(name, str) or not isinstance(cluster, str):
         raise wrong("jobid", "is no name, or that of vc is none", name)
@@ -90,6 +90,16 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     if min(seconds) < 0:
         raise wrong("attempts", "an attempt ends before it starts", value["attempts"])
     return TraceJob(name, submitted, ran[0][2], sum(seconds), cluster)
+
+
+def _attempts(value: Mapping[str, Any], wrong: Wrong) -> list[Attempt]:
+    try:
+        return [
+            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(len(d["gpus"]) for d in a["detail"]))
+            for a in value["attempts"]
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise wrong("attempts", f"cannot be read ({error})", value.get("attempts")) from None
 
 
 def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
