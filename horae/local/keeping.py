@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote, urlsplit
 
 from horae.elastic.supervisor.run import checkpoint_url
@@ -45,11 +45,7 @@ class Keeper:
             return []
         records = list(records)
         self._next = now + min(LOOK_S, self._keep_s)
-        over = {r.id: r for r in records if r.job_state.ended and r.final and not r.lives and not r.trouble}
-        self._shown = {job: self._shown.get(job, now) for job in over}
-        old_s = time.time() - self._keep_s
-        shown_s = min(SHOWN_S, self._keep_s)
-        due = [r for r in over.values() if _ended_s(r) <= old_s and now - self._shown[r.id] >= shown_s]
+        due = self._due(records, now, self._keep_s)
         if not due:
             return []
         needed = {path for r in records for path in _paths(r)}
@@ -60,6 +56,13 @@ class Keeper:
             if self._mine(record, needed) and self._remove(record):
                 gone.append(record.id)
         return gone
+
+    def _due(self, records: Sequence[Record], now: float, keep_s: Seconds) -> list[Record]:
+        """Those that ended so long ago, and whose end was shown."""
+        over = [r for r in records if r.job_state.ended and r.final and not r.lives and not r.trouble]
+        self._shown = {r.id: self._shown.get(r.id, now) for r in over}
+        old_s, shown_s = time.time() - keep_s, min(SHOWN_S, keep_s)
+        return [r for r in over if _ended_s(r) <= old_s and now - self._shown[r.id] >= shown_s]
 
     def _mine(self, record: Record, needed: set[str]) -> bool:
         folder = os.path.normpath(record.folder)

@@ -172,31 +172,37 @@ def _node(entry: object, where: str) -> Node:
             raise BadInput(
                 "unknown field of a node", field=f"{where}.{name}", remedy=f"known: {', '.join(sorted(_FIELDS))}"
             )
-    name, gpu_type = entry.get("name"), entry.get("gpu_type")
-    for label, text in (("name", name), ("gpu_type", gpu_type)):
-        if not isinstance(text, str) or not _NAME.match(text):
-            raise BadInput("letters, digits, dot, dash, underscore", field=f"{where}.{label}", value=text)
-    count = entry.get("gpus")
+    count, rack = entry.get("gpus"), entry.get("rack")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BadInput("a whole number of at least 1", field=f"{where}.gpus", value=count)
     _bounded(count, f"{where}.gpus", count, _MOST_GPUS, "GPUs a node")
-    rack = entry.get("rack")
     if rack is not None and not isinstance(rack, str):
         raise BadInput("a rack is a name", field=f"{where}.rack", value=rack)
-    cpus, memory = entry.get("cpus"), entry.get("memory")
-    for label, number in (("cpus", cpus), ("memory", memory)):
-        if number is not None and (not isinstance(number, int | float) or isinstance(number, bool) or number <= 0):
-            raise BadInput("a number above 0", field=f"{where}.{label}", value=number)
-        if number is not None:
-            _bounded(number, f"{where}.{label}", number, _MOST_CPUS if label == "cpus" else _MOST_MEMORY, label)
+    cpus = _above_0(entry.get("cpus"), f"{where}.cpus", _MOST_CPUS, "cpus")
+    memory = _above_0(entry.get("memory"), f"{where}.memory", _MOST_MEMORY, "memory")
     return Node(
-        name=str(name),
-        gpu_type=str(gpu_type),
+        name=_name(entry.get("name"), f"{where}.name"),
+        gpu_type=_name(entry.get("gpu_type"), f"{where}.gpu_type"),
         gpus=count,
         rack=rack,
-        cpus=None if cpus is None else float(cpus),
+        cpus=cpus,
         memory=None if memory is None else int(memory),
     )
+
+
+def _name(value: object, field: str) -> str:
+    if not isinstance(value, str) or not _NAME.match(value):
+        raise BadInput("letters, digits, dot, dash, underscore", field=field, value=value)
+    return value
+
+
+def _above_0(value: object, field: str, most: float, what: str) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+        raise BadInput("a number above 0", field=field, value=value)
+    _bounded(value, field, value, most, what)
+    return float(value)
 
 
 def _bounded(number: float, field: str, value: object, most: float, what: str) -> None:

@@ -77,8 +77,11 @@ def table(
     if out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         _rich(columns, body, header, out)
         return
-    lines = [[c.title for c in columns]] if header else []
-    lines += [[c.text for c in row] for row in body]
+    titles = [[c.title for c in columns]] if header else []
+    _plain(columns, [*titles, *([c.text for c in row] for row in body)], out)
+
+
+def _plain(columns: Sequence[Column], lines: Sequence[Sequence[str]], out: IO[str]) -> None:
     widths = [max((len(line[i]) for line in lines), default=0) for i in range(len(columns))]
     for line in lines:
         cells = (t.rjust(w) if c.right else t.ljust(w) for t, w, c in zip(line, widths, columns, strict=True))

@@ -66,14 +66,15 @@ def _told(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
     for kind, (means, change) in _MEANS.items():
         if told := [line for known, line in signs if known is kind]:
             return means, told[0], change
-    for line in lines:
-        if _NCCL.search(line):
-            change = (
-                "NCCL_DEBUG=INFO shows which rank; often one rank failed first for another reason, or the network did"
-            )
-            return "its ranks lost each other (NCCL)", line, change
+    if (lost := next((line for line in lines if _NCCL.search(line)), None)) is not None:
+        return "its ranks lost each other (NCCL)", lost, _LOST_RANKS
     if any(kind is FailureKind.TRACEBACK for kind, _ in signs) and (raised := _raised(lines)):
         return "its program raised", raised, "`horae logs JOB` shows the traceback"
+    return _told_by_code(lines, exit_code)
+
+
+def _told_by_code(lines: list[str], exit_code: int | None) -> tuple[str, str, str]:
+    """The same, where no line says what happened."""
     own = [line for line in lines if not line.startswith(("[horae-exec]", "[horae] step="))]
     if exit_code is not None and exit_code > 128:
         return (_by_signal(exit_code - 128), "", "")

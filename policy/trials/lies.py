@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 
 from policy.model import EMPTY, GpuRange, GpuType, Job, JobName, Snapshot, Work
 
@@ -38,20 +40,15 @@ def told(snapshot: Snapshot, tenant: str) -> Iterator[Told]:
         jobs = tuple(change(j) if j.tenant == tenant else j for j in snapshot.jobs)
         return Told(kind, what, replace(snapshot, jobs=jobs), used=used)
 
-    for factor in FACTORS:
-        for target in targets if types else []:
-            where = ", ".join(target)
-
-            def slower(j: Job, f: float = factor, t: tuple[str, ...] = target) -> Job:
-                return _faster(j, f, t)
-
-            yield lie("throughput", f"throughput on {where} times {factor:g}", slower)
-            if factor < 1:
-                used = dict.fromkeys(target, factor)
-                yield lie("idle", f"GPUs of {where} really idle for {1 - factor:.0%} of the time", slower, used)
-    for factor in FACTORS:
-        if any(j.work_left is not None for j in mine):
-            yield lie("work", f"work left times {factor:g}", lambda j, f=factor: _longer(j, f))  # type: ignore[misc]
+    for factor, target in product(FACTORS, targets if types else []):
+        where, slower = ", ".join(target), partial(_faster, factor=factor, types=target)
+        yield lie("throughput", f"throughput on {where} times {factor:g}", slower)
+        if factor < 1:
+            used = dict.fromkeys(target, factor)
+            yield lie("idle", f"GPUs of {where} really idle for {1 - factor:.0%} of the time", slower, used)
+    if any(j.work_left is not None for j in mine):
+        for factor in FACTORS:
+            yield lie("work", f"work left times {factor:g}", partial(_longer, factor=factor))
     if any(j.gpus.min > 1 or j.gpus.max is not None for j in mine):
         yield lie("range", "any number of GPUs will do", _any_number)
         yield lie("demand", "twice the GPUs that it can use", _twice)

@@ -13,7 +13,7 @@ from horae.journal import Draft, JobRecord, Ledger, events
 from horae.journal.codec import plain
 from horae.journal.events import TIME_LIMIT
 from horae.port import BlockKind, JobId, JobState
-from policy.model import Seconds
+from policy.model import Gpus, Seconds
 
 #: A measured rate that moved by this part is news for a policy.
 NEWS = 0.1
@@ -33,15 +33,10 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
             continue
         told[record.id] = block["since_s"]
         if block["kind"] == BlockKind.LIMIT:
-            cap = block.get("cap")
-            if cap is None:  # the cluster does not tell the number: half of what was granted is tried next, then less
-                tried = record.grant.allocation if record.grant is not None else record.target or {}
-                cap = sum(tried.values()) // 2 + sum(
-                    sum(r.allocation.values())
-                    for r in ledger.live(record.pool)
-                    if r.tenant == record.tenant and r.id != record.id and not block.get("alone")
-                )
-            job, until_s = record.id if block.get("alone") else None, now_s + rounds.feedback_s
+            alone, cap = bool(block.get("alone")), block.get("cap")
+            if cap is None:
+                cap = _tried_next(ledger, record, alone)
+            job, until_s = record.id if alone else None, now_s + rounds.feedback_s
             drafts.append(events.capped(record.pool, record.tenant, cap, until_s, block["text"], job=job))
         elif record.grant is not None:
             drafts += [
@@ -49,6 +44,13 @@ def blocked(ledger: Ledger, config: Config, now_s: Seconds, told: dict[JobId, Se
                 for node, gpus in record.grant.allocation.items()
             ]
     return drafts
+
+
+def _tried_next(ledger: Ledger, record: JobRecord, alone: bool) -> Gpus:
+    """The cluster does not tell the number of its limit: half of what was granted is tried next, then less."""
+    tried = record.grant.allocation if record.grant is not None else record.target or {}
+    others = () if alone else (r for r in ledger.live(record.pool) if r.tenant == record.tenant and r.id != record.id)
+    return sum(tried.values()) // 2 + sum(sum(r.allocation.values()) for r in others)
 
 
 def out_of_time(ledger: Ledger, now_s: Seconds) -> list[Draft]:

@@ -194,13 +194,7 @@ class LogProfiles:
         before = log.measured
         runs = [sane(run) for run in log.reader.runs()[-1:]]
         spec = job.spec or (self._spec_of(job.id) if self._spec_of is not None else None)
-        key = model_key(spec) if spec is not None else self.key_of(job.id)
-        if log.key and key != log.key:
-            self.store.rename(log.key, key, job.id)
-            log.key_from = "corrected"
-        elif not log.key_from:
-            log.key_from = "given" if spec is not None and spec.model else "derived"
-        log.key = key
+        self._take_key(log, job.id, spec)
         if runs:
             self._measure(log, job, runs[-1], nodes, now_s)
         else:
@@ -210,6 +204,16 @@ class LogProfiles:
             log.packed_s = now_s
             log.measured = replace(log.measured, offset=log.offset, identity=log.identity, profiler=self._packed(log))
         return log.measured != before
+
+    def _take_key(self, log: _Log, job: JobId, spec: JobSpec | None) -> None:
+        """The key that its specification says now; what was kept under another one moves to it."""
+        key = model_key(spec) if spec is not None else self.key_of(job)
+        if log.key and key != log.key:
+            self.store.rename(log.key, key, job)
+            log.key_from = "corrected"
+        elif not log.key_from:
+            log.key_from = "given" if spec is not None and spec.model else "derived"
+        log.key = key
 
     def _read(self, log: _Log, job: ObservedJob, read_log: ReadLog, until: Seconds) -> bool:
         """Whether there was anything new. `until` on the monotonic clock; the rest then waits for the next look."""

@@ -122,9 +122,18 @@ class Supervisor:
         watch = self.job.watch() if self.job.watch is not None else None
         if watch is not None:
             watch.start()  # after the fork: until here the supervisor has one thread
+        self._until_over(gang, lines, poll)
+        if watch is not None:
+            watch.end()
+        self._sweep(lines)
+        self._code = self.job.translate(gang.result())
+        self.marks.look_last(self._code)
+        return judge(self._end(self._code))
+
+    def _until_over(self, gang: Gang, lines: Dict[int, Lines], poll: "select.poll") -> None:
+        """Pass on what it prints and what it is asked, until all ranks here and elsewhere have ended."""
         while gang.alive or self._waits(gang):
-            ready = poll.poll(self._patience_ms())
-            for fd, _event in ready:
+            for fd, _event in poll.poll(self._patience_ms()):
                 if fd == self._wake_read:
                     self._drain_wakeups()
                 elif not self._pass_on(fd, lines):
@@ -134,17 +143,15 @@ class Supervisor:
             self._press(gang)
             if gang.alive and gang.ranks_over and not self._waits(gang):
                 self._dismiss(gang)
-        if watch is not None:
-            watch.end()
+
+    def _sweep(self, lines: Dict[int, Lines]) -> None:
+        """End what the trainer left behind, and pass on the last that was printed."""
         left = kill_below()
         for fd in list(lines):
             while fd in lines and self._pass_on(fd, lines):
                 pass
         if left:
             self.say("killed %d process%s that the trainer left behind" % (left, "es" if left > 1 else ""))
-        self._code = self.job.translate(gang.result())
-        self.marks.look_last(self._code)
-        return judge(self._end(self._code))
 
     def _waits(self, gang: Gang) -> bool:
         """Whether all ranks here have finished and those of other members have not."""
