@@ -116,7 +116,6 @@ def _row(
     ledger: Ledger, config: Config, key: str, records: Sequence[JobRecord], app: App | None, found: Sequence[Trial]
 ) -> dict[str, Any]:
     first, live = records[0], [r for r in records if r.live]
-    holding = sum(r.state.holds for r in live)
     best = min((t for t in found if t.rank is not None), key=lambda t: t.rank or 0, default=None)
     return {
         "name": key,
@@ -126,6 +125,16 @@ def _row(
         "owners": sorted({r.owner for r in records}),
         "scheduler": None if app is None else app.scheduler,
         "phase": None if app is None or (now := phase(app, found)) is None else asdict(now),
+        **_counts(records, live),
+        "best": None if best is None else best.record.id,
+        **_standing(ledger, config, key, live[0] if live else None, first.pool),
+        "trials": [_trial(t) for t in found],
+    }
+
+
+def _counts(records: Sequence[JobRecord], live: Sequence[JobRecord]) -> dict[str, Any]:
+    holding = sum(r.state.holds for r in live)
+    return {
         "jobs": len(records),
         "running": holding,
         "waiting": len(live) - holding,
@@ -133,9 +142,6 @@ def _row(
         "ended_early": sum(r.ended is JobState.CANCELLED for r in records),
         "held": sum(sum(r.allocation.values()) for r in live),
         "gpu_s": sum(sum(r.attained.values()) for r in records),
-        "best": None if best is None else best.record.id,
-        **_standing(ledger, config, key, live[0] if live else None, first.pool),
-        "trials": [_trial(t) for t in found],
     }
 
 
@@ -208,19 +214,14 @@ def standing(ledger: Ledger, config: Config, record: JobRecord, measured: Measur
     if mine.rank is not None:
         parts.append(f"number {mine.rank} of {able} by its loss")
         numbers["loss"] = mine.loss
-    change = ""
-    if app is not None and record.live:
-        more, change = _outlook(app, mine, found, numbers)
-        parts += more
-    if record.live:
-        parts += _bidding(app, agent, settled, books.settled.get("number"), numbers)
-        weighs = weight(ledger, config, record)
-        if weighs is not None:
-            numbers |= {"weight": weighs[0], "tenant_apps": weighs[1]}
-            tenant = config.weight(record.tenant)
-            parts.append(
-                f"it weighs {weighs[0]:.3g}: weight {tenant:g} of {record.tenant} over {weighs[1]} active apps"
-            )
+    if not record.live:
+        return AppStanding("; ".join(parts), numbers, "")
+    more, change = _outlook(app, mine, found, numbers) if app is not None else ([], "")
+    parts += [*more, *_bidding(app, agent, settled, books.settled.get("number"), numbers)]
+    if (weighs := weight(ledger, config, record)) is not None:
+        numbers |= {"weight": weighs[0], "tenant_apps": weighs[1]}
+        tenant = config.weight(record.tenant)
+        parts.append(f"it weighs {weighs[0]:.3g}: weight {tenant:g} of {record.tenant} over {weighs[1]} active apps")
     return AppStanding("; ".join(parts), numbers, change)
 
 

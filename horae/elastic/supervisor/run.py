@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .. import protocol
 from ..files import read_bytes
@@ -77,16 +77,21 @@ def run_from_folder(folder: JobFolder, document: Optional[bytes] = None) -> Run:
     run.checkpoint = checkpoint
     run.grace_s = grace_s
     run.retries = retries
-    if not _true(extra.get(protocol.EXTRA_REQUEUE_AT_LIMIT)):  # else it is the arbiter's to ask
-        run.time_limit_s = None if limit is None else float(limit)
+    if limit is not None and not _true(extra.get(protocol.EXTRA_REQUEUE_AT_LIMIT)):  # else it is the arbiter's to ask
+        run.time_limit_s = float(limit)
     run.allocation = allocation
     run.slots = slots
     apply_extra(run, extra)
+    _within_the_site(run, limits)
+    return run
+
+
+def _within_the_site(run: Run, limits: Mapping[str, Any]) -> None:
+    """Whatever the job asks for."""
     most = int(limits.get("log_bytes") or 0)
     if most and not 0 < run.log_limit <= most:
-        run.log_limit = most  # the site's, whatever the job asks for
+        run.log_limit = most
     run.keep_free = int(limits.get("free_bytes") or 0)
-    return run
 
 
 def described(folder: JobFolder, document: Optional[bytes]) -> "Tuple[Dict[str, Any], Dict[str, Any], Dict[str, Any]]":
