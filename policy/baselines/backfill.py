@@ -120,8 +120,11 @@ def _own_ahead(job: Job, size: Gpus, placer: Placer, reserved: Sequence[_Booking
     room = placer.room(job.tenant)
     if room is None:
         return None
-    same = (r for r in reserved if r.tenant == job.tenant)
-    return next((r for r in same if sum(r.place.values()) > room - size), None)
+    left = room - size
+    for ahead in reserved:
+        if ahead.tenant == job.tenant and sum(ahead.place.values()) > left:
+            return ahead
+    return None
 
 
 def _in_the_way(
