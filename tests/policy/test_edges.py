@@ -50,7 +50,7 @@ EDGES: dict[str, tuple[str, list[str]]] = {
         f"tenants: [{{name: t, cap: 0}}, {{name: u}}]\n{ONE}",
         ["tenant: t, gpus: 1", f"tenant: t, {OPEN}", "tenant: u, gpus: {min: 1, max: 2}"],
     ),
-    "a limit of nothing for all": (f"tenants: [{{name: t, cap: 0}}, {{name: u}}]\n{ONE}", many(2, f"tenant: t, {OPEN}")),
+    "a limit of nothing for all": (f"tenants: [{{name: t, cap: 0}}]\n{ONE}", many(2, f"tenant: t, {OPEN}")),
     "a limit of nothing, learnt late": (
         f"tenants: [{{name: t, cap: 0}}, {{name: u}}]\n{ONE}",
         ["tenant: t, gpus: 2, allocation: {g-1: 2}", "tenant: u, gpus: {min: 1, max: 4}"],

@@ -38,7 +38,7 @@ def test_a_gang_of_one_rack_leaves_the_rack_whose_gpus_others_cannot_do_without(
 
 def test_who_could_be_anywhere_goes_where_nobody_else_has_to() -> None:
     classes, offered = offer()
-    offered = replace(offered, free=dict(reversed(offered.free.items())))  # the fast nodes come first
+    offered = replace(offered, free=dict(reversed(list(offered.free.items()))))  # the fast nodes come first
     fours = {f"f{i}": row(FAST, 4) for i in range(4)}
     rows = {"any": row((0, 1, 2, 3), 8), "wide": row(SLOW, 1, 16), **fours}
     assert goes_simply([Order(app, won.demands, FREE) for app, won in rows.items()], classes, offered)
