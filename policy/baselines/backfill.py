@@ -9,6 +9,9 @@ nodes enough.
 Ends are estimated from the work left and the throughput of the allocation. A running job of unknown length may run for
 ever: nothing is reserved behind it, and a job of unknown length overtakes only where it takes nothing that is
 reserved. Running jobs are never stopped.
+
+A tenant's own limit delays nobody else: who only waits for that has no reservation. So within it nobody overtakes: a
+job that would leave its tenant less than what is reserved for another of its jobs waits behind that.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class _Booking:
     """GPUs on nodes from `start` to `end` (relative to now)."""
 
     job: JobName
+    tenant: str
     place: Allocation
     start: float
     end: float
@@ -49,7 +53,7 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
             waiting.append(job)
             continue
         placer.take(job, stay)
-        bookings.append(_Booking(job.name, stay, 0.0, duration(job, stay, context.speeds)))
+        bookings.append(_Booking(job.name, job.tenant, stay, 0.0, duration(job, stay, context.speeds)))
     for job in snapshot.jobs:
         placer.drop(job)  # who is not running now cannot keep what it holds: nobody makes way for that
     variant, depth = options["variant"], int(options["depth"])
@@ -65,20 +69,22 @@ def decide(snapshot: Snapshot, options: Mapping[str, Any], context: Context) -> 
         place = placer.best(job, size)
         if place is not None:
             ends = duration(job, place, context.speeds)
-            hit = _in_the_way(snapshot, place, ends, bookings, reserved)
-            if hit is not None and (other := _elsewhere(snapshot, job, size, hit, placer, bookings, reserved)):
+            own = _own_ahead(job, size, placer, reserved)
+            hit = own or _in_the_way(snapshot, place, ends, bookings, reserved)
+            if hit and not own and (other := _elsewhere(snapshot, job, size, hit, placer, bookings, reserved)):
                 place, hit = other, None
                 ends = duration(job, place, context.speeds)
             if hit is None:
                 placer.take(job, place)
-                bookings.append(_Booking(job.name, place, 0.0, ends))
+                bookings.append(_Booking(job.name, job.tenant, place, 0.0, ends))
                 if reserved:
                     seen = reasons.outcome(job, place, context.speeds)
                     if seen is not None:
                         text = f"{seen.text}; overtakes {reserved[0].job}, whose start it does not delay"
                         out[job.name] = Reason(seen.code, text, {**seen.numbers, "ends_in_s": _known(ends)}, "")
                 continue
-            text = f"fits now, but would delay {hit.job}, which is to start in {hit.start:.6g} s"
+            how = f"take of the limit of its tenant {job.tenant} what is kept for" if own else "delay"
+            text = f"fits now, but would {how} {hit.job}, which is to start in {hit.start:.6g} s"
             numbers = {"gpus": 0, "position": position, "ahead": hit.job, "ends_in_s": _known(ends)}
             out[job.name] = Reason(Code.WAITS_TURN, text, numbers, f"a shorter job, or {hit.job} starting")
         else:
@@ -107,6 +113,18 @@ def duration(job: Job, place: Allocation, speeds: Throughput) -> float:
 
 def _known(seconds: float) -> float | None:
     return seconds if seconds < inf else None
+
+
+def _own_ahead(job: Job, size: Gpus, placer: Placer, reserved: Sequence[_Booking]) -> _Booking | None:
+    """The first reservation of the job's own tenant that its limit would be too narrow for beside the job."""
+    room = placer.room(job.tenant)
+    if room is None:
+        return None
+    left = room - size
+    for ahead in reserved:
+        if ahead.tenant == job.tenant and sum(ahead.place.values()) > left:
+            return ahead
+    return None
 
 
 def _in_the_way(
@@ -186,7 +204,7 @@ def _reserve(
         then = replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes), jobs=(replace(job, allocation=EMPTY),))
         place = Placer(then, speeds).best(job, size)
         if place is not None:
-            return _Booking(job.name, place, start, start + duration(job, place, speeds))
+            return _Booking(job.name, job.tenant, place, start, start + duration(job, place, speeds))
     return None
 
 

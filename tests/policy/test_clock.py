@@ -5,7 +5,10 @@ What is done where a program has no answer is each policy's stated rule, and lea
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +17,9 @@ from policy.decide import CLOCK, decide
 from policy.model import Decision, Health, Snapshot, Termination
 from policy.parts import solver
 from policy.parts.solver import Backend, Program, Result
+from policy.text.answer import to_json
 from policy.text.instance import parse
+from tests.policy.crowds import crowd
 from tests.policy.mixtures import mixtures
 
 PROGRAMS = (
@@ -75,15 +80,39 @@ def test_what_is_done_without_an_answer_can_be_leaves_nothing_idle_and_stands(sn
         assert {job: dict(place) for job, place in again.allocation.items()} == now, policy
 
 
-def test_limits_of_its_own_end_a_program_alike_however_fast_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", PROGRAMS)
+def test_limits_of_its_own_end_a_program_alike_however_fast_the_machine(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every program ends after one iteration or at its first node, unless it needs neither."""
     monkeypatch.setattr(solver, "ITERATIONS", 1)
-    first, second = (decide(parse(CONTENDED), "gavel-max-min") for _ in range(2))
+    monkeypatch.setattr(solver, "NODE_WORK", 0)
+    monkeypatch.setattr(solver, "NODES", 0)
+    asked, options = parse(CONTENDED), {"fairness_knob": 0.0} if policy == "themis" else {}
+    first, second = (decide(asked, policy, options) for _ in range(2))
     assert first.solver is not None
     assert not first.solver.clock
-    assert first.solver.termination is not Termination.OPTIMAL
     assert CLOCK not in first.certificate.notes
+    assert first.certificate.feasible
     assert first.certificate.work_conserving
     assert first.allocation == second.allocation
+    if policy == "gavel-max-min":
+        assert first.solver.termination is not Termination.OPTIMAL
+
+
+@pytest.mark.parametrize("policy", PROGRAMS)
+def test_an_answer_is_the_same_by_a_clock_a_thousand_times_slower(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clocks that the policies read are made to run; what they end is nothing, as long as the limits are far."""
+    said = []
+    for step_s in (1e-9, 1e-3):
+        ticks = count()
+        monkeypatch.setattr(time, "perf_counter", lambda ticks=ticks, step_s=step_s: next(ticks) * step_s)
+        for seed in (3, 8, 21):
+            decision = decide(crowd(seed, 12), policy, seed=1)
+            assert CLOCK not in decision.certificate.notes
+            said.append((step_s, seed, re.sub(r'"seconds": ?[0-9.e-]+', "", to_json(decision))))
+    fast, slow = ([text for at, _, text in said if at == step_s] for step_s in (1e-9, 1e-3))
+    assert fast == slow
 
 
 def test_an_integer_program_ends_at_its_nodes_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

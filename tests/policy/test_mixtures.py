@@ -140,6 +140,10 @@ FOUND = (
     ("themis", 4213),  # gangs settled on other nodes left what was better for another app
     ("afs-p", 9772),  # as the next
     ("tiresias-l", 9186),  # over several GPU types a gang found the narrow place only once it held the wide one
+    (
+        "fifo-backfill",
+        20096,
+    ),  # who overtook took its tenant's limit from the job that it overtook, which then waited alone
     ("themis", 5178),  # it left five GPUs for one that was no better than one of the five
 )
 

@@ -41,12 +41,28 @@ def contenders(
 
 def apart(bids: Sequence[Bid], caps: Sequence[Cap]) -> list[list[Bid]]:
     """Bidders that can never stand in each other's way, apart."""
-    parts: list[tuple[set[object], list[Bid]]] = []
-    for bid in bids:
-        mine: set[object] = {i for row in bid.rows for d in row.demands for i in d.domain}
-        mine |= {("cap", n) for n, cap in enumerate(caps) if bid.app in cap.apps}
-        touching = [p for p in parts if p[0] & mine]
-        parts = [p for p in parts if not p[0] & mine]
-        merged = sorted([*(b for p in touching for b in p[1]), bid], key=bids.index)
-        parts.append((mine.union(*(p[0] for p in touching)), merged))
-    return sorted((p[1] for p in parts), key=lambda part: bids.index(part[0]))
+    parts: list[tuple[set[object], list[int]]] = []
+    for place, bid in enumerate(bids):
+        mine, members = _over(bid, caps), [place]
+        alone = []
+        for part in parts:
+            if part[0].isdisjoint(mine):
+                alone.append(part)
+                continue
+            mine |= part[0]
+            members += part[1]
+        parts = [*alone, (mine, members)]
+    out = sorted(sorted(members) for _, members in parts)
+    return [[bids[i] for i in members] for members in out]
+
+
+def _over(bid: Bid, caps: Sequence[Cap]) -> set[object]:
+    """What the bid is over: classes of nodes, and limits of tenants."""
+    out: set[object] = set()
+    for n, cap in enumerate(caps):
+        if bid.app in cap.apps:
+            out.add(("cap", n))
+    for row in bid.rows:
+        for demand in row.demands:
+            out.update(demand.domain)
+    return out

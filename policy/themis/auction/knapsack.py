@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -314,7 +316,8 @@ def _prices(options: Sequence[Sequence[Pick]], room: Uses) -> tuple[tuple[float,
 
 
 def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
-    """One row of each option: the widest first, each where most room is left by those before it."""
+    """One row of each option: the widest first, each where most room is left by those before it, and by those after it,
+    of which it is known among which classes they will be."""
     room = {c.index: c.free * len(c.nodes) for c in classes}
     taken: dict[int, Gpus] = {}  #: by the set of classes, one bit each
     holds: dict[int, Gpus] = {}  #: of a set of classes
@@ -336,13 +339,20 @@ def settled(choice: Choice, classes: Sequence[NodeClass]) -> dict[str, Row]:
             holds[some] = sum(gpus for i, gpus in room.items() if some >> i & 1)
         return holds[some] - sum(gpus for there, gpus in taken.items() if not there & ~some)
 
+    def take(some: int, gpus: Gpus) -> None:
+        taken[some] = taken.get(some, 0) + gpus
+
+    places: dict[str, dict[int, Row]] = {app: {} for app in choice}
+    among: dict[str, int] = {}
+    for app, option in choice.items():
+        for row in option.rows:
+            places[app].setdefault(where(row), row)
+        among[app] = reduce(or_, places[app])
+        take(among[app], option.gpus)
     out: dict[str, Row] = {}
     for app, option in sorted(choice.items(), key=lambda c: (len(c[1].rows) > 1, -c[1].gpus)):
-        places: dict[int, Row] = {}
-        for row in option.rows:
-            places.setdefault(where(row), row)
-        here = max(places, key=left) if len(places) > 1 else next(iter(places))
-        row = places[here]
-        taken[here] = taken.get(here, 0) + row.gpus
-        out[app] = row
+        take(among[app], -option.gpus)
+        here = max(places[app], key=left)
+        out[app] = places[app][here]
+        take(here, option.gpus)
     return {app: out[app] for app in choice}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from policy.model import EMPTY, Gpus, NodeName
 from policy.parts.solver import Program, Variable
@@ -111,13 +112,13 @@ def _greedy(
         ((o, d) for o in orders for d in o.demands),
         key=lambda p: (-p[1].chunk, len(p[1].domain), -p[1].times),
     )
-    spare = _spare(parts, classes, offered)
+    spare = _Spare(parts, classes, offered)
     free, plain = room.free, not room.cpus and not room.memory
     for order, demand in parts:
         runs = held.get(order.app, {})
         allowed = left_in.get((demand.domain, demand.chunk, order.need)) if not demand.apart else None
         if demand.chunk == 1 and not demand.apart:
-            if not _fill(room, order, demand, classes, runs, allowed, position):
+            if not _fill(room, order, demand, classes, runs, allowed, position, spare):
                 return None
             continue
         used: set[NodeName] = set()
@@ -126,7 +127,7 @@ def _greedy(
             for c in demand.domain:
                 if allowed is not None and allowed.get(c, 0) <= 0:
                     continue
-                bound_here = spare[classes[c].rack] < demand.chunk and len(demand.domain) > 1
+                bound_here = spare.least(c, demand.domain) < demand.chunk
                 for n in classes[c].nodes:
                     here = free[n]
                     if here < demand.chunk or n in used or not (plain or room.fits(n, demand.chunk, order.need)):
@@ -139,23 +140,45 @@ def _greedy(
             room.take(order.app, node, demand.chunk, order.need)
             if allowed is not None:
                 allowed[i] -= 1
-            if len({classes[k].rack for k in demand.domain}) > 1:
-                spare[classes[i].rack] -= demand.chunk
+            spare.take(i, demand.domain, demand.chunk)
             if demand.apart:
                 used.add(node)
     return room.taken
 
 
-def _spare(parts: Sequence[tuple[Order, Demand]], classes: Sequence[NodeClass], offered: Offer) -> dict[str, Gpus]:
-    """GPUs of each rack beyond those that demands bound to it will take."""
-    spare: dict[str, Gpus] = {}
-    for c in classes:
-        spare[c.rack] = spare.get(c.rack, 0) + sum(offered.free[n] for n in c.nodes)
-    for _, demand in parts:
-        racks = {classes[i].rack for i in demand.domain}
-        if len(racks) == 1:
-            spare[racks.pop()] -= demand.chunk * demand.times
-    return spare
+class _Spare:
+    """GPUs of sets of classes beyond what demands that only they can meet will take: of every demand's domain."""
+
+    def __init__(self, parts: Sequence[tuple[Order, Demand]], classes: Sequence[NodeClass], offered: Offer) -> None:
+        size = {c.index: sum(offered.free[n] for n in c.nodes) for c in classes}
+        asked: dict[tuple[int, ...], Gpus] = {}
+        for _, demand in parts:
+            asked[demand.domain] = asked.get(demand.domain, 0) + demand.chunk * demand.times
+        self._sets = {domain: frozenset(domain) for domain in asked}
+        self._spare: dict[tuple[int, ...], Gpus] = {}
+        for domain, inside in self._sets.items():
+            room = sum(size[i] for i in domain)
+            bound = sum(gpus for other, gpus in asked.items() if inside.issuperset(other))
+            self._spare[domain] = room - bound
+        self._others: dict[tuple[int, tuple[int, ...]], list[tuple[int, ...]]] = {}
+
+    def others(self, i: int, domain: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The sets around class `i` that a demand over `domain` need not take from."""
+        key = (i, domain)
+        found = self._others.get(key)
+        if found is None:
+            found = self._others[key] = []
+            for other, inside in self._sets.items():
+                if i in inside and not inside.issuperset(domain):
+                    found.append(other)
+        return found
+
+    def least(self, i: int, domain: tuple[int, ...]) -> float:
+        return min((self._spare[d] for d in self.others(i, domain)), default=inf)
+
+    def take(self, i: int, domain: tuple[int, ...], gpus: Gpus) -> None:
+        for d in self.others(i, domain):
+            self._spare[d] -= gpus
 
 
 def _fill(
@@ -166,19 +189,22 @@ def _fill(
     runs: Mapping[NodeName, Gpus],
     allowed: dict[int, int] | None,
     position: Mapping[NodeName, int],
+    spare: _Spare,
 ) -> bool:
     """Single GPUs: where the app already is, where it runs now, then the emptiest nodes. False: too few."""
     left = demand.times
     mine = room.taken.get(order.app, {})
     nodes = [(n, i) for i in demand.domain for n in classes[i].nodes]
+    bound = {i: spare.least(i, demand.domain) < left for i in demand.domain}
     for node, i in sorted(
-        nodes, key=lambda p: (p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
+        nodes, key=lambda p: (bound[p[1]], p[0] not in mine, -runs.get(p[0], 0), -room.free[p[0]], position[p[0]])
     ):
         gpus = min(room.most(node, order.need), left)
         if allowed is not None:
             gpus = min(gpus, allowed.get(i, 0))
         if gpus > 0:
             room.take(order.app, node, gpus, order.need)
+            spare.take(i, demand.domain, gpus)
             left -= gpus
             if allowed is not None:
                 allowed[i] -= gpus

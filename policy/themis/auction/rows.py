@@ -327,26 +327,43 @@ def _multisets(nodes: int, most: Gpus, left: Gpus) -> Iterator[tuple[Gpus, ...]]
 
 def _prune(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Rows of one demand each (or a few): drop what a kept row dominates."""
-    kept: list[tuple[Row, int]] = []
+    kept: list[Row] = []
+    asked: dict[int, list[Demand]] = {}  #: by the classes that would do, one bit each
+    masks: dict[tuple[int, ...], int] = {}
     for row in sorted(rows, key=lambda r: (r.rho, r.gpus, -len(r.demands[0].domain), r.demands)):
-        if len(row.demands) > 1:
-            kept.append((row, -1))
+        if len(row.demands) == 1:
+            mine = row.demands[0]
+            mask = masks.get(mine.domain)
+            if mask is None:
+                mask = sum(1 << i for i in mine.domain)
+                masks[mine.domain] = mask
+            if _met(mine, mask, asked):
+                continue
+            asked.setdefault(mask, []).append(mine)
+        kept.append(row)
+    return tuple(kept)
+
+
+def _met(mine: Demand, mask: int, asked: Mapping[int, Sequence[Demand]]) -> bool:
+    for at, others in asked.items():
+        if mask & ~at:
             continue
-        mine = row.demands[0]
-        mask = sum(1 << i for i in mine.domain)
-        if not any(_no_more(other, other_mask, mine, mask) for other, other_mask in kept):
-            kept.append((row, mask))
-    return tuple(row for row, _ in kept)
+        for other in others:
+            if _no_more(other, mine):
+                return True
+    return False
 
 
-def _no_more(other: Row, other_mask: int, mine: Demand, mask: int) -> bool:
-    """True if wherever `mine` can be met, `other` (worth at least as much) can too."""
-    if other_mask < 0 or mask & ~other_mask:
+def _no_more(theirs: Demand, mine: Demand) -> bool:
+    """True if where `mine` can be met, `theirs` (worth at least as much, on the same classes or more) can too."""
+    if theirs.chunk > mine.chunk:
         return False
-    theirs = other.demands[0]
-    if theirs.apart and not (mine.apart and theirs.chunk <= mine.chunk and theirs.times <= mine.times):
+    if theirs.apart and not mine.apart:
         return False
-    return theirs.chunk <= mine.chunk and theirs.times <= mine.times * (mine.chunk // theirs.chunk)
+    most = mine.times
+    if not theirs.apart:
+        most *= mine.chunk // theirs.chunk
+    return theirs.times <= most
 
 
 def _prune_vectors(rows: Sequence[Row], free: Sequence[Gpus]) -> tuple[Row, ...]:
