@@ -248,7 +248,9 @@ def _in_transit(
     health = {n.name: n.health for n in view.observation.nodes if n.name not in closed}
     for job in jobs:
         record = ledger.jobs[job.name]
-        target, other = record.target, wanted.get(job.name)
+        if not (target := record.target):
+            continue
+        other = wanted.get(job.name)
         if not target or not other or target == other or sum(target.values()) != sum(other.values()):
             continue
         if phase_of(record, view.now_s, view.config.rounds.settle_s) is PlanPhase.RUNS:
@@ -279,8 +281,10 @@ def _vetoes(
     hard, soft = {}, {}
     closed = closing(view.away, view.now_s)
     for job in jobs:
+        if not job.allocation:
+            continue  # it has nothing to protect
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
-        if target is None or target == job.allocation or not job.allocation:
+        if target is None or target == job.allocation:
             continue
         if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not PlanPhase.RUNS:
             continue  # it is leaving already, or not there yet: there is nothing to protect

@@ -275,11 +275,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
         pool.policy, pool.state = data["policy"], data.pop("state")
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
-    gained = [job for job, target in targets.items() if _held_by(ledger, job) < sum(target.values())]
+    holds = {job: sum(r.allocation.values()) for job in targets if (r := ledger.jobs.get(job)) and r.allocation}
+    gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
-            held, to = _held_by(ledger, job), sum(target.values())
+            held, to = holds.get(job, 0), sum(target.values())
             if to < held:
                 told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
                 record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}
@@ -291,11 +292,6 @@ def _decided(ledger: Ledger, event: Event) -> None:
     for job, lease in leases.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.leases = {node: list(times) for node, times in lease.items()}
-
-
-def _held_by(ledger: Ledger, job: JobId) -> int:
-    record = ledger.jobs.get(job)
-    return 0 if record is None else sum(record.allocation.values())
 
 
 def _guarded(ledger: Ledger, event: Event) -> None:
