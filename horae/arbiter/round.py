@@ -248,9 +248,7 @@ def _in_transit(
     health = {n.name: n.health for n in view.observation.nodes if n.name not in closed}
     for job in jobs:
         record = ledger.jobs[job.name]
-        if not (target := record.target):
-            continue
-        other = wanted.get(job.name)
+        target, other = record.target, wanted.get(job.name)
         if not target or not other or target == other or sum(target.values()) != sum(other.values()):
             continue
         if phase_of(record, view.now_s, view.config.rounds.settle_s) is PlanPhase.RUNS:

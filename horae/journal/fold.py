@@ -5,7 +5,7 @@ Given the same events in the same order the ledger is the same, whoever folds th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from horae.journal import bidding, spending
 from horae.journal.codec import restore
@@ -275,7 +275,7 @@ def _decided(ledger: Ledger, event: Event) -> None:
         pool.policy, pool.state = data["policy"], data.pop("state")
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
-    holds = {job: sum(r.allocation.values()) for job in targets if (r := ledger.jobs.get(job)) and r.allocation}
+    holds = _held(ledger, targets)
     gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
@@ -292,6 +292,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
     for job, lease in leases.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.leases = {node: list(times) for node, times in lease.items()}
+
+
+def _held(ledger: Ledger, jobs: Iterable[JobId]) -> dict[JobId, int]:
+    """GPUs that those of the jobs hold that hold any."""
+    known = ((job, ledger.jobs.get(job)) for job in jobs)
+    return {job: sum(r.allocation.values()) for job, r in known if r is not None and r.allocation}
 
 
 def _guarded(ledger: Ledger, event: Event) -> None:
