@@ -275,7 +275,7 @@ def _decided(ledger: Ledger, event: Event) -> None:
         pool.policy, pool.state = data["policy"], data.pop("state")
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
-    holds = _held(ledger, targets)
+    holds = _gpus_of(ledger, targets)
     gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
@@ -294,7 +294,7 @@ def _decided(ledger: Ledger, event: Event) -> None:
             record.leases = {node: list(times) for node, times in lease.items()}
 
 
-def _held(ledger: Ledger, jobs: Iterable[JobId]) -> dict[JobId, int]:
+def _gpus_of(ledger: Ledger, jobs: Iterable[JobId]) -> dict[JobId, int]:
     """GPUs that those of the jobs hold that hold any."""
     known = ((job, ledger.jobs.get(job)) for job in jobs)
     return {job: sum(r.allocation.values()) for job, r in known if r is not None and r.allocation}
