@@ -296,8 +296,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
 
 def _gpus_of(ledger: Ledger, jobs: Iterable[JobId]) -> dict[JobId, int]:
     """GPUs that those of the jobs hold that hold any."""
-    known = ((job, ledger.jobs.get(job)) for job in jobs)
-    return {job: sum(r.allocation.values()) for job, r in known if r is not None and r.allocation}
+    out = {}
+    for job in jobs:
+        record = ledger.jobs.get(job)
+        if record is not None and record.allocation:
+            out[job] = sum(record.allocation.values())
+    return out
 
 
 def _guarded(ledger: Ledger, event: Event) -> None:
