@@ -33,8 +33,9 @@ from _record import record
 
 from horae.arbiter import round
 from horae.arbiter.admit.models import standard
+from horae.arbiter.decide.pickling import dumps, loads
 from horae.arbiter.decide.policy_runner import Question, Worker
-from horae.arbiter.decide.snapshot import Album, SnapshotSources
+from horae.arbiter.decide.snapshot import Album, SnapshotSources, options_of
 from horae.arbiter.observe.reconcile import LastSeen, notice
 from horae.config import Config, pools_by_node
 from horae.journal import Clock, Journal
@@ -43,7 +44,7 @@ from horae.spec import JobSpec
 from policy import certificate
 from policy import decide as deciding
 from policy.catalogue import entries
-from policy.model import Decision, GpuRange, Limits, Node
+from policy.model import Decision, GpuRange, Limits, Node, PolicyChoice
 
 #: Policies that solve mathematical programs have benchmarks of their own.
 PROGRAMS = ("themis", "oef-", "gavel-")
@@ -93,39 +94,60 @@ def after(observation: Observation, ended: int) -> Observation:
     )
 
 
+def configured(policy: str) -> Config:
+    pools = [{"mode": "enforce", "policy": policy}]
+    return Config.model_validate({"cluster": {"adapter": "fake"}, "pools": pools, "rounds": {"decide_s": 600.0}})
+
+
+class Start:
+    """What every policy's first round begins with, made once: the books after a first look at the cluster."""
+
+    def __init__(self, observation: Observation, folder: Path) -> None:
+        bench = Bench("fifo", observation, folder, LastSeen())
+        bench.notice(observation)
+        self.books = dumps((bench.journal.ledger, bench.last, observation))  # what they share, they share again
+        asked = bench.question()
+        self.few = replace(asked, snapshot=replace(asked.snapshot, jobs=asked.snapshot.jobs[-3:]))
+        bench.close()
+
+    def bench(self, policy: str, folder: Path) -> Bench:
+        ledger, last, observation = loads(self.books)
+        bench = Bench(policy, observation, folder, last)
+        bench.journal.ledger = ledger
+        bench.see(observation)
+        return bench
+
+
 class Bench:
     """One arbiter without its threads: a journal, a policy process, and the rounds by hand."""
 
-    def __init__(self, policy: str, observation: Observation, folder: Path) -> None:
-        self.config = Config.model_validate(
-            {
-                "cluster": {"adapter": "fake"},
-                "pools": [{"mode": "enforce", "policy": policy}],
-                "rounds": {"decide_s": 600.0},
-            }
-        )
-        self.policy, self.album = policy, Album()
-        self.journal, self.last, self.models = Journal(folder, Clock()), LastSeen(), standard()
+    def __init__(self, policy: str, observation: Observation, folder: Path, last: LastSeen) -> None:
+        self.config = configured(policy)
+        self.policy, self.first, self.album = policy, observation, Album()
+        self.journal, self.last, self.models = Journal(folder, Clock()), last, standard()
         self.pools = pools_by_node(self.config, (n.name for n in observation.nodes))
         self.note = folder.parent / "certificate"
         os.environ[NOTE] = str(self.note)
         self.worker = Worker("full_round:timed_decide")
-        self.notice(observation)
 
     def notice(self, observation: Observation) -> None:
         now_s = self.journal.clock.now_s()
         drafts = notice(self.journal.ledger, observation, self.last, config=self.config, pools=self.pools, now_s=now_s)
         self.journal.append(drafts)
+        self.see(observation)
+
+    def see(self, observation: Observation) -> None:
+        now_s = self.journal.clock.now_s()
         self.view = SnapshotSources(observation, self.pools, Limits(), self.config, now_s)
 
     def question(self) -> Question:
         return round.question(self.journal.ledger, self.config.pools[0], self.view, album=self.album)
 
-    def warm(self) -> None:
+    def warm(self, few: Question) -> None:
         """The policy's process is up, and has the policy and the solver imported."""
-        asked = round.question(self.journal.ledger, self.config.pools[0], self.view)
-        few = replace(asked.snapshot, jobs=asked.snapshot.jobs[-3:])
-        self.worker.ask(replace(asked, snapshot=few))
+        options = options_of(self.config.pools[0])
+        snapshot = replace(few.snapshot, policy=PolicyChoice(self.policy, options))
+        self.worker.ask(replace(few, snapshot=snapshot, policy=self.policy, options=options))
 
     def cpu_s(self) -> float:
         process = self.worker._process
@@ -175,11 +197,11 @@ class Bench:
         self.journal.close()
 
 
-def one(policy: str, observation: Observation, folder: Path) -> dict[str, float]:
-    bench = Bench(policy, observation, folder)
+def one(policy: str, start: Start, folder: Path) -> dict[str, float]:
+    bench = start.bench(policy, folder)
     try:
-        bench.warm()
-        seen = after(observation, 0)
+        bench.warm(start.few)
+        seen = after(bench.first, 0)
         times = bench.round(seen)
         seen = after(seen, 1)
         times["next"] = bench.round(seen)["whole"]
@@ -211,13 +233,14 @@ def main() -> None:
     options.add_argument("--policies", nargs="*", help="default: all that solve no program")
     options.add_argument("--json", action="store_true", help="print one object, record nothing")
     asked = options.parse_args()
-    observation = cluster(asked.jobs, asked.gpus)
+    with tempfile.TemporaryDirectory() as folder:
+        start = Start(cluster(asked.jobs, asked.gpus), Path(folder) / "state")
     found: dict[str, Any] = {}
     for policy in asked.policies or [n for n in entries() if not n.startswith(PROGRAMS)]:
         runs = []
         for _ in range(asked.times):
             with tempfile.TemporaryDirectory() as folder:
-                runs.append(one(policy, observation, Path(folder) / "state"))
+                runs.append(one(policy, start, Path(folder) / "state"))
         found[policy] = measured(runs)
         if not asked.json:
             print(policy, found[policy], flush=True)

@@ -184,10 +184,17 @@ def _nonsense(snapshot: Snapshot, proposal: Proposal) -> list[str]:
 
 def _without_text(proposal: Proposal) -> Iterator[str]:
     """What no text form could give back."""
-    told = {id(reason): (f"reason of {job}", reason.numbers) for job, reason in proposal.reasons.items()}  # many share
-    for what, value in (("state", proposal.state), *told.values()):
-        if not surely_plain(value):
-            yield from (f"{what}: {name_of(place)} {why}" for place, why in not_plain(plain(value)))
+    told = {id(reason): (job, reason.numbers) for job, reason in proposal.reasons.items()}  # many share one
+    if not surely_plain(proposal.state):
+        yield from _unwritable("state", proposal.state)
+    for job, numbers in told.values():
+        if not surely_plain(numbers):
+            yield from _unwritable(f"reason of {job}", numbers)
+
+
+def _unwritable(what: str, value: Any) -> Iterator[str]:
+    for place, trouble in not_plain(plain(value)):
+        yield f"{what}: {name_of(place)} {trouble}"
 
 
 def finish(snapshot: Snapshot, name: str, options: Mapping[str, Any], proposal: Proposal, context: Context) -> Decision:

@@ -279,8 +279,10 @@ def _vetoes(
     hard, soft = {}, {}
     closed = closing(view.away, view.now_s)
     for job in jobs:
+        if not job.allocation:
+            continue  # it has nothing to protect
         rec, target = ledger.jobs[job.name], wanted.get(job.name)
-        if target is None or target == job.allocation or not job.allocation:
+        if target is None or target == job.allocation:
             continue
         if phase_of(rec, view.now_s, view.config.rounds.settle_s) is not PlanPhase.RUNS:
             continue  # it is leaving already, or not there yet: there is nothing to protect

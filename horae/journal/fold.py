@@ -5,7 +5,7 @@ Given the same events in the same order the ledger is the same, whoever folds th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from horae.journal import bidding, spending
 from horae.journal.codec import restore
@@ -275,11 +275,12 @@ def _decided(ledger: Ledger, event: Event) -> None:
         pool.policy, pool.state = data["policy"], data.pop("state")
     pool.decisions += 1
     pool.decided, pool.decided_s = data, event.at_s
-    gained = [job for job, target in targets.items() if _held_by(ledger, job) < sum(target.values())]
+    holds = _gpus_of(ledger, targets)
+    gained = [job for job, target in targets.items() if holds.get(job, 0) < sum(target.values())]
     for job, target in targets.items():
         if (record := ledger.jobs.get(job)) is not None:
             record.target = dict(target)
-            held, to = _held_by(ledger, job), sum(target.values())
+            held, to = holds.get(job, 0), sum(target.values())
             if to < held:
                 told = {"from": held, "to": to, "gained": gained, "policy": data.get("policy", "")}
                 record.shrunk = {**told, "at_s": event.at_s, "wall_s": event.wall_s}
@@ -293,9 +294,14 @@ def _decided(ledger: Ledger, event: Event) -> None:
             record.leases = {node: list(times) for node, times in lease.items()}
 
 
-def _held_by(ledger: Ledger, job: JobId) -> int:
-    record = ledger.jobs.get(job)
-    return 0 if record is None else sum(record.allocation.values())
+def _gpus_of(ledger: Ledger, jobs: Iterable[JobId]) -> dict[JobId, int]:
+    """GPUs that those of the jobs hold that hold any."""
+    out = {}
+    for job in jobs:
+        record = ledger.jobs.get(job)
+        if record is not None and record.allocation:
+            out[job] = sum(record.allocation.values())
+    return out
 
 
 def _guarded(ledger: Ledger, event: Event) -> None:

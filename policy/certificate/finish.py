@@ -27,7 +27,7 @@ def rho_by_app(
     for job in snapshot.jobs:
         apps.setdefault(job.app, []).append(job)
     unended = {id(j) for j in snapshot.jobs if j.work.left != 0}
-    active = sum(any(id(j) in unended for j in jobs) for jobs in apps.values())
+    active = len({j.app for j in snapshot.jobs if id(j) in unended})
     capacity: dict[str, int] = {}
     for n in snapshot.cluster.nodes:
         if n.health is not Health.DOWN:
@@ -38,21 +38,23 @@ def rho_by_app(
     unknown = 0
     own_scheduler = {a.name for a in snapshot.apps} & set(apps)
     for app, jobs in apps.items():
-        if len(jobs) == 1 and (not allocation.get(jobs[0].name) or id(jobs[0]) not in unended):
+        if len(jobs) == 1 and not allocation.get(jobs[0].name):
             out[app] = None
             continue
-        running = [j for j in jobs if allocation.get(j.name) and id(j) in unended]
+        works = [j for j in jobs if id(j) in unended]
+        running = [j for j in works if allocation.get(j.name)]
         if not running:
             out[app] = None
             continue
-        start = min([j.submitted_s for j in jobs if id(j) in unended])
+        start = min([j.submitted_s for j in works])
         shared = _shared(snapshot.now_s - start, running, allocation, speeds)
         alone = _alone(jobs, alone_at)
         if shared is None or alone is None or alone <= 0:
             out[app] = None
             unknown += 1
             continue
-        out[app] = shared / (alone * mean.since(min([j.submitted_s for j in jobs])))
+        first = start if len(works) == len(jobs) else min([j.submitted_s for j in jobs])
+        out[app] = shared / (alone * mean.since(first))
     notes = []
     if unknown:
         notes.append(f"rho: left out for {unknown} running apps whose length or speed nobody knows")
@@ -72,14 +74,17 @@ class MeanActive:
     """N_avg: the time-weighted mean number of active apps from a time to now; at least 1."""
 
     def __init__(self, snapshot: Snapshot, now_active: int) -> None:
-        self._history, self._now, self._active = snapshot.active_apps, snapshot.now_s, now_active
+        self._history, self._now = snapshot.active_apps, snapshot.now_s
         self._starts = [t for t, _ in self._history]
         self._known: dict[Seconds, float] = {}
+        self._always = None if self._history else float(max(now_active, 1))
         ends = [min(t, self._now) for t in [*self._starts[1:], self._now]]
         #: Apps x seconds of each entry, from its time to the next's.
         self._areas = [n * max(end - t, 0.0) for (t, n), end in zip(self._history, ends, strict=False)]
 
     def since(self, time_s: Seconds) -> float:
+        if self._always is not None:
+            return self._always
         found = self._known.get(time_s)
         if found is None:
             found = self._known[time_s] = self._mean(time_s)
@@ -87,8 +92,6 @@ class MeanActive:
 
     def _mean(self, since: Seconds) -> float:
         history, now = self._history, self._now
-        if not history:
-            return float(max(self._active, 1))
         if since >= now:
             return float(max([n for t, n in history if t <= now][-1:] or [history[0][1]])) or 1.0
         first = max(bisect_right(self._starts, since) - 1, 0)
@@ -138,6 +141,8 @@ class _AtBest:
 
 def _alone(jobs: list[Job], at_best: _AtBest) -> Seconds | None:
     """T_cluster: the whole app on the whole cluster, or on as much as it can use."""
+    if len(jobs) == 1:
+        return _alone_by_itself(jobs[0], at_best)
     gpu_seconds, longest, demand, most = 0.0, 0.0, 0, 0
     for job in jobs:
         if job.work.total is None:
@@ -150,6 +155,16 @@ def _alone(jobs: list[Job], at_best: _AtBest) -> Seconds | None:
         gpu_seconds += seconds * size
         longest, demand, most = max(longest, seconds), demand + size, max(most, room)
     return max(gpu_seconds / min(demand, max(most, 1)), longest) if demand else None
+
+
+def _alone_by_itself(job: Job, at_best: _AtBest) -> Seconds | None:
+    """The same of an app of one job, which most are."""
+    found = at_best.of(job)
+    if job.work.total is None or found is None:
+        return None
+    room, size, rate = found
+    seconds = job.work.total / rate
+    return max(seconds * size / min(size, max(room, 1)), seconds, 0.0) if size else None
 
 
 def _peak(speeds: Throughput, job: Job, gpu_type: str, size: int) -> float:

@@ -373,7 +373,7 @@ class _Round:
                 "pass": passes[job.name],
                 "part": round(part[job.name], 4),
                 "home": dict(home),
-                "tenant_gpus": dict(shares[job.tenant]),
+                "tenant_gpus": shares[job.tenant],
                 "tickets_per_gpu": self.per_gpu[job.tenant],
             }
             change = f"more tickets for {job.tenant}, or fewer jobs on {reasons.places(home)}"
@@ -399,8 +399,10 @@ class _Round:
         """Jobs that could run, but on GPUs of no one type."""
         out: dict[JobName, Reason] = {}
         for job in self.snapshot.jobs:
+            if job.name in self.site.homes or job.work.left == 0:
+                continue
             size = self.placer.usual(job)
-            if job.name in self.site.homes or job.work.left == 0 or not self.placer.possible(job, size):
+            if not self.placer.possible(job, size):
                 continue
             seen = reasons.outcome(job, allocation[job.name], self.speeds)
             why = f"no one GPU type holds {reasons.gpus(size)}, so it has no home and runs on what others leave idle"

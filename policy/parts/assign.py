@@ -90,7 +90,13 @@ class _Goal:
         """(- GPUs missing or had in vain, jobs that run, - nodes beyond the fewest)."""
         missing = running = spread = 0
         for job in self._order:
-            want, has = self._wants.get(job.name, _NONE), placer.taken.get(job.name, EMPTY)
+            want, has = self._wants.get(job.name, _NONE), placer.taken.get(job.name)
+            if not has:
+                missing += want.gpus
+                continue
+            if len(has) == 1 and _as_wanted(has, want, self._speeds):
+                running += 1
+                continue
             gpus = sum(has.values())
             running += gpus > 0
             beyond = len(has) - placer.fewest(job, gpus, has) if len(has) > 1 else 0
@@ -195,6 +201,12 @@ def _above_their_limit(snapshot: Snapshot, wants: Mapping[JobName, Want]) -> set
         if job.tenant in left:
             left[job.tenant] -= wants.get(job.name, _NONE).gpus
     return {tenant for tenant, gpus in left.items() if gpus < 0}
+
+
+def _as_wanted(has: Allocation, want: Want, speeds: Throughput) -> bool:
+    """What nearly all have: on one node, as many GPUs as wanted, of the type wanted."""
+    ((node, gpus),) = has.items()
+    return gpus == want.gpus and (want.gpu_type is None or speeds.type_of(node) == want.gpu_type)
 
 
 def _as_good(job: Job, stay: Allocation, want: Want, placer: Placer) -> bool:

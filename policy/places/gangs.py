@@ -130,17 +130,29 @@ def _one_node(scope: list[Classes], need: Need, gpus: int, own: Own, must: Must)
                 return {stay: gpus}
     if must:
         return None
-    least: tuple[int, int, int] | None = None
-    for classes in scope:
-        for (free, unclaimed, cpus, memory, traits), members in classes.items():
-            if free < gpus or (need is not NOTHING and need.usable(free, cpus, memory, traits) < gpus):
-                continue
-            key = (max(gpus - unclaimed, 0), free, members[0])
-            if least is None or key < least:
-                least = key
+    least = min(filter(None, (_tightest(classes, need, gpus) for classes in scope)), default=None)
     if stay is not None and (least is None or _worth(own[stay], gpus) >= -least[0]):
         return {stay: gpus}
     return None if least is None else {least[2]: gpus}
+
+
+def _tightest(classes: Classes, need: Need, gpus: int) -> tuple[int, int, int] | None:
+    """Of the nodes that hold the gang, the one where others lose least, then the fullest, then the first: (what they
+    lose, GPUs free, node)."""
+    least: tuple[int, int, int] | None = None
+    for (free, unclaimed, cpus, memory, traits), members in classes.items():
+        if free < gpus or (need is not NOTHING and need.usable(free, cpus, memory, traits) < gpus):
+            continue
+        key = (gpus - unclaimed if gpus > unclaimed else 0, free, members[0])
+        if least is None or key < least:
+            least = key
+    return least
+
+
+def tightest_node(classes: Classes, need: Need, gpus: int) -> int | None:
+    """The node for a gang of a job that holds nothing; None: no node holds it alone."""
+    found = _tightest(classes, need, gpus)
+    return None if found is None else found[2]
 
 
 class Loose:

@@ -84,8 +84,11 @@ class Ledger:
             if job.allocation:
                 self._claim(job)
         self._by_type: dict[GpuType, Classes] = {t: {} for t in self.speeds.present}
-        self._by_rack: dict[GpuType, dict[str | None, Classes]] = {t: {} for t in self.speeds.present}
+        #: The racks of each type in the order in which they first had something free; the value says nothing.
+        self._racks: dict[GpuType, dict[str | None, None]] = {t: {} for t in self.speeds.present}
         self._free: dict[GpuType, int] = dict.fromkeys(self.speeds.present, 0)
+        #: The classes by rack, from when a gang that spans nodes first asks for them; and what is free there.
+        self._by_rack: dict[GpuType, dict[str | None, Classes]] | None = None
         self._rack_free: dict[tuple[GpuType, str | None], int] = {}
         for i in range(len(self._nodes)):
             self._enter(i)
@@ -280,20 +283,51 @@ class Ledger:
         if not node.new or node.free <= 0:
             return
         gpu_type, rack, state = node.whole.gpu_type, node.whole.rack, node.state
-        for classes in (self._by_type[gpu_type], self._by_rack[gpu_type].setdefault(rack, {})):
-            insort(classes.setdefault(state, []), i)
+        _join(self._by_type[gpu_type], state, i)
+        self._racks[gpu_type].setdefault(rack)
         self._free[gpu_type] += node.free
-        self._rack_free[gpu_type, rack] = self._rack_free.get((gpu_type, rack), 0) + node.free
+        if self._by_rack is not None:
+            self._enter_rack(i, node, self._by_rack)
 
     def _leave(self, i: int) -> None:
         node = self._nodes[i]
         if not node.new or node.free <= 0:
             return
         gpu_type, rack, state = node.whole.gpu_type, node.whole.rack, node.state
-        for classes in (self._by_type[gpu_type], self._by_rack[gpu_type][rack]):
-            members = classes[state]
-            del members[bisect_left(members, i)]
-            if not members:
-                del classes[state]
+        _part(self._by_type[gpu_type], state, i)
         self._free[gpu_type] -= node.free
-        self._rack_free[gpu_type, rack] -= node.free
+        if self._by_rack is not None:
+            _part(self._by_rack[gpu_type][rack], state, i)
+            self._rack_free[gpu_type, rack] -= node.free
+
+    def _enter_rack(self, i: int, node: _Node, by_rack: dict[GpuType, dict[str | None, Classes]]) -> None:
+        gpu_type, rack = node.whole.gpu_type, node.whole.rack
+        _join(by_rack[gpu_type].setdefault(rack, {}), node.state, i)
+        self._rack_free[gpu_type, rack] = self._rack_free.get((gpu_type, rack), 0) + node.free
+
+    def _classes_by_rack(self) -> dict[GpuType, dict[str | None, Classes]]:
+        if self._by_rack is None:
+            found: dict[GpuType, dict[str | None, Classes]] = {}
+            for gpu_type, racks in self._racks.items():
+                found[gpu_type] = {rack: {} for rack in racks}
+            for i, node in enumerate(self._nodes):
+                if node.new and node.free > 0:
+                    self._enter_rack(i, node, found)
+            self._by_rack = found
+        return self._by_rack
+
+
+def _join(classes: Classes, state: State, i: int) -> None:
+    members = classes.get(state)
+    if members is None:
+        classes[state] = [i]
+    else:
+        insort(members, i)
+
+
+def _part(classes: Classes, state: State, i: int) -> None:
+    members = classes[state]
+    if len(members) == 1:
+        del classes[state]
+    else:
+        del members[bisect_left(members, i)]

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policy.model import EMPTY, Allocation, Code, Gpus, GpuType, Health, Job, JobName, NodeName, Pinning, Snapshot
-from policy.places.gangs import Must, Need, Own, divisors, fit, need_of
+from policy.places.gangs import Must, Need, Own, divisors, fit, need_of, tightest_node
 from policy.places.ledger import Ledger
 from policy.throughput import Span, Throughput
 
@@ -83,10 +83,22 @@ class Placer(Ledger):
         alike = (self.speeds.kind(job), job.cpus_per_gpu, job.memory_per_gpu, gpus, gpu_type)
         if alike in self._nowhere and not job.allocation and not at_least:
             return None
-        place = self._search(job, need, gpus, gpu_type, at_least)
+        place = None
+        if not job.allocation and not at_least:
+            place = self._on_one_node(job, need, gpus, gpu_type)
+        place = place or self._search(job, need, gpus, gpu_type, at_least)
         if place is None and not job.allocation and not at_least:
             self._nowhere.add(alike)
         return place
+
+    def _on_one_node(self, job: Job, need: Need, gpus: Gpus, gpu_type: GpuType | None) -> Allocation | None:
+        """What `_search` finds for most jobs that hold nothing: a node of the first type with room. None: it may find
+        something all the same."""
+        for one in self._types(job, gpus, gpu_type):
+            if self._free[one] >= gpus:
+                i = tightest_node(self._by_type[one], need, gpus)
+                return None if i is None else {self._nodes[i].whole.name: gpus}
+        return None
 
     def best_without(self, job: Job, gpus: Gpus, kept: Mapping[NodeName, Gpus]) -> Allocation | None:
         """As `best`, were so many of the free GPUs of these nodes taken."""
@@ -302,7 +314,8 @@ class Placer(Ledger):
             kept[rack] = kept.get(rack, 0) + was
             if not self._nodes[i].new:
                 beside[rack] = beside.get(rack, 0) + usable
-        place = {rack: n for n, rack in enumerate(dict.fromkeys(r for t in types for r in self._by_rack[t]))}
+        by_rack = self._classes_by_rack()
+        place = {rack: n for n, rack in enumerate(dict.fromkeys(r for t in types for r in by_rack[t]))}
         free = {rack: sum(self._rack_free.get((t, rack), 0) for t in types) for rack in place}
         best: tuple[int, dict[int, int]] | None = None
         for rack in sorted(place, key=lambda r: (-kept.get(r, 0), free[r], place[r])):
@@ -313,7 +326,7 @@ class Placer(Ledger):
             if any(self._nodes[i].whole.rack != rack for i in must):
                 continue
             inside = {i: v for i, v in own.items() if self._nodes[i].whole.rack == rack}
-            classes = [self._by_rack[t][rack] for t in types if rack in self._by_rack[t]]
+            classes = [by_rack[t][rack] for t in types if rack in by_rack[t]]
             found = fit(classes, need, gpus, inside, must, equal)
             if found is not None and len(found) == nodes:
                 keeps = sum(min(g, own[i][1]) for i, g in found.items() if i in own)

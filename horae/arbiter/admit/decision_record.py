@@ -11,7 +11,7 @@ from typing import Any
 
 from horae.arbiter.admit.guards import Veto
 from horae.journal import Draft, JobRecord, Ledger, events
-from horae.journal.codec import Plain, plain
+from horae.journal.codec import Plain, given, plain
 from policy.model import Allocation, Certificate, Decision, JobName, Reason, Seconds
 
 REFRESH_S = 60.0
@@ -48,11 +48,11 @@ def decided(
     data["reasons"] = _reasons(records, decision, stale)
     leases: dict[str, Any] = {}
     for record in records:
-        given = decision.leases.get(record.id)
-        if (given or record.leases) and (lease := plain(given or {})) != record.leases:
+        until = decision.leases.get(record.id)
+        if (until or record.leases) and (lease := plain(until or {})) != record.leases:
             leases[record.id] = lease
     data["leases"] = leases
-    state = plain(decision.state)
+    state = given(decision.state)
     new = bool(changed or data["reasons"] or data["leases"] or decision.cancel) or books.decided.get("fallback")
     if not new and books.policy == question["policy"] and books.state == state:
         return None
@@ -85,7 +85,7 @@ def _of_reason(reason: Reason) -> dict[str, Any]:
     """`plain`, written out for what there is one of for each job."""
     out: dict[str, Any] = {"code": reason.code.value, "text": str(reason.text)}
     if reason.numbers:
-        out["numbers"] = plain(reason.numbers)
+        out["numbers"] = given(reason.numbers)
     if reason.change:
         out["change"] = str(reason.change)
     return out

@@ -86,7 +86,7 @@ def plan(
     for position in positions:
         for node in position.held:
             holders.setdefault(node, []).append(position.job)
-    leaving = {p.job for p in positions if _lets_go(p, targets.get(p.job, EMPTY))}
+    leaving = {p.job for p in positions if _may_let_go(p) and _lets_go(p, targets.get(p.job, EMPTY))}
     releases: list[PlanStep] = []
     gives: list[PlanStep] = []
     for position in positions:
@@ -96,7 +96,7 @@ def plan(
                 releases.append(PlanStep(Verb.CANCEL, position.job))
             continue
         reshapes = reshape_in_place and position.phase is PlanPhase.RUNS and bool(target) and not position.withdraw
-        if _asks_to_leave(position, target) and not reshapes:
+        if not reshapes and _may_let_go(position) and _asks_to_leave(position, target):
             releases.append(PlanStep(Verb.STOP, position.job, grace_s=position.grace_s))
         if not target or (target == position.held and position.phase is PlanPhase.RUNS and not position.withdraw):
             continue
@@ -112,6 +112,11 @@ def plan(
     if reshape_in_place:
         releases, gives = _untie(releases, gives, positions)
     return (*releases, *gives)
+
+
+def _may_let_go(position: Position) -> bool:
+    """False for those that hold nothing and of whom nothing is asked, which most of a long queue are."""
+    return position.phase is not PlanPhase.IDLE or position.cancel
 
 
 def _lets_go(position: Position, target: Allocation) -> bool:
@@ -148,7 +153,7 @@ def _give(
     if phase is not PlanPhase.IDLE and not reshapes:
         return PlanStep(verb, job, target, ready=False, waits_for=(job,))
     needs = _needs(position, target)
-    if any(node in closed for node in needs):
+    if not closed.isdisjoint(needs):
         return PlanStep(verb, job, target, ready=False)
     short = [node for node, gpus in needs.items() if gpus > free.get(node, 0)]
     if short:

@@ -78,6 +78,8 @@ def repeatable(asked_s: Seconds | None, now_s: Seconds, repeat_s: Seconds, opene
 
 
 def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: Seconds, opened_s: Seconds) -> Position:
+    if not record.state.holds and record.grant is None and record.cancel_why is None:
+        return _idle(record, restart_gap_s)
     rounds = config.rounds
     phase = phase_of(record, now_s, rounds.settle_s)
     cancel = record.cancel_why is not None
@@ -100,6 +102,18 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         withdraw=blocked_s is not None and phase is PlanPhase.RUNS and now_s - blocked_s >= rounds.blocked_s,
         cancel=cancel,
         forming=record.state is JobState.STARTING,
+        left_nodes=frozenset(record.left_nodes),
+        may_start_s=record.left_s + restart_gap_s,
+    )
+
+
+def _idle(record: JobRecord, restart_gap_s: Seconds) -> Position:
+    """Nothing was asked for it: that is most of a long queue."""
+    return Position(
+        record.id,
+        PlanPhase.IDLE,
+        record.allocation,
+        grace_s=record.spec.grace_s,
         left_nodes=frozenset(record.left_nodes),
         may_start_s=record.left_s + restart_gap_s,
     )

@@ -1,0 +1,69 @@
+"""The quick ways of a placement find what the plain ones find, at every step of random days."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from policy.model import EMPTY, Allocation, Job, Snapshot
+from policy.places.gangs import need_of
+from policy.places.placement import Placer
+from tests.policy.crowds import crowd
+from tests.policy.worlds import choosy
+
+SEEDS = range(40)
+
+
+def world(seed: int) -> Snapshot:
+    made = crowd(seed, 60)
+    return choosy(made, seed) if seed % 3 == 0 else made
+
+
+def a_day(placer: Placer, jobs: list[Job], rng: Random) -> list[Allocation | None]:
+    """What is found when jobs come and go."""
+    found: list[Allocation | None] = []
+    for _ in range(3):
+        for job in rng.sample(jobs, len(jobs)):
+            if job.name in placer.taken:
+                if rng.random() < 0.5:
+                    placer.give_back(job)
+                continue
+            size = job.gpus.at_most(rng.randint(1, 12)) or job.gpus.min
+            place = placer.best(job, size)
+            found.append(place)
+            if place is not None and placer.could_take(job, place):
+                placer.take(job, place)
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_gang_on_one_node_is_found_where_the_whole_search_finds_it(seed: int) -> None:
+    snapshot, rng = world(seed), Random(seed)
+    placer = Placer(snapshot)
+    waiting = [job for job in snapshot.jobs if not job.allocation]
+    quick = 0
+    for job in rng.sample(waiting, len(waiting)):
+        size = job.gpus.at_most(rng.randint(1, 8)) or job.gpus.min
+        found = placer._on_one_node(job, need_of(job), size, None)
+        if found is not None:
+            quick += 1
+            assert found == placer._search(job, need_of(job), size, None, EMPTY)
+        if (place := placer.best(job, size)) is not None and placer.could_take(job, place):
+            placer.take(job, place)
+    assert quick or not placer.taken.keys() & {job.name for job in waiting}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_books_by_rack_that_begin_late_say_what_those_from_the_start_say(seed: int) -> None:
+    snapshot = world(seed)
+    early, late = Placer(snapshot), Placer(snapshot)
+    early._classes_by_rack()
+    jobs = list(snapshot.jobs)
+    assert a_day(early, jobs, Random(seed)) == a_day(late, jobs, Random(seed))
+    assert early.taken == late.taken
+    books = (early._classes_by_rack(), late._classes_by_rack())
+    orders = [[list(racks) for racks in by.values()] for by in books]
+    assert orders[0] == orders[1]
+    full = [{t: {r: c for r, c in racks.items() if c} for t, racks in by.items()} for by in books]
+    assert full[0] == full[1]
