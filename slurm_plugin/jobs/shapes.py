@@ -45,12 +45,15 @@ def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, G
 
 def into_maintenance(nodes: tuple[str, ...], memo: Memo, away: Sequence[Absence], now_s: float) -> str:
     """Why Slurm does not start it there yet: it gives no node to a job that may outstay what it is reserved for."""
-    left_s = 60.0 * left if (left := left_min(memo)) is not None else math.inf
+    limit_min = left_min(memo)
+    ends_s = math.inf if limit_min is None else now_s + 60.0 * limit_min
     for time in away:
         met = sorted(set(nodes) & set(time.nodes))
-        if met and now_s < time.to_s and time.from_s < now_s + left_s:
-            in_min = max(math.ceil((time.from_s - now_s) / 60), 0)
-            return f"{fold(met)}: {time.reason or time.name} in {in_min} min, before its time limit is over"
+        if met and now_s < time.to_s and time.from_s < ends_s:
+            in_s = max(time.from_s - now_s, 0.0)
+            in_min = math.ceil(in_s / 60)
+            why = time.reason or time.name
+            return f"{fold(met)}: {why} in {in_min} min, before its time limit is over"
     return ""
 
 

@@ -55,29 +55,55 @@ DEEDS = {
     "cancelled": Deed("--gres=gpu:2", LONG, (("RUNNING", "scancel JOB"),)),
     "cancelled waiting": Deed("--gres=gpu:1 --hold", LONG, (("PENDING", "scancel JOB"),)),
     "held": Deed("--gres=gpu:1 --hold", STEP, (("PENDING", "scontrol release JOB"),)),
-    "suspended": Deed("--gres=gpu:1", "sleep 2\n", (("RUNNING", "scontrol suspend JOB"), ("SUSPENDED", "sleep 1"),
-                                                     ("SUSPENDED", "scontrol resume JOB"))),
+    "suspended": Deed(
+        "--gres=gpu:1",
+        "sleep 2\n",
+        (("RUNNING", "scontrol suspend JOB"), ("SUSPENDED", "sleep 1"), ("SUSPENDED", "scontrol resume JOB")),
+    ),
     "requeued": Deed("--gres=gpu:1 --requeue", AGAIN, (("RUNNING", "scontrol requeue JOB"), AT_ONCE)),
-    "requeued held": Deed("--gres=gpu:1 --requeue", AGAIN, (("RUNNING", "scontrol requeuehold JOB"),
-                          ("PENDING", "scontrol release JOB"), AT_ONCE)),
+    "requeued held": Deed(
+        "--gres=gpu:1 --requeue",
+        AGAIN,
+        (("RUNNING", "scontrol requeuehold JOB"), ("PENDING", "scontrol release JOB"), AT_ONCE),
+    ),
     "longer": Deed("--gres=gpu:1 --time=1", "sleep 2\n", (("RUNNING", f"{UPDATE} jobid=JOB TimeLimit=7"),)),
     "after": Deed("--gres=gpu:1 --dependency=afterany:LAST", STEP),
     "never": Deed("--gres=gpu:1 --dependency=afterok:LAST --kill-on-invalid-dep=yes", STEP),
     "later": Deed("--gres=gpu:1 --begin=now+3", STEP),
     "licensed": Deed("--gres=gpu:1 --licenses=matlab", STEP),
-}  # fmt: skip
+}
 #: these take minutes, or what runs on a node
 RARE = {
     "timeout": Deed("--gres=gpu:1 --time=1", LONG),
-    "node lost": Deed(f"{ALONE} --requeue", AGAIN, (("RUNNING", f"{UPDATE} nodename=NODE state=down reason=test"),
-                      ("PENDING", f"{UPDATE} nodename=NODE state=resume"), AT_ONCE)),
-    "ended by its node": Deed(f"{ALONE} --no-requeue", AGAIN, (
-        ("RUNNING", f"{UPDATE} nodename=NODE state=down reason=test"),
-        ("NODE_FAIL", f"{UPDATE} nodename=NODE state=resume"))),
-    "preempted": Deed(f"{ALONE} --requeue", AGAIN, (
-        ("RUNNING", "sbatch --partition=urgent --nodelist=NODE --gres=gpu:4 --time=5 --output=/dev/null --wrap=sleep"),
-        AT_ONCE)),
-}  # fmt: skip
+    "node lost": Deed(
+        f"{ALONE} --requeue",
+        AGAIN,
+        (
+            ("RUNNING", f"{UPDATE} nodename=NODE state=down reason=test"),
+            ("PENDING", f"{UPDATE} nodename=NODE state=resume"),
+            AT_ONCE,
+        ),
+    ),
+    "ended by its node": Deed(
+        f"{ALONE} --no-requeue",
+        AGAIN,
+        (
+            ("RUNNING", f"{UPDATE} nodename=NODE state=down reason=test"),
+            ("NODE_FAIL", f"{UPDATE} nodename=NODE state=resume"),
+        ),
+    ),
+    "preempted": Deed(
+        f"{ALONE} --requeue",
+        AGAIN,
+        (
+            (
+                "RUNNING",
+                "sbatch --partition=urgent --nodelist=NODE --gres=gpu:4 --time=5 --output=/dev/null --wrap=sleep",
+            ),
+            AT_ONCE,
+        ),
+    ),
+}
 
 
 @dataclass
@@ -97,30 +123,47 @@ class Day:
         self.cluster, self.began = cluster, int(time.time())
         self.mark = str(self.began)
         self.partitions = {"managed": fresh_partition(cluster), "plain": f"p{self.mark}"}
-        cluster.run("scontrol", "create", f"PartitionName={self.partitions['plain']}", "MaxTime=INFINITE", "State=UP",
-                    f"Nodes={SIDES['plain']}", *KIND)  # fmt: skip
-        cluster.run("scontrol", "update", f"PartitionName={self.partitions['managed']}", f"Nodes={SIDES['managed']}",
-                    *KIND)  # fmt: skip
+        cluster.run(
+            "scontrol",
+            "create",
+            f"PartitionName={self.partitions['plain']}",
+            "MaxTime=INFINITE",
+            "State=UP",
+            f"Nodes={SIDES['plain']}",
+            *KIND,
+        )
+        cluster.run(
+            "scontrol", "update", f"PartitionName={self.partitions['managed']}", f"Nodes={SIDES['managed']}", *KIND
+        )
         for side in SIDES:
             name = self.name(side)
-            for words in (f"add account {name}", f"add qos {name} {LIMIT}",
-                          f"add user alice account={name} qos=normal,{name}"):  # fmt: skip
+            for words in (
+                f"add account {name}",
+                f"add qos {name} {LIMIT}",
+                f"add user alice account={name} qos=normal,{name}",
+            ):
                 cluster.run("sacctmgr", "-i", *words.split())
         options = {**cluster.options(self.partitions["managed"]), "state": str(folder / "memory")}
-        config = Config.model_validate({
-            "state_dir": str(folder / "arbiter"),
-            "cluster": {"adapter": "slurm", "options": options},
-            "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": SIDES["managed"]}],
-            "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
-            "rounds": {"tick_s": 0.5, "busy_s": 0.3, "debounce_s": 0.05},
-        })  # fmt: skip
+        config = Config.model_validate(
+            {
+                "state_dir": str(folder / "arbiter"),
+                "cluster": {"adapter": "slurm", "options": options},
+                "pools": [{"name": "all", "policy": "max-min", "mode": "enforce", "nodes": SIDES["managed"]}],
+                "guards": {"min_run_s": 1.0, "gain": 0, "restarts_per_hour": 1000, "restart_cost_s": 1.0},
+                "rounds": {"tick_s": 0.5, "busy_s": 0.3, "debounce_s": 0.05},
+            }
+        )
         self.arbiter = Arbiter(config, connect(config.cluster.options))
         self.arbiter.start()
         beat = cluster.shared()[0] / "horae/spool/heartbeat"
         wait_for("jobs are held", lambda: beat.exists() and self.partitions["managed"] in beat.read_text())
-        wait_for("slurmctld knows the accounts", lambda: all(
-            self.name(side) in cluster.run("scontrol", "show", "assoc_mgr", "users=alice", "flags=assoc")
-            for side in SIDES))  # fmt: skip
+        wait_for(
+            "slurmctld knows the accounts",
+            lambda: all(
+                self.name(side) in cluster.run("scontrol", "show", "assoc_mgr", "users=alice", "flags=assoc")
+                for side in SIDES
+            ),
+        )
 
     def name(self, side: str) -> str:
         """Of a side's account and QOS."""
@@ -136,8 +179,10 @@ class Day:
         pairs: list[tuple[Job, Job]] = []
         for deed in deeds:
             last = [job.number for job in pairs[-1]] if pairs else ["1", "1"]
-            made = [Job(deed, side, self.submit(side, deed.options.replace("LAST", before), deed.script))
-                    for side, before in zip(SIDES, last, strict=True)]  # fmt: skip
+            made = [
+                Job(deed, side, self.submit(side, deed.options.replace("LAST", before), deed.script))
+                for side, before in zip(SIDES, last, strict=True)
+            ]
             pairs.append((made[0], made[1]))
         open_jobs = [job for pair in pairs for job in pair]
         wait_for("all have ended", lambda: not self._go_on(open_jobs), 600)
@@ -169,14 +214,30 @@ class Day:
     def rows(self, side: str) -> list[dict[str, str]]:
         """By slurmdbd, of jobs and their steps, each start by itself."""
         fields, since = f"{FIELDS} {TIMES}".split(), time.strftime("%FT%T", time.gmtime(self.began))
-        query = ["env", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "sacct", "-a", "-D", "-P", "-n", "--noconvert", "-E", "now",
-                 f"--starttime={since}", f"--accounts={self.name(side)}", f"--format={','.join(fields)}"]  # fmt: skip
+        query = [
+            "env",
+            "TZ=UTC",
+            "SLURM_TIME_FORMAT=%s",
+            "sacct",
+            "-a",
+            "-D",
+            "-P",
+            "-n",
+            "--noconvert",
+            "-E",
+            "now",
+            f"--starttime={since}",
+            f"--accounts={self.name(side)}",
+            f"--format={','.join(fields)}",
+        ]
         return [dict(zip(fields, line.split("|"), strict=True)) for line in self.cluster.run(*query).splitlines()]
 
     def booked(self, side: str) -> list[dict[str, str]]:
         """The same once slurmdbd has heard of all ends."""
-        wait_for("slurmdbd has heard of all", lambda: not any(
-            row["state"] in {"RUNNING", "PENDING", "SUSPENDED"} for row in self.rows(side)))  # fmt: skip
+        wait_for(
+            "slurmdbd has heard of all",
+            lambda: not any(row["state"] in {"RUNNING", "PENDING", "SUSPENDED"} for row in self.rows(side)),
+        )
         return self.rows(side)
 
     def hours(self) -> tuple[str, str]:
@@ -188,9 +249,22 @@ class Day:
         """GPU-seconds of the side's account."""
         begin, end = self.hours()
         self.cluster.run("env", "TZ=UTC", "sacctmgr", "-i", "rollup", begin, end)
-        text = self.cluster.run("env", "TZ=UTC", "sreport", "-nP", "-t", "Seconds", "-T", "gres/gpu", "cluster",
-                                "AccountUtilizationByUser", f"accounts={self.name(side)}", f"start={begin}",
-                                f"end={end}", "format=login,used")  # fmt: skip
+        text = self.cluster.run(
+            "env",
+            "TZ=UTC",
+            "sreport",
+            "-nP",
+            "-t",
+            "Seconds",
+            "-T",
+            "gres/gpu",
+            "cluster",
+            "AccountUtilizationByUser",
+            f"accounts={self.name(side)}",
+            f"start={begin}",
+            f"end={end}",
+            "format=login,used",
+        )
         return int(dict(line.split("|") for line in text.splitlines())["alice"])
 
     def used(self, whose: str, of: str) -> float:

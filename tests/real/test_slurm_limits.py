@@ -265,9 +265,10 @@ def test_maintenance_that_is_planned_is_known_and_nothing_is_begun_that_would_me
         assert blocked is not None
         assert (blocked.kind, blocked.text[:40]) == (BlockKind.NODE, "n1: reserved for maintenance in Slurm in")
         assert job_shown(site, long) == before, "Slurm is not asked for what it does not do"
-        for job, node in ((long, "n2"), (short, "n1")):
-            site.start(job, {node: 1}, 2)
-            site.wait(job, JobState.RUNNING)
+        site.start(long, {"n2": 1}, 2)
+        site.start(short, {"n1": 1})
+        site.wait(long, JobState.RUNNING)
+        site.wait(short, JobState.RUNNING)
     finally:
         containers(site).run("scontrol", "delete", "ReservationName=plan")
 
