@@ -106,7 +106,7 @@ class Pair:
             self._start(number)
         end = f"{self._end(number)}\n"
         text = (self.here / out).read_text() if (self.here / out).exists() else ""
-        text = text.replace(partition, "PARTITION")
+        text = re.sub(r"/job\d+/", "/job/", text.replace(partition, "PARTITION"))
         return end + "\n".join(line for line in text.splitlines() if not _OWN.match(line))
 
     def _start(self, number: str) -> None:
@@ -133,7 +133,8 @@ class Pair:
                 "CPUs/Task", "NodeList", "ReqNodeList", "ExcNodeList", "TresPerNode", "TresPerJob", "TresPerTask",
                 "MinMemoryNode", "MinMemoryCPU", "Features", "OverSubscribe", "Contiguous", "CpusPerTres")  # fmt: skip
         words = dict(word.split("=", 1) for word in shown.split() if "=" in word)
-        return " ".join(f"{name}={words[name]}" for name in kept if name in words)
+        text = " ".join(f"{name}={words[name]}" for name in kept if name in words)
+        return text.replace("365-00:00:00", "UNLIMITED")  # backfill's word for it: whichever scheduler starts it
 
 
 def compare(driver: Driver, lines: list[list[str]]) -> int:
