@@ -154,7 +154,7 @@ def node_row(fields: Mapping[str, str]) -> NodeRow:
         name=fields["NodeList"].strip(),
         gpu_types=gpus(word(fields["Gres"]) or ""),
         used=gpus_in_use(word(fields["GresUsed"]) or ""),
-        state=long if long in complete else f"{long}+{complete}",
+        state=complete if long in complete else f"{long}+{complete}",
         cpus_idle=cpus[1],
         cpus_total=cpus[3],
         memory=(number(fields["Memory"]) or 0) << 20,

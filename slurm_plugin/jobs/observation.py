@@ -68,7 +68,7 @@ class Observer:
         self._absent = Absent(memories)
         self._arrivals = Arrivals()
         self._quotas, self._limits_s = Quotas(), -_LIMITS_AGE_S
-        self._away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S
+        self.away, self._away_s = tuple[Absence, ...](), -_AWAY_AGE_S  #: what the site has reserved for maintenance
         self._facts: Facts | None = None
         self._facts_s = 0.0
         self._verdicts: dict[JobId, tuple[JobRow, state_machine.Judgement]] = {}
@@ -162,11 +162,11 @@ class Observer:
         if command is not None and now_s - self._away_s >= _AWAY_AGE_S:
             self._away_s = now_s
             try:
-                self._away, odd = reservations.read(command.reservations())
+                self.away, odd = reservations.read(command.reservations())
             except PortError as error:
                 odd = (error.text,)
             look.notes += odd
-        return self._away
+        return self.away
 
     def _limits(self, facts: Facts, look: Look) -> tuple[Quota, ...]:
         """The site's limits on the jobs that are seen; those of a while ago where Slurm does not tell them."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from horae.port import JobId, Never
+from horae.port import Absence, JobId, Never
 from policy.model import EMPTY, Allocation, Gpus
 from slurm_plugin.clients.routes import Batch
 from slurm_plugin.comment import parse_tag
@@ -41,6 +41,20 @@ def impossible(nodes: tuple[str, ...], per_node: Gpus, node_gpus: Mapping[str, G
         return f"no node {fold(unknown)} in the managed partitions"
     small = sorted(node for node in nodes if node_gpus[node] < per_node)
     return f"{fold(small)}: fewer than {per_node} GPUs" if small else ""
+
+
+def into_maintenance(nodes: tuple[str, ...], memo: Memo, away: Sequence[Absence], now_s: float) -> str:
+    """Why Slurm does not start it there yet: it gives no node to a job that may outstay what it is reserved for."""
+    limit_min = left_min(memo)
+    ends_s = math.inf if limit_min is None else now_s + 60.0 * limit_min
+    for time in away:
+        met = sorted(set(nodes) & set(time.nodes))
+        if met and now_s < time.to_s and time.from_s < ends_s:
+            in_s = max(time.from_s - now_s, 0.0)
+            in_min = math.ceil(in_s / 60)
+            why = time.reason or time.name
+            return f"{fold(met)}: {why} in {in_min} min, before its time limit is over"
+    return ""
 
 
 #: SiteFactor of a granted job: above what any priority/multifactor computes, half way below its end

@@ -128,7 +128,9 @@ class Starts:
         elif last and last.epoch > epoch:
             return None
         grant = Grant(epoch, row.restarts, nodes, per_node, self._sight.now_s(), before=row.reason or "")
-        if not own and (wrong := shapes.impossible(nodes, per_node, self._sight.node_gpus)):
+        wrong = shapes.impossible(nodes, per_node, self._sight.node_gpus)
+        wrong = wrong or shapes.into_maintenance(nodes, memo, self._sight.away, grant.at_s)
+        if wrong and not own:
             grant = replace(grant, withdrawn=True)
             self._memories.put(replace(memo.with_grant(grant), blocked=(BlockKind.NODE.value, wrong)))
             return None

@@ -242,6 +242,7 @@ local function refusal(config, jd, het, mixed, managed)
   if mixed then return "name one partition: an elastic job's cannot stand in a list" end
   if given(jd.req_nodes) then return "leave out --nodelist: nodes of this partition are chosen for each start" end
   if given(jd.exc_nodes) then return "leave out --exclude: nodes of this partition are chosen for each start" end
+  if given(jd.reservation) then return "leave out --reservation: only a job without a horae: word can have one" end
   if given(jd.features) then return "leave out --constraint; say --comment=horae:types=TYPE to choose GPU types" end
   return nil
 end
@@ -258,6 +259,7 @@ local function submit(jd, uid)
   local why = refusal(config, jd, het, mixed, managed)
   if why then say(why); return slurm.ERROR end
   if het or (config.interactive == "pass" and not is_batch(jd)) then return slurm.SUCCESS end
+  if given(jd.reservation) then return slurm.SUCCESS end -- who may have those nodes, and when, its site has said already
 
   local tag = ADMIN_TAG .. nonce() .. ",gpus=" .. string.format("%d", request.gpus) ..
     ",nodes=" .. string.format("%d", request.nodes)
@@ -320,7 +322,8 @@ local function modify(jd, record, uid)
   if given(jd.requeue, NO_VAL16) and jd.requeue == 0 then change = "made unrequeueable" end
   if given(jd.begin_time) and jd.begin_time > 0 then change = "given another start time" end
   if given(jd.req_nodes) or given(jd.min_nodes) or given(jd.max_nodes) or given(jd.num_tasks) or
-     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.features) or given(jd.exc_nodes) then
+     given(jd.tres_per_node) or given(jd.tres_per_job) or given(jd.features) or given(jd.exc_nodes) or
+     (given(jd.reservation) and not own) then
     change = "reshaped"
   end
   if not change then return slurm.SUCCESS end

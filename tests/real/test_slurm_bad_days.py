@@ -69,9 +69,7 @@ def test_without_slurmdbd_everything_goes_on(cluster: Driver) -> None:
     )
 
 
-# The old run's srun, when it hears that its node had failed, ends step 0 of the job: now and then that is the new
-# run's, which has the same number, and the job fails with 137. That is Slurm's, and seldom.
-@pytest.mark.soak
+@pytest.mark.soak  # what the old run's srun ends is in every run: test_slurm_split_brain
 def test_a_node_that_comes_back_with_the_old_processes_writes_nothing(cluster: Driver) -> None:
     """Split brain: the node hangs, the job goes on elsewhere, the node wakes up with the old run still alive."""
     first, second = cluster.nodes()[0].name, cluster.nodes()[1].name

@@ -13,6 +13,7 @@ from horae.arbiter.service import Arbiter
 from horae.config import Config
 from horae.port import BlockKind, JobState, attend
 from horae.views import watch
+from policy.model import BadInput
 from slurm_plugin import connect
 from tests.contract.driver import Driver
 from tests.real.slurm import Containers, slurm_confined, slurm_site, wait_for  # noqa: F401 - fixtures
@@ -251,6 +252,27 @@ def test_a_maintenance_reservation_blocks_its_nodes(site: Driver) -> None:
         containers(site).run("scontrol", "delete", "ReservationName=fix")
 
 
+def test_maintenance_that_is_planned_is_known_and_nothing_is_begun_that_would_meet_it(site: Driver) -> None:
+    words = ["StartTime=now+20minutes", "Duration=10", "Nodes=n1", "Flags=MAINT", "Users=root"]
+    containers(site).run("scontrol", "create", "reservation", "ReservationName=plan", *words)
+    try:
+        site.until("it is known", lambda: [away.name for away in site.observe().away] == ["plan"])
+        assert site.node("n1").health.value == "up"
+        long, short = submit(site), submit(site, "--time=5")
+        before = job_shown(site, long)
+        site.start(long, {"n1": 1})
+        blocked = site.job(long).blocked
+        assert blocked is not None
+        assert (blocked.kind, blocked.text[:40]) == (BlockKind.NODE, "n1: reserved for maintenance in Slurm in")
+        assert job_shown(site, long) == before, "Slurm is not asked for what it does not do"
+        site.start(long, {"n2": 1}, 2)
+        site.start(short, {"n1": 1})
+        site.wait(long, JobState.RUNNING)
+        site.wait(short, JobState.RUNNING)
+    finally:
+        containers(site).run("scontrol", "delete", "ReservationName=plan")
+
+
 def test_licences_block_as_slurm_counts_them_and_a_stop_gives_them_back(site: Driver) -> None:
     first, second = submit(site, "--licenses=matlab:2"), submit(site, "--licenses=matlab:2")
     site.start(first, {"n1": 1})
@@ -267,7 +289,7 @@ def test_licences_block_as_slurm_counts_them_and_a_stop_gives_them_back(site: Dr
     site.wait(second, JobState.RUNNING)
 
 
-def test_a_reservation_of_others_blocks_and_ones_own_does_not(site: Driver) -> None:
+def test_a_reservation_of_others_blocks_and_who_may_use_it_is_slurms_own(site: Driver) -> None:
     words = ["StartTime=now", "Duration=60", "Nodes=n1"]
     containers(site).run("scontrol", "create", "reservation", "ReservationName=bobs", "Users=bob", *words)
     try:
@@ -276,12 +298,19 @@ def test_a_reservation_of_others_blocks_and_ones_own_does_not(site: Driver) -> N
         site.start(other, {"n1": 1})
         site.until("blocked", lambda: site.job(other).blocked is not None)
         containers(site).run("scontrol", "update", "ReservationName=bobs", "Users=bob,alice")
-        own = submit(site, "--reservation=bobs")
-        site.start(own, {"n1": 1})
-        assert site.wait(own, JobState.RUNNING).allocation == {"n1": 1}
-        site.cancel(own)
-        site.wait(own, JobState.CANCELLED)
+        words = ["--partition=dl", "--gres=gpu:1", "--time=10", "--reservation=bobs"]
+        own = containers(site).submit(PLAIN, *words)
+        wait_for(
+            "Slurm starts it", lambda: containers(site).run("squeue", "-h", "-j", own, "-o", "%T%N") == "RUNNINGn1"
+        )
+        site.until("the rest of the node is not ours either", lambda: site.node("n1").foreign == 1)
+        assert site.node("n1").health.value == "drain"
+        assert own not in {number(job.id) for job in site.observe().jobs}
+        with pytest.raises(BadInput, match="--reservation"):
+            containers(site).submit(PLAIN, *words, "--comment=horae:min=1")
     finally:
+        containers(site).run("scancel", "--reservation=bobs")
+        wait_for("nobody has it", lambda: containers(site).run("squeue", "-h", "-R", "bobs", "-t", "R,CG") == "")
         containers(site).run("scontrol", "delete", "ReservationName=bobs")
 
 

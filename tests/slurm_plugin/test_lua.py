@@ -164,7 +164,10 @@ def test_a_rigid_job_may_choose_its_nodes(lua: Lua, fields: dict[str, Any]) -> N
     assert not lua.said
 
 
-@pytest.mark.parametrize("fields", [{"partition": "raw"}, {"tres_per_node": None}, {"partition": None}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"partition": "raw"}, {"tres_per_node": None}, {"partition": None}, {"comment": None, "reservation": "x"}],
+)
 def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
     code, job = lua.submit(**fields)
     assert (code, job.priority, job.admin_comment) == (0, NO_VAL, None)
@@ -178,6 +181,7 @@ def test_other_jobs_are_not_touched(lua: Lua, fields: dict[str, Any]) -> None:
         ({"priority": 0}, "--hold"),
         ({"req_nodes": "n1"}, "--nodelist"),
         ({"exc_nodes": "n1"}, "--exclude"),
+        ({"reservation": "course"}, "--reservation"),
         ({"features": "v100"}, "--constraint"),
         ({"comment": "horae:mni=2"}, "mni"),
         ({"comment": "note horae:min=two"}, "min=two"),

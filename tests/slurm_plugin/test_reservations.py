@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from horae.port import Absence
+from policy.model import Health
 from slurm_plugin.adapter import SlurmCluster
 from slurm_plugin.clients.choose import choose
+from slurm_plugin.clients.command_reading import NODE_FIELDS, node_row
+from slurm_plugin.jobs.holdings import health
+from slurm_plugin.jobs.record import Memo
+from slurm_plugin.jobs.shapes import into_maintenance
 from slurm_plugin.options import Options
 from slurm_plugin.reservations import read
 from tests.slurm_plugin.boundary import Boundary
@@ -46,3 +54,34 @@ def test_an_observation_shows_it(tmp_path: Path) -> None:
     assert seen.away == (ROOT_1,)
     assert any("'odd' cannot be read" in note for note in seen.notes)
     port.close()
+
+
+@pytest.mark.parametrize(
+    ("long", "complete", "healthy"),
+    [
+        ("mixed", "mixed+reserved", Health.DRAIN),  # in part used by one who may have it
+        ("idle", "idle", Health.UP),
+        ("reserved", "idle+reserved", Health.DRAIN),
+        ("mixed-", "mixed+planned", Health.UP),
+        ("maint", "mixed+maintenance+reserved", Health.DRAIN),
+    ],
+)
+def test_what_is_reserved_of_a_node_that_is_used_in_part_is_nobody_elses(
+    long: str, complete: str, healthy: Health
+) -> None:
+    said = {**dict.fromkeys(NODE_FIELDS, ""), "NodeList": "n1", "StateLong": long, "StateComplete": complete}
+    assert health(node_row(said).state) is healthy
+
+
+def test_a_job_that_may_outstay_what_is_reserved_is_not_asked_of_slurm() -> None:
+    """An elastic one, too: Slurm starts none whose time limit runs into maintenance."""
+    begins_s, hour = ROOT_1.from_s, Memo("1.abc", limit_s=3600.0)
+    for memo, at_s, nodes, told in (
+        (hour, begins_s - 3599.0, ("n1",), True), (hour, begins_s - 3600.0, ("n1",), False),
+        (hour, begins_s - 60.0, ("n3",), False), (hour, ROOT_1.to_s, ("n1",), False),
+        (hour, begins_s + 60.0, ("n2", "n3"), True), (Memo("1.abc"), begins_s - 1e6, ("n2",), True),
+        (replace(hour, used_s=1800.0), begins_s - 1800.0, ("n1",), False),
+    ):  # fmt: skip
+        assert bool(into_maintenance(nodes, memo, [ROOT_1], at_s)) is told
+    text = into_maintenance(("n1", "n2"), hour, [ROOT_1], begins_s - 90.0)
+    assert text == "n[1-2]: reserved for maintenance in Slurm in 2 min, before its time limit is over"

@@ -183,7 +183,13 @@ def _run_slurm(options: argparse.Namespace) -> int:
     epoch = slurm.epoch_of(folder, found)
     hosts = slurm.host_names(found.node_list)
     env = _trainer_environment(options, folder, epoch, folder.file(protocol.EPOCH_FILE))
-    run = _run_of(options, epoch, lambda: slurm.members(options.command, env, os.getcwd(), found, hosts))
+    avoided = slurm.left_steps(folder)
+
+    def members() -> List[Member]:
+        slurm.pass_over(avoided, slurm.probe_step)
+        return slurm.members(options.command, env, os.getcwd(), found, hosts)
+
+    run = _run_of(options, epoch, members)
     run.allocation = dict.fromkeys(hosts, found.gpus_per_node)
     run.translate = lambda code: slurm.translate(folder, epoch, code)
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the arbiter may signal as soon as it reads this

@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence
 
 from .. import protocol
 from ..files import read_bytes, write_atomic
@@ -54,6 +54,11 @@ STALE = (
 _GRANT_FILE = "slurm.json"
 #: What the arbiter reads: that a supervisor lives, whether Slurm's signals reach it, where its checkpoints are.
 _EXEC_FILE = "slurm.exec"
+#: What a start writes: the number of its newest step; and those of runs that may still be alive.
+_STEP_FILE, _AVOIDED_FILE = "slurm.step", "slurm.avoided"
+_MOST_AVOIDED = 8  #: the newest
+#: How long Slurm may take for a step that does nothing.
+_PROBE_S = 60.0
 #: How long a job that has checkpointed waits to be requeued.
 _STAY_S = 120.0
 #: How long a task that checkpointed tries to say so.
@@ -168,6 +173,50 @@ def members(
     return [Member(argv + list(command), fresh, cwd, rank=0, program=command)]
 
 
+# Slurm counts a job's steps from 0 in each of its runs. On a node that hung and wakes up, the old run's `srun` hears
+# that its node had failed, and has its step ended: by a number that is the new run's by then.
+
+
+def left_steps(folder: JobFolder) -> "List[int]":
+    """Numbers of steps that runs may still have which did not say how they ended; before this start says anything."""
+    avoided = _numbers(folder.file(_AVOIDED_FILE))
+    before = folder.state()
+    if before is None or before.get("state") in protocol.State.FINAL:
+        return avoided
+    last = [number for number in _numbers(folder.file(_STEP_FILE))[:1] if number not in avoided]
+    avoided = (avoided + last)[-_MOST_AVOIDED:]
+    if last:
+        write_atomic(folder.file(_AVOIDED_FILE), b" ".join(b"%d" % each for each in avoided), sync=False)
+    return avoided
+
+
+def pass_over(avoided: Collection[int], probe: "Callable[[], Optional[int]]") -> None:
+    """Steps that do nothing, until the next one's number is none of these. `probe` runs one: the number that it had,
+    None where that cannot be known, and the hazard has to be borne."""
+    while avoided:
+        number = probe()
+        if number is None or number + 1 not in avoided:
+            return
+
+
+def probe_step() -> Optional[int]:
+    argv = ["srun", "-N1", "-n1", "--overcommit", "--mem=0", "--gres=none", "sh", "-c", "echo $SLURM_STEP_ID"]
+    fresh = {key: value for key, value in os.environ.items() if key not in STALE}
+    try:
+        answer = subprocess.run(
+            argv, env=fresh, stdout=subprocess.PIPE, check=True, universal_newlines=True, timeout=_PROBE_S
+        )
+        return int(answer.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        os.write(2, ("[horae-exec] the next step's number is not known: %s\n" % error).encode())
+        return None
+
+
+def _numbers(path: str) -> "List[int]":
+    words = (read_bytes(path, 256) or b"").split()
+    return [int(word) for word in words if word.isdigit() and len(word) < 10]
+
+
 def translate(folder: JobFolder, epoch: int, code: int) -> int:
     """srun's exit code as the gang's: 0 is 86 when the tasks said so, and of several failures the first counts.
 
@@ -212,6 +261,8 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
     env = dict(os.environ if variables is None else variables)
     env.update(rank_words(env))
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if env["RANK"] == "0":
+        _note_step(env)
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -235,6 +286,13 @@ def task_main(command: Sequence[str], variables: Optional[Mapping[str, str]] = N
         os.path.join(env[protocol.ENV_JOB_DIR], _note(int(env[protocol.ENV_EPOCH]))), code
     )
     return 0 if code == protocol.EXIT_STOPPED and noted else code
+
+
+def _note_step(env: Mapping[str, str]) -> None:
+    try:
+        write_atomic(os.path.join(env[protocol.ENV_JOB_DIR], _STEP_FILE), env["SLURM_STEP_ID"].encode(), sync=False)
+    except (OSError, KeyError) as error:
+        os.write(2, ("[horae-exec] cannot note the number of this step: %s\n" % error).encode())
 
 
 def _note(epoch: int) -> str:

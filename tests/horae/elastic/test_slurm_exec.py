@@ -26,6 +26,11 @@ SRUN = """\
 import os, signal, sys
 words = sys.argv[1:]
 assert not any(name in os.environ for name in ("SLURM_NTASKS", "SLURM_GPUS", "SLURM_CPUS_PER_TASK")), "stale words"
+step = int(open("step").read()) if os.path.exists("step") else 0
+open("step", "w").write(str(step + 1))
+os.environ["SLURM_STEP_ID"] = str(step)
+if words[-2:] == ["-c", "echo $SLURM_STEP_ID"]:
+    os.execvp("sh", words[-3:])
 assert "--kill-on-bad-exit=1" in words and "--overcommit" in words
 nodes, tasks = int(words[words.index("-N") + 1]), int(words[words.index("-n") + 1])
 command = words[words.index("--unbuffered") + 1 :]
@@ -93,6 +98,7 @@ class Batch:
         **env: str,
     ) -> None:
         (self.path / "train.py").write_text(textwrap.dedent(source))
+        (self.path / "step").unlink(missing_ok=True)  # Slurm counts from 0 again
         words = {
             "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
@@ -221,6 +227,33 @@ def test_an_older_run_that_still_holds_the_lock_does_not_stop_the_new_one(batch:
     os.close(lock)
     assert code == 0
     assert "an older run of this job still holds its lock" in out
+
+
+def test_what_an_older_run_may_still_have_ended_is_no_step_of_the_new_one(batch: Batch) -> None:
+    """Its srun, on a node that hung and wakes up, has its step ended by its number."""
+    used = []
+    for restarts, lost in enumerate((True, False, True, True, False)):
+        batch.launch(counter(steps=10**6 if lost else 5), restarts=restarts)
+        until("it trains", lambda: "world=2" in batch.log)
+        assert batch.process is not None
+        if lost:
+            kill_marked("HORAE_NONCE", batch.nonce)  # none of it says how it ended
+        out = batch.end()[1]
+        assert lost or "done 5" in out
+        used.append((Path(batch.folder.path) / "slurm.step").read_text())
+        (Path(batch.folder.path) / "output.log").unlink()
+    assert used == ["0", "1", "1", "2", "3"]
+
+
+def test_steps_are_passed_over_as_long_as_that_helps(tmp_path: Path) -> None:
+    for avoided, numbers, left in (
+        ([], [7], [7]), ([0], [0, 1], [1]), ([1, 2], [0, 1, 2, 3], [3]), ([4], [0, 1], [1]), ([1], [None, 0], [0]),
+    ):  # fmt: skip
+        slurm.pass_over(avoided, lambda numbers=numbers: numbers.pop(0))  # type: ignore[misc]
+        assert numbers == left
+    folder = JobFolder(str(tmp_path))
+    (tmp_path / "slurm.avoided").write_text("0 not-a-number 99999999999 5")
+    assert slurm.left_steps(folder) == [0, 5]
 
 
 def test_without_an_arbiter_the_folder_is_in_the_users_home(batch: Batch) -> None:
