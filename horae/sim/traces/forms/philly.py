@@ -21,6 +21,9 @@ from horae.sim.traces.table import Cells, Table, moment
 
 #: Characters of one job in the log.
 LONGEST = 1 << 24
+#: Signs that may come after the newest sign, or job, of the list.
+_NEXT = {"": "[", "[": "]", ",": "", "job": ",]", "]": ""}
+_BEFORE_A_JOB = ("[", ",")
 _POLLUX = ("timestamp", "duration", "num_gpus", "cluster")
 _CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
 
@@ -67,7 +70,7 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
         raise wrong("job", "is no object", value)
     try:
         attempts = [
-            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(len(d["gpus"]) for d in a["detail"]))
+            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(map(_gpus, a["detail"])))
             for a in value["attempts"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -92,15 +95,22 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     return TraceJob(name, submitted, ran[0][2], sum(seconds), cluster)
 
 
+def _gpus(detail: Any) -> int:
+    """Raises TypeError, KeyError."""
+    if not isinstance(detail["gpus"], list):
+        raise TypeError("gpus is no list")
+    return len(detail["gpus"])
+
+
 def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
     """The values of a JSON list with the line each begins on, one in memory at a time."""
-    decoder, text, line, first = json.JSONDecoder(), "", 1, True
+    decoder, text, line, newest = json.JSONDecoder(), "", 1, ""
     source = iter(lines)
 
     def more() -> bool:
         nonlocal text
-        taken = [one.text for one in islice(source, 64)]
-        text += "\n".join([*taken, ""]) if taken else ""
+        taken = list(islice(source, 64))
+        text += "".join(f"{one.text}\n" if one.whole else one.text for one in taken)
         return bool(taken)
 
     def cut(found: str) -> Malformed:
@@ -113,15 +123,20 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
         if not text:
             if more():
                 continue
-            lines.refuse(cut(text))
+            if newest != "]":
+                lines.refuse(cut(text))
             return
-        if first or text[0] == ",":
-            text, first = text[1:], False
+        if text[0] in _NEXT[newest]:
+            newest, text = text[0], text[1:]
             continue
-        if text[0] == "]":
+        if newest not in _BEFORE_A_JOB:
+            lines.refuse(cut(text))
             return
         try:
             value, end = decoder.raw_decode(text)
+        except RecursionError:
+            lines.refuse(cut(text))
+            return
         except ValueError:
             if len(text) > LONGEST or not more():
                 lines.refuse(cut(text))
@@ -129,4 +144,4 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
             continue
         yield line, text[:end], value
         line += text[:end].count("\n")
-        text = text[end:]
+        newest, text = "job", text[end:]
