@@ -12,6 +12,7 @@ import typer
 from horae.cli.exits import NO
 from horae.cli.options import Json, example
 from horae.tui import screen
+from policy.bounds import MOST_S
 from policy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ Ideal = Annotated[
 ]
 Restart = Annotated[
     float | None,
-    typer.Option(min=0.0, metavar="S", help="Seconds of every restart; default: drawn from measured ones."),
+    typer.Option(min=0.0, max=MOST_S, metavar="S", help="Seconds of every restart; default: drawn from measured ones."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N jobs.")]
 FormOf = Annotated[str, typer.Option("--format", help="Form of the trace: ours, philly, helios, alibaba, ...")]

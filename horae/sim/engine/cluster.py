@@ -18,6 +18,8 @@ REMEDY = "TYPE:NODESxGPUS, several with commas between them, /rackN for N racks 
 
 def cluster_of(spec: str) -> Cluster:
     """The cluster of a `--cluster` value, types slowest first as they are written. Raises BadInput."""
+    if not spec.strip():
+        raise BadInput("names no cluster", field="--cluster", value=spec, remedy=REMEDY)
     if ":" not in spec or Path(spec).exists():
         return _from_file(spec)
     groups: list[dict[str, Any]] = []

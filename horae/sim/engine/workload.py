@@ -7,10 +7,11 @@ so that `duration x gpus` is its work. A job with one has the table's curves; `d
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from horae.sim.conditions.sweeps import ends_of, joined
 from horae.sim.conditions.told import TRUE, Conditions, told
@@ -20,9 +21,13 @@ from horae.sim.traces.model import Trace, TraceJob
 from horae.tables import names, table
 from policy import bounds
 from policy.model import BadInput, Cluster, GpuRange, GpuType, Job, Phase, Provenance, Slowdown, Work
+from policy.text.textform import Document, Place, load
 from policy.throughput import Throughput
 
 Table = Mapping[str, Mapping[GpuType, Mapping[int, float]]]
+#: Of the file of `--throughputs`.
+FORM = "JSON {model: {gpu_type: {gpus: iterations/s}}}"
+_GPUS = re.compile(r"[1-9][0-9]{0,5}")
 
 
 def tables(name: str | None) -> Table:
@@ -32,19 +37,38 @@ def tables(name: str | None) -> Table:
     if name in names():
         return table(name)
     try:
-        data = json.loads(Path(name).read_text(encoding="utf-8"))
-        return {
-            model: {t: {int(n): float(rate) for n, rate in curve.items()} for t, curve in types.items()}
-            for model, types in data.items()
-        }
+        raw = Path(name).read_bytes()
     except OSError as error:
         raise BadInput(
             f"cannot be read: {error.strerror}", where=name, remedy=f"a file, or one of {', '.join(names())}"
         ) from error
-    except (ValueError, AttributeError, TypeError) as error:
-        raise BadInput(
-            f"is no throughput table: {error}", where=name, remedy="JSON {model: {gpu_type: {gpus: iterations/s}}}"
-        ) from error
+    document = load(raw, name, json_only=True)
+    return {
+        model: {gpu_type: _curve(document, (model, gpu_type)) for gpu_type in _within(document, (model,))}
+        for model in _within(document, ())
+    }
+
+
+def _within(document: Document, place: Place) -> Mapping[str, Any]:
+    value = document.value
+    for step in place:
+        value = value[step]
+    if not isinstance(value, dict) or not value:
+        raise document.bad(place, "is no throughput table", value=value, remedy=FORM)
+    return value
+
+
+def _curve(document: Document, place: Place) -> Mapping[int, float]:
+    curve = _within(document, place)
+    for gpus, rate in curve.items():
+        if not _GPUS.fullmatch(gpus) or int(gpus) > bounds.MOST_GPUS:
+            raise document.bad((*place, gpus), "is no number of GPUs", value=gpus, remedy=FORM)
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not bounds.rate_stands(rate):
+            remedy = f"0, or from {bounds.LEAST_RATE:g} to {bounds.MOST_RATE:g}"
+            raise document.bad((*place, gpus), "is no rate in iterations/s", value=rate, remedy=remedy)
+    if not any(curve.values()):
+        raise document.bad(place, "is 0 on any number of GPUs", value=curve, remedy="leave the type out")
+    return {int(gpus): float(rate) for gpus, rate in curve.items()}
 
 
 class Unplayable(BadInput):

@@ -17,7 +17,7 @@ from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import Measurement, ReadLog
 from horae.journal import Clock, Draft, Event
-from horae.journal.codec import text
+from horae.journal.codec import plain, text
 from horae.journal.events import Kind, Verb
 from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
 from horae.sim.engine.arbiter import WorldProgress, config_of, decision_of
@@ -33,6 +33,8 @@ from policy.model import EMPTY, Allocation, JobName, Seconds
 
 #: As a site has them, looked at less often where nothing happens.
 ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
+#: Events that a journal has when its next writer stores its ledger in their place.
+COMPACTED_AT = 500
 #: Without it an order that changes with time would move jobs in every round, and none would get on.
 MIN_RUN_S: Seconds = 60.0
 
@@ -74,7 +76,7 @@ class KeptDisk:
 
     def read(self) -> Iterable[Event]:
         """Events as they are read back."""
-        return [replace(event, data=json.loads(data)) for event, data in self.events]
+        return [Event(e.seq, e.wall_s, e.at_s, e.kind, json.loads(data), e.job, e.pool) for e, data in self.events]
 
 
 class KeptJournal(MemoryJournal):
@@ -82,6 +84,9 @@ class KeptJournal(MemoryJournal):
 
     def __init__(self, clock: Clock, disk: KeptDisk, hazards: Hazards, *, drops_intents: bool = False) -> None:
         super().__init__(clock, disk.read())
+        if len(disk.events) > COMPACTED_AT:
+            (mark,) = super().append([Draft(Kind.CHECKPOINT, {"ledger": plain(self.ledger)})])
+            disk.events = [(mark, text(mark.data))]
         self._disk, self._hazards, self._drops_intents = disk, hazards, drops_intents
 
     def append(self, drafts: Iterable[Draft], *, durable: bool = False) -> tuple[Event, ...]:
@@ -229,7 +234,7 @@ class _Lies(WorldProgress):
     def update(self, observation: Observation, read_log: ReadLog) -> Mapping[JobId, Measurement]:
         told = dict(super().update(observation, read_log))
         now_s = self._hazards.now_s
-        running = sorted(job for job in told if job not in self._lies and self._active[job].allocation)
+        running = sorted(job for job in told if self._lies.get(job, 0.0) <= now_s and self._active[job].allocation)
         if running and (fault := self._hazards.lie()) is not None:
             self._lies[running[0]] = now_s + (fault.by_s or 0.0)
         for job, until_s in self._lies.items():
@@ -270,6 +275,7 @@ class ArbiterLife:
     broken: BrokenRule | None = None
     never: JobName | None = None
     step_s: Seconds = 0.0  #: the wall clock of its host is ahead by
+    rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
     core: Core = field(init=False)
     connection: FaultyConnection = field(init=False)
     _driver: Driver = field(init=False)
@@ -280,7 +286,7 @@ class ArbiterLife:
 
         clock = Clock(lambda: self.hazards.now_s + self.step_s, now_s)
         journal = KeptJournal(clock, self.disk, self.hazards, drops_intents=self.broken is BrokenRule.NO_INTENT)
-        self.core = Core(config_of(self.asked.settings, ROUNDS, MIN_RUN_S), journal, standard())
+        self.core = Core(config_of(self.asked.settings, self.rounds, MIN_RUN_S), journal, standard())
         self.connection = FaultyConnection(self.cluster, self.disk, self.hazards, self.broken)
         executor = Executor(self.connection, _Lies(self.active, now_s, self.hazards, self.lies), now_s)
         self._driver = Driver(self.core, executor, _Unfair(self.asked, self.never))

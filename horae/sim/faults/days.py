@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ from horae.journal import JournalStopped, events
 from horae.sim.engine.arbiter import submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk
+from horae.sim.faults.arbiter import ROUNDS, ArbiterLife, BrokenRule, KeptDisk
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import ArbiterKilled, Hazards
 from horae.sim.faults.schedule import FaultKind, PlannedFault
@@ -34,8 +34,10 @@ class BadDays:
         arrivals: Sequence[SimulatedJob],
         schedule: Sequence[PlannedFault],
         broken: BrokenRule | None,
+        rounds: Mapping[str, Seconds] = ROUNDS,
     ) -> None:
         self._asked, self._world, self._broken = asked, world, broken
+        self._pace = rounds
         self._arrivals, self._schedule = deque(arrivals), deque(schedule)
         self._runs = list(arrivals)
         self._first = arrivals[0].plain.name if arrivals else None
@@ -51,6 +53,7 @@ class BadDays:
         self._disk, self._step_s = KeptDisk(), 0.0
         self._start_s: Seconds = 0.0  #: when the arbiter is started, where none lives
         self._busy_s: Seconds = 0.0
+        self._fallen = 0  #: faults that had taken effect at the last look
 
     def play(self) -> None:
         """Until every job has ended, or nothing happens any more. Raises InvariantBroken."""
@@ -79,8 +82,10 @@ class BadDays:
 
     def _is_over(self) -> bool:
         now_s = self.hazards.now_s
-        if self._world.next_end_s() is not None or self._arrivals or self._schedule or self.hazards.next_s() < inf:
-            self._busy_s = now_s
+        fell = self.hazards.counts.total()
+        moves = self._world.next_end_s() is not None or self._arrivals or self._schedule or self.hazards.next_s() < inf
+        if moves or fell != self._fallen:
+            self._busy_s, self._fallen = now_s, fell
         ended = not self._door and not self._taken and not self._arrivals and not self._schedule
         if ended and self._arbiter is not None and not any(self._arbiter.core.ledger.live()):
             return True
@@ -156,7 +161,7 @@ class BadDays:
         try:
             return ArbiterLife(
                 self._asked, self.cluster, self.hazards, self._disk, self._taken, self._lies,
-                self._broken, never, self._step_s,
+                self._broken, never, self._step_s, self._pace,
             )  # fmt: skip
         except JournalStopped:
             self._start_s = self.hazards.now_s + AGAIN_S

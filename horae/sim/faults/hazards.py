@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 
@@ -10,6 +10,11 @@ from horae.journal import JournalStopped
 from horae.port import FixConfiguration, JobId, Never, PortError, TryLater
 from horae.sim.faults.schedule import CALLS, FaultKind, PlannedFault
 from policy.model import Allocation, Seconds
+
+#: What a fault waits for: calls of its kind, and a kill for its own boundary.
+Awaited = tuple[FaultKind, str | None]
+#: (which call, in order of arming, the fault)
+Armed = tuple[int, int, PlannedFault]
 
 
 class ArbiterKilled(BaseException):
@@ -22,27 +27,30 @@ class Hazards:
         self.counts: Counter[FaultKind] = Counter()  #: that took effect
         #: starts that come once more when others hold the GPUs (`--break no-fence`)
         self.unfenced: list[tuple[JobId, Allocation]] = []
-        self._armed: list[tuple[PlannedFault, list[int]]] = []
+        self._armed: defaultdict[Awaited, list[Armed]] = defaultdict(list)
+        self._passed: Counter[Awaited] = Counter()  #: calls so far
         self._full_until_s: Seconds = 0.0
         self._later: list[tuple[Seconds, int, Callable[[], None]]] = []
         self._count = 0
 
     def arm(self, fault: PlannedFault) -> None:
-        self._armed.append((fault, [fault.port_call or 1]))
+        awaited = fault.kind, fault.how if fault.kind is FaultKind.KILL else None
+        self._count += 1
+        heappush(self._armed[awaited], (self._passed[awaited] + (fault.port_call or 1), self._count, fault))
 
     def _hit(self, *kinds: FaultKind, how: str | None = None) -> PlannedFault | None:
         """Count one more call for each that waits for it; the first whose turn it is has taken effect."""
-        found: PlannedFault | None = None
-        for each in list(self._armed):
-            fault, left = each
-            if fault.kind not in kinds or how not in (None, fault.how):
-                continue
-            left[0] -= 1
-            if left[0] <= 0 and found is None:
-                found = fault
-                self._armed.remove(each)
-                self.counts[fault.kind] += 1
-        return found
+        due: list[tuple[int, list[Armed]]] = []
+        for kind in kinds:
+            self._passed[kind, how] += 1
+            armed = self._armed[kind, how]
+            if armed and armed[0][0] <= self._passed[kind, how]:
+                due.append((armed[0][1], armed))
+        if not due:
+            return None
+        fault = heappop(min(due)[1])[2]
+        self.counts[fault.kind] += 1
+        return fault
 
     def crossing(self, boundary: str) -> None:
         if self._hit(FaultKind.KILL, how=boundary) is not None:

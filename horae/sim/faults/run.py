@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.simulation import Simulated, cost_of, left_out
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import BrokenRule
+from horae.sim.faults.arbiter import ROUNDS, BrokenRule
 from horae.sim.faults.days import BadDays
 from horae.sim.faults.schedule import FaultKind, PlannedFault, every_kind, read_schedule
 from horae.sim.faults.shrink import shortest
 from horae.sim.faults.watch import InvariantBroken
 from horae.sim.traces.model import Trace
-from policy.model import BadInput
+from policy.model import BadInput, Seconds
 from policy.throughput import Throughput
 
 ALL = "all"
@@ -47,6 +47,7 @@ class FaultyRun:
     table: Table
     broken: BrokenRule | None = None
     skip_bad: bool = False
+    rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
 
     def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], Counter[str]]:
         unplayable: Counter[str] = Counter()
@@ -72,7 +73,7 @@ class FaultyRun:
         speeds = Throughput(self.settings.cluster)
         jobs, unplayable = self._jobs(speeds)
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
-        days = BadDays(asked, world, sorted(jobs, key=lambda run: run.plain.order), schedule, self.broken)
+        days = BadDays(asked, world, sorted(jobs, key=lambda run: run.plain.order), schedule, self.broken, self.rounds)
         found: InvariantBroken | None = None
         try:
             days.play()

@@ -3,7 +3,6 @@ seed and the fault alone, so that it stays what it is when others are left out o
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from random import Random
 from typing import Any
 
 from policy.model import BadInput, NodeName, Seconds
+from policy.text.textform import load
 
 
 class FaultKind(StrEnum):
@@ -106,10 +106,7 @@ def every_kind(
 
 def read_schedule(file: Path, seed: int, nodes: Sequence[NodeName]) -> tuple[PlannedFault, ...]:
     """A JSON list of faults. Raises BadInput, OSError."""
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadInput(f"is no JSON: {error}", where=str(file)) from error
+    data = load(file.read_bytes(), str(file), json_only=True).value
     if not isinstance(data, list):
         raise BadInput("is no list of faults", where=str(file), remedy='[{"at": 60.0, "kind": "kill"}, ...]')
     found = [_fault(row, f"{file}: fault {number}", nodes) for number, row in enumerate(data, 1)]

@@ -17,6 +17,9 @@ from horae.sim.traces.reading import rows
 from horae.sim.traces.writing import line, plain, written
 from policy.model import BadInput
 
+#: A larger trace than this nobody can play.
+MOST_JOBS = 100_000_000
+
 
 def sample(path: Path, form: str, count: int, seed: int, *, skip_bad: bool = False) -> tuple[str, TraceLines]:
     """`count` rows drawn without replacement, unchanged and in the file's order under its header, as text.
@@ -61,6 +64,9 @@ def scale(
     if not ours:
         times -= times[:1]
     count = round(factor * len(kept))
+    if count > MOST_JOBS:
+        what = f"{factor:g} times {len(kept):,} jobs are more than {MOST_JOBS:,}"
+        raise BadInput(what, field="F", value=factor, remedy="a smaller number")
     return chain((line(header),), _scaled(header, [cells for _, cells in kept], times, count, seed)), lines
 
 

@@ -12,7 +12,8 @@ from horae.sim.traces.lines import Line, TraceLines
 from horae.sim.traces.malformed import Malformed
 from policy.bounds import MOST_GPUS, MOST_S
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+#: As people and programs write one.
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -21,7 +22,10 @@ _NO_TIME = frozenset({"", "unknown", "none", "null", "nan", "nat"})
 
 
 def moment(text: str) -> float | None:
-    """`2017-10-09 07:01:55` (no zone: taken as it stands), `...T07:01:55`, or seconds since 1970. Raises ValueError."""
+    """`2017-10-09 07:01:55` (no zone: taken as it stands), `...T07:01:55`, or seconds since 1970. Raises ValueError.
+
+    Before 1970 there was no cluster: such a time is none.
+    """
     if text.lower() in _NO_TIME:
         return None
     if text.isdigit() and text.isascii():
@@ -30,7 +34,10 @@ def moment(text: str) -> float | None:
             raise ValueError(text)
         return value
     at = datetime.fromisoformat(text)
-    return (at - _EPOCH).total_seconds() if at.tzinfo is None else at.timestamp()
+    since_s = (at - _EPOCH).total_seconds() if at.tzinfo is None else at.timestamp()
+    if since_s < 0:
+        raise ValueError(text)
+    return since_s
 
 
 class Cells:
@@ -60,7 +67,7 @@ class Cells:
 
     def number(self, name: str, *, least: float = 0.0, most: float = MOST_S) -> float:
         text = self.word(name)
-        if not _NUMBER.fullmatch(text):
+        if not NUMBER.fullmatch(text):
             raise self.wrong(name, "is no number", text)
         value = float(text)
         if not value >= least:

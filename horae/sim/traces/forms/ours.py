@@ -10,7 +10,7 @@ from horae.sim.traces.lines import TraceLines
 from horae.sim.traces.malformed import Malformed
 from horae.sim.traces.model import USUAL, TraceJob
 from horae.sim.traces.rows import Rows, by_row
-from horae.sim.traces.table import Cells, Table
+from horae.sim.traces.table import NUMBER, Cells, Table
 from policy.bounds import MOST_WORK
 from policy.model import Phase, Slowdown
 
@@ -19,7 +19,7 @@ COLUMNS = (
     "slowdown", "loss", "phases",
 )  # fmt: skip
 
-_PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_PHASE = re.compile(r"([0-9]{1,6})x([0-9]{1,12}(?:\.[0-9]{1,9})?)")
 
 
 def rows(lines: TraceLines) -> Rows:
@@ -79,10 +79,10 @@ def _job(cells: Cells, number: int) -> TraceJob:
 
 def _numbers(cells: Cells, name: str, what: str) -> tuple[float, float, float]:
     """Three of them, with slashes between."""
-    try:
-        a, b, c = (float(part) for part in cells.word(name).split("/"))
-    except ValueError:
-        raise cells.wrong(name, f"is not {what}", cells.word(name)) from None
+    parts = cells.word(name).split("/")
+    if len(parts) != 3 or not all(map(NUMBER.fullmatch, parts)):
+        raise cells.wrong(name, f"is not {what}", cells.word(name))
+    a, b, c = map(float, parts)
     if not all(0 <= x <= MOST_WORK for x in (a, b, c)):
         raise cells.wrong(name, f"is not {what}, each from 0 to {MOST_WORK:g}", cells.word(name))
     return a, b, c
@@ -105,10 +105,10 @@ def _loss(cells: Cells) -> LossCurve:
 def _phases(cells: Cells) -> tuple[Phase, ...]:
     out = []
     for part in cells.word("phases").split():
-        jobs, _, iterations = part.partition("x")
-        if not jobs.isdecimal() or not _PLAIN.fullmatch(iterations) or not int(jobs) or not float(iterations):
+        found = _PHASE.fullmatch(part)
+        if found is None or not int(found[1]) or not float(found[2]):
             raise cells.wrong("phases", "is not JOBSxITERATIONS ... (8x1000 4x2000)", cells.word("phases"))
-        out.append(Phase(int(jobs), float(iterations)))
+        out.append(Phase(int(found[1]), float(found[2])))
     if any(after.jobs >= before.jobs for before, after in pairwise(out)):
         raise cells.wrong("phases", "keeps as many jobs after a phase as before it", cells.word("phases"))
     return tuple(out)

@@ -22,6 +22,9 @@ from policy.model import Gpus, Seconds
 
 #: Characters of one job in the log.
 LONGEST = 1 << 24
+#: Signs that may come after the newest sign, or job, of the list.
+_NEXT = {"": "[", "[": "]", ",": "", "job": ",]", "]": ""}
+_BEFORE_A_JOB = ("[", ",")
 _POLLUX = ("timestamp", "duration", "num_gpus", "cluster")
 _CLUSTERS = ("submit_time_local", "duration_s", "num_gpus", "vc")
 
@@ -95,22 +98,29 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
 def _attempts(value: Mapping[str, Any], wrong: Wrong) -> list[Attempt]:
     try:
         return [
-            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(len(d["gpus"]) for d in a["detail"]))
+            (moment(a["start_time"] or ""), moment(a["end_time"] or ""), sum(map(_gpus, a["detail"])))
             for a in value["attempts"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise wrong("attempts", f"cannot be read ({error})", value.get("attempts")) from None
 
 
+def _gpus(detail: Any) -> int:
+    """Raises TypeError, KeyError."""
+    if not isinstance(detail["gpus"], list):
+        raise TypeError("gpus is no list")
+    return len(detail["gpus"])
+
+
 def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
     """The values of a JSON list with the line each begins on, one in memory at a time."""
-    decoder, text, line, first = json.JSONDecoder(), "", 1, True
+    decoder, text, line, newest = json.JSONDecoder(), "", 1, ""
     source = iter(lines)
 
     def more() -> bool:
         nonlocal text
-        taken = [one.text for one in islice(source, 64)]
-        text += "\n".join([*taken, ""]) if taken else ""
+        taken = list(islice(source, 64))
+        text += "".join(f"{one.text}\n" if one.whole else one.text for one in taken)
         return bool(taken)
 
     def cut(found: str) -> Malformed:
@@ -123,15 +133,20 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
         if not text:
             if more():
                 continue
-            lines.refuse(cut(text))
+            if newest != "]":
+                lines.refuse(cut(text))
             return
-        if first or text[0] == ",":
-            text, first = text[1:], False
+        if text[0] in _NEXT[newest]:
+            newest, text = text[0], text[1:]
             continue
-        if text[0] == "]":
+        if newest not in _BEFORE_A_JOB:
+            lines.refuse(cut(text))
             return
         try:
             value, end = decoder.raw_decode(text)
+        except RecursionError:
+            lines.refuse(cut(text))
+            return
         except ValueError:
             if len(text) > LONGEST or not more():
                 lines.refuse(cut(text))
@@ -139,4 +154,4 @@ def _elements(lines: TraceLines) -> Iterator[tuple[int, str, Any]]:
             continue
         yield line, text[:end], value
         line += text[:end].count("\n")
-        text = text[end:]
+        newest, text = "job", text[end:]

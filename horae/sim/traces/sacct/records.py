@@ -15,10 +15,13 @@ from horae.sim.traces.sacct import COLUMNS, COMMAND
 from horae.sim.traces.table import Cells, Table, moment
 from policy.bounds import MOST_S
 
-_NUMBER = re.compile(r"(\d+)(?:_(\d+)|_\[([^\]]*)\]|\+(\d+))?", re.ASCII)
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_NUMBER = re.compile(r"(\d{1,18})(?:_(\d{1,18})|_\[([^\]]*)\]|\+(\d{1,18}))?", re.ASCII)
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
 _HOSTS = re.compile(r"[A-Za-z0-9.\-_,\[\]]+", re.ASCII)
-_SPAN = re.compile(r"(\d{1,9})-(\d{1,9})(?=[],])", re.ASCII)
+_SPAN = re.compile(r"(\d+)-(\d+)(?=[],])", re.ASCII)
+#: Digits of a node's number in a range.
+MOST_DIGITS = 12
 MOST_NODES = 1_000_000
 #: Tasks of one array: Slurm's MaxArraySize is below it.
 MOST_TASKS = 4_000_001
@@ -79,13 +82,13 @@ def _records(table: Table, keep_text: bool) -> Iterator[SacctRecord]:
 
 def _record(cells: Cells, keep_text: bool) -> SacctRecord:
     raw, name = cells.cell("jobidraw"), cells.cell("jobid")
-    if not (raw.isdigit() and raw.isascii()):
+    if not _WHOLE.fullmatch(raw):
         raise cells.wrong("JobIDRaw", "is no job number", raw)
     found = _NUMBER.fullmatch(name)
     if found is None:
         raise cells.wrong("JobID", "is none of 12, 12_3, 12_[4-6%2], 12+0", name)
     elapsed = cells.cell("elapsedraw")
-    if not (elapsed.isdigit() and elapsed.isascii() and int(elapsed) <= MOST_S):
+    if not _WHOLE.fullmatch(elapsed) or int(elapsed) > MOST_S:
         raise cells.wrong("ElapsedRaw", "is no number of seconds", elapsed)
     part = None if found[4] is None else int(found[4])
     submit, eligible, start = _time(cells, "Submit"), _time(cells, "Eligible"), _time(cells, "Start")
@@ -154,7 +157,10 @@ def nodes_of(text: str) -> tuple[str, ...]:
         raise ValueError("letters, digits and [-._,] make one")
     if "[" not in text and "," not in text:
         return (intern(text),)
-    if prod(1 + abs(int(last) - int(first)) for first, last in _SPAN.findall(text)) > MOST_NODES:
+    spans = _SPAN.findall(text)
+    if any(len(end) > MOST_DIGITS for span in spans for end in span):
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+    if prod(1 + abs(int(last) - int(first)) for first, last in spans) > MOST_NODES:
         raise ValueError(f"more than {MOST_NODES:,} hosts")
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 

@@ -1,0 +1,97 @@
+"""How many bad days has the arbiter lived through, and what did it do wrong?
+
+    python benchmarks/bad_days.py [--minutes 10] [--of 1000000]
+
+Seeded worlds (`horae.sim.faults.worlds`), one after the other from the first that no earlier run has lived: its result
+holds the totals of all runs, slice by slice, and is written about once a minute, so that it may be ended at any time
+and goes on where it stood. Ends after so many minutes, or once so many faults have taken effect. A violation is kept
+with its seed and rule, and the exit code is 1; `--seed N` plays that world alone and prints the shortest schedule of
+faults that shows it. Goals: 10 simulated years, 1,000,000 faults, 50,000 of each kind, no violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from _record import RESULTS, provenance, record
+
+from horae.sim.faults.worlds import YEAR_S, lived, world
+
+RESULT = RESULTS / "bad_days.json"
+WRITTEN_S = 60.0
+
+
+def slices() -> list[dict[str, Any]]:
+    """What earlier runs lived."""
+    found: list[dict[str, Any]] = json.loads(RESULT.read_text())["slices"] if RESULT.exists() else []
+    return found
+
+
+def totals(done: list[dict[str, Any]]) -> dict[str, Any]:
+    faults = sum((Counter(part["faults"]) for part in done), Counter[str]())
+    return {
+        "worlds": sum(part["to"] - part["from"] for part in done),
+        "years": round(sum(part["years"] for part in done), 3),
+        "jobs": sum(part["jobs"] for part in done),
+        "rounds": sum(part["rounds"] for part in done),
+        "cpu_s": round(sum(part["cpu_s"] for part in done), 1),
+        "faults": faults.total(),
+        "by_kind": dict(sorted(faults.items())),
+        "violations": [found for part in done for found in part["violations"]],
+    }
+
+
+def played(first: int, minutes: float, most: int, before: list[dict[str, Any]]) -> dict[str, Any]:
+    """One slice from seed `first` on."""
+    about = provenance(Path(__file__))
+    whose = {"commit": about["commit"], "date": about["date"]}
+    part: dict[str, Any] = {"from": first, "to": first, "jobs": 0, "rounds": 0, "violations": [], **whose}
+    had, faults, seconds = totals(before)["faults"], Counter[str](), 0.0
+    until_s, written_s = time.monotonic() + 60 * minutes, time.monotonic()
+    while time.monotonic() < until_s and had + faults.total() < most:
+        found = lived(part["to"])
+        faults.update(found["faults"])
+        seconds += found["seconds"]
+        part["violations"] += [{"seed": part["to"], **broken} for broken in found["violations"]]
+        part["to"] += 1
+        part["jobs"] += found["jobs"]
+        part["rounds"] += found["rounds"]
+        part |= {"years": seconds / YEAR_S, "faults": dict(faults), "cpu_s": round(time.process_time(), 1)}
+        if time.monotonic() - written_s > WRITTEN_S:
+            written_s = time.monotonic()
+            written([*before, part])
+    return part
+
+
+def written(done: list[dict[str, Any]]) -> None:
+    record(Path(__file__), {**totals(done), "slices": done})
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--minutes", type=float, default=10.0)
+    words.add_argument("--of", type=int, default=1_000_000, metavar="FAULTS")
+    words.add_argument("--seed", type=int, help="this world alone")
+    given = words.parse_args()
+    if given.seed is not None:
+        whole = world(given.seed)
+        outcome = whole.lived()
+        if outcome.broken is not None:
+            print(outcome.broken)
+            print(json.dumps([fault.plain() for fault in whole.run.shrunk(outcome).schedule]))
+        sys.exit(outcome.broken is not None)
+    before = slices()
+    part = played(before[-1]["to"] if before else 0, given.minutes, given.of, before)
+    done = [*before, part] if part["to"] > part["from"] else before
+    written(done)
+    sys.exit(bool(totals(done)["violations"]))
+
+
+if __name__ == "__main__":
+    main()

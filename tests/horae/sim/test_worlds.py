@@ -1,0 +1,45 @@
+"""Worlds without end: nothing is lost in those looked at here; `benchmarks/bad_days.py` keeps the account of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import SystemRandom
+
+import pytest
+
+from horae.sim.faults.arbiter import BREAKS, BrokenRule
+from horae.sim.faults.schedule import FaultKind
+from horae.sim.faults.worlds import lived, world
+
+
+def test_a_world_is_its_seed() -> None:
+    assert lived(6) == lived(6)
+    assert world(5).schedule != world(6).schedule
+
+
+def test_nothing_is_lost_in_the_first_worlds() -> None:
+    faults: Counter[str] = Counter()
+    for seed in (0, 2, 4, 10, 11, 12, 13):
+        found = lived(seed)
+        assert found["violations"] == []
+        faults.update(found["faults"])
+    assert {kind for kind in FaultKind if faults[kind]} == set(FaultKind)
+
+
+@pytest.mark.parametrize("rule", BrokenRule)
+def test_each_broken_rule_is_found_in_some_world(rule: BrokenRule) -> None:
+    for seed in (4, 10, 12, 13, 3, 5):
+        whole = world(seed)
+        outcome = replace(whole, run=replace(whole.run, broken=rule)).lived()
+        if outcome.broken is not None:
+            assert outcome.broken.rule == BREAKS[rule][1]
+            return
+    pytest.fail(f"no world shows {rule}")
+
+
+@pytest.mark.soak
+def test_nothing_is_lost_in_worlds_that_nobody_has_seen() -> None:
+    first = SystemRandom().randrange(10**6, 10**9)
+    for seed in range(first, first + 200):
+        assert lived(seed)["violations"] == [], f"seed {seed}"
