@@ -172,6 +172,18 @@ def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:
     return [] if alert is None else [Cause("budget", alert.text, {}, alert.remedy)]
 
 
+def _capped(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
+    """What its tenant may hold at once by the configuration, where that keeps it from growing."""
+    cap, most = config.cap(record.tenant), record.spec.gpus.max
+    has, mine = sum(record.allocation.values()), [r for r in ledger.live(record.pool) if r.tenant == record.tenant]
+    held = sum(sum(r.allocation.values()) for r in mine)
+    if cap is None or has == most or cap - held >= (1 if has else record.spec.gpus.min):
+        return []
+    text = f"its tenant {record.tenant} may hold {cap} GPUs at once (its cap) and holds {held}"
+    ways = ["a higher cap, by an operator", *(["other jobs of the tenant that end or shrink"] if held > has else [])]
+    return [Cause("limit", text, {"cap": cap, "held": held}, ", or ".join(ways))]
+
+
 def _left(record: JobRecord) -> list[Cause]:
     """What the cluster says of a job whose last start has ended."""
     if record.state not in (JobState.LOST, JobState.STOPPED) or record.native.lower() in ("", record.state.value):
@@ -269,6 +281,7 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         if cap is not None and cap.until_s > now_s:
             text = f"the site lets {whom} hold {cap.cap} GPUs: {cap.text}"
             causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
+    causes += _capped(ledger, config, record)
     fallback = ledger.pool(record.pool).decided.get("fallback")
     if fallback:
         causes.append(
