@@ -87,7 +87,9 @@ def application(load: Collection[str] = COMMANDS, *, among: Collection[str] = CO
 def _readable(command: Any) -> None:
     """Help as its text is: a bracket is one and no markup, and lines end where the terminal's do."""
     if command.help:
-        paragraphs = (paragraph.replace("\n", " ") for paragraph in inspect.cleandoc(command.help).split("\n\n"))
+        paragraphs = []
+        for paragraph in inspect.cleandoc(command.help).split("\n\n"):
+            paragraphs.append(paragraph.replace("\n", " "))
         command.help = _MARKUP.sub(r"\\[", "\n\n".join(paragraphs))
     for parameter in command.params:
         if text := getattr(parameter, "help", None):

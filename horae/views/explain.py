@@ -174,14 +174,22 @@ def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:
 
 def _capped(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
     """What its tenant may hold at once by the configuration, where that keeps it from growing."""
-    cap, most = config.cap(record.tenant), record.spec.gpus.max
-    has, mine = sum(record.allocation.values()), [r for r in ledger.live(record.pool) if r.tenant == record.tenant]
-    held = sum(sum(r.allocation.values()) for r in mine)
-    if cap is None or has == most or cap - held >= (1 if has else record.spec.gpus.min):
+    cap = config.cap(record.tenant)
+    has = sum(record.allocation.values())
+    if cap is None or has == record.spec.gpus.max:
+        return []
+    held = 0
+    for other in ledger.live(record.pool):
+        if other.tenant == record.tenant:
+            held += sum(other.allocation.values())
+    needs = 1 if has else record.spec.gpus.min
+    if cap - held >= needs:
         return []
     text = f"its tenant {record.tenant} may hold {cap} GPUs at once (its cap) and holds {held}"
-    ways = ["a higher cap, by an operator", *(["other jobs of the tenant that end or shrink"] if held > has else [])]
-    return [Cause("limit", text, {"cap": cap, "held": held}, ", or ".join(ways))]
+    change = "a higher cap, by an operator"
+    if held > has:
+        change += ", or other jobs of the tenant that end or shrink"
+    return [Cause("limit", text, {"cap": cap, "held": held}, change)]
 
 
 def _left(record: JobRecord) -> list[Cause]:

@@ -31,7 +31,7 @@ exec chroot . setpriv --reuid=newcomer --regid=newcomer --init-groups "$@"
 
 
 def newcomers(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Clone this checkout's last commit there and run `script` in it, as an ordinary user; nothing stays but `folder`."""
+    """Clone this checkout's last commit there and run `script` in it as an ordinary user; only `folder` stays."""
     if os.getuid() != 0 or not all(map(shutil.which, ("mmdebstrap", "unshare", "setpriv"))):
         pytest.skip("needs root, mmdebstrap, unshare and setpriv")
     _tree()

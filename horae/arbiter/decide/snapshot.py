@@ -217,10 +217,13 @@ def _caps(
             found.setdefault(tenant, []).append(learnt.cap)
     settle_s = view.config.rounds.settle_s
     for tenant in tenants:
-        if (cap := view.config.cap(tenant)) is not None:
-            others = (r for r in ledger.live(pool) if r.tenant == tenant and r.id not in decided)
-            spoken_for = sum(sum(occupies(record, view.now_s, settle_s).values()) for record in others)
-            found.setdefault(tenant, []).append(max(cap - spoken_for, 0))
+        cap = view.config.cap(tenant)
+        if cap is None:
+            continue
+        for record in ledger.live(pool):
+            if record.tenant == tenant and record.id not in decided:
+                cap -= sum(occupies(record, view.now_s, settle_s).values())
+        found.setdefault(tenant, []).append(max(cap, 0))
     return {tenant: min(caps) for tenant, caps in found.items()}
 
 

@@ -44,8 +44,11 @@ class DryRun:
 
 def _capped(tenant: Tenant, learnt: int | None) -> Tenant:
     """With what blocked starts told, where that is less than what the cluster and the configuration let it hold."""
-    limits = [cap for cap in (tenant.cap, learnt) if cap is not None]
-    return replace(tenant, cap=min(limits, default=None))
+    if learnt is None:
+        return tenant
+    if tenant.cap is not None:
+        learnt = min(learnt, tenant.cap)
+    return replace(tenant, cap=learnt)
 
 
 def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
