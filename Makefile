@@ -52,7 +52,7 @@ check: $(STAMP) ## Style, types, import contracts, the SDK's minimum Python, str
 	@echo "$(BIN)/mkdocs build --strict"; mkdir -p .cache; \
 	  $(BIN)/mkdocs build --strict --site-dir .cache/site > .cache/docs.log 2>&1 || { cat .cache/docs.log; exit 1; }
 
-test: $(STAMP) ## All checks and all tests (under 30 minutes on two cores).
+test: $(STAMP) ## All checks and all tests that need nothing else (HORAE_REAL=1: also real daemons, frameworks).
 	@$(BIN)/python tests/run.py $(ARGS)
 
 bench: $(STAMP) ## Run every benchmark again, and say what moved since the last commit.

@@ -115,6 +115,7 @@ class BudgetForm(Form):
 class TenantForm(Form):
     name: Name
     weight: Positive = 1.0
+    cap: Annotated[int, Field(ge=0)] | None = None  #: GPUs that its jobs may hold at once, in each pool; left out: any
     budget: BudgetForm | None = None  #: left out: none
     users: Annotated[list[Name], Field(max_length=MOST_LISTED)] | None = (
         None  #: who may submit in its name; left out: everybody
@@ -285,6 +286,10 @@ class Config(Form):
 
     def weight(self, tenant: str) -> float:
         return next((t.weight for t in self.tenants if t.name == tenant), 1.0)
+
+    def cap(self, tenant: str) -> int | None:
+        """GPUs that the tenant may hold at once in a pool; None: as many as there are."""
+        return next((t.cap for t in self.tenants if t.name == tenant), None)
 
     def knowing(self, tenants: Sequence[SiteTenant]) -> Config:
         """With the cluster's own tenants, as they weigh there; what the file says of one of them stands."""

@@ -7,7 +7,9 @@ traceback never reaches the screen.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ import typer
 
 from horae.cli import COMMANDS, exits
 
+_MARKUP = re.compile(r"\[(?=[a-z#/@])")  #: what typer would take for a colour, and swallow
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -38,8 +41,10 @@ def _invoke(arguments: Sequence[str]) -> int:
     # The others are there for help, completion and who mistypes a name; each costs as much as one that is used.
     alone = len(wanted) == 1 and wanted[0] in COMMANDS and "_HORAE_COMPLETE" not in os.environ
     root = application(wanted, among=wanted if alone else COMMANDS)
+    command = typer.main.get_command(root)
+    _readable(command)
     try:
-        typer.main.get_command(root).main(list(arguments), prog_name="horae")
+        command.main(list(arguments), prog_name="horae")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else exits.DONE
     return exits.DONE
@@ -77,6 +82,20 @@ def application(load: Collection[str] = COMMANDS, *, among: Collection[str] = CO
             function: Callable[..., Any] = getattr(module, name.replace("-", "_"))
             root.command(name, **getattr(module, "SETTINGS", {}))(function)
     return root
+
+
+def _readable(command: Any) -> None:
+    """Help as its text is: a bracket is one and no markup, and lines end where the terminal's do."""
+    if command.help:
+        paragraphs = []
+        for paragraph in inspect.cleandoc(command.help).split("\n\n"):
+            paragraphs.append(paragraph.replace("\n", " "))
+        command.help = _MARKUP.sub(r"\\[", "\n\n".join(paragraphs))
+    for parameter in command.params:
+        if text := getattr(parameter, "help", None):
+            parameter.help = _MARKUP.sub(r"\\[", text)
+    for below in getattr(command, "commands", {}).values():
+        _readable(below)
 
 
 def _version(wanted: bool) -> None:

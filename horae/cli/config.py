@@ -126,7 +126,7 @@ pools:                             # disjoint sets of nodes, each with a policy 
                                    # enforce: starts, stops and resizes
 
 tenants: []                        # left out: every user is a tenant of weight 1
-  # - {name: vision, weight: 2.0, users: [ann, ben]}
+  # - {name: vision, weight: 2.0, users: [ann, ben], cap: 16}      # at most 16 GPUs at once
 
 operators: [root]                  # may act on everybody's jobs
 

@@ -172,6 +172,26 @@ def _budget(ledger: Ledger, record: JobRecord) -> list[Cause]:
     return [] if alert is None else [Cause("budget", alert.text, {}, alert.remedy)]
 
 
+def _capped(ledger: Ledger, config: Config, record: JobRecord) -> list[Cause]:
+    """What its tenant may hold at once by the configuration, where that keeps it from growing."""
+    cap = config.cap(record.tenant)
+    has = sum(record.allocation.values())
+    if cap is None or has == record.spec.gpus.max:
+        return []
+    held = 0
+    for other in ledger.live(record.pool):
+        if other.tenant == record.tenant:
+            held += sum(other.allocation.values())
+    needs = 1 if has else record.spec.gpus.min
+    if cap - held >= needs:
+        return []
+    text = f"its tenant {record.tenant} may hold {cap} GPUs at once (its cap) and holds {held}"
+    change = "a higher cap, by an operator"
+    if held > has:
+        change += ", or other jobs of the tenant that end or shrink"
+    return [Cause("limit", text, {"cap": cap, "held": held}, change)]
+
+
 def _left(record: JobRecord) -> list[Cause]:
     """What the cluster says of a job whose last start has ended."""
     if record.state not in (JobState.LOST, JobState.STOPPED) or record.native.lower() in ("", record.state.value):
@@ -269,6 +289,7 @@ def _decided(ledger: Ledger, config: Config, record: JobRecord, now_s: Seconds) 
         if cap is not None and cap.until_s > now_s:
             text = f"the site lets {whom} hold {cap.cap} GPUs: {cap.text}"
             causes.append(Cause("limit", text, {"cap": cap.cap, "believed_for_s": cap.until_s - now_s}))
+    causes += _capped(ledger, config, record)
     fallback = ledger.pool(record.pool).decided.get("fallback")
     if fallback:
         causes.append(

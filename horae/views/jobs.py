@@ -161,10 +161,14 @@ def tenants(
     capacity = sum(max(n.gpus - n.foreign, 0) for n in found if n.health.value != "down")
     present = {n.gpu_type for n in found}
     mine = _by_tenant(ledger, config)
-    demand = {name: float(sum(usable(r, capacity, present) for r in rs if r.live)) for name, rs in mine.items()}
+    uses = {name: sum(usable(r, capacity, present) for r in rs if r.live) for name, rs in mine.items()}
+    demand = {name: demanded(config, name, gpus) for name, gpus in uses.items()}
     weights = {name: config.weight(name) for name in mine}
     fair = fair_shares(float(capacity), weights, demand)
     caps = dict(site_caps) | {t: c.cap for p in ledger.pools.values() for t, c in p.caps.items() if c.until_s > now_s}
+    for name in mine:
+        if (cap := config.cap(name)) is not None:
+            caps[name] = min(cap, caps.get(name, cap))
     return [
         {
             "name": name,
@@ -215,6 +219,12 @@ def usable(record: JobRecord, capacity: int, present: Collection[GpuType]) -> in
     if record.spec.type_choice is not None and not any(record.spec.runs_on(t) for t in present):
         return 0
     return record.spec.gpus.at_most(capacity)
+
+
+def demanded(config: Config, tenant: str, gpus: Gpus) -> float:
+    """What it counts for in shares: nobody is owed more than its cap lets it hold."""
+    cap = config.cap(tenant)
+    return float(gpus if cap is None else min(gpus, cap))
 
 
 def fair_shares(capacity: float, weights: Mapping[str, float], demand: Mapping[str, float]) -> dict[str, float]:

@@ -123,6 +123,7 @@ def share(ledger: Ledger, config: Config, record: JobRecord, seen: Seen) -> Shar
         if other.tenant == record.tenant:
             held += sum(other.allocation.values())
     weights = {tenant: config.weight(tenant) for tenant in demand}
+    demand = {tenant: jobs.demanded(config, tenant, int(gpus)) for tenant, gpus in demand.items()}
     owed = jobs.fair_shares(float(capacity), weights, demand).get(record.tenant, 0.0)
     return Share(held, owed, config.weight(record.tenant), sum(1 for d in demand.values() if d))
 

@@ -239,7 +239,11 @@ def _reasons(
         if code in (Code.WAITS_CAP, Code.INFEASIBLE):
             out[job.name] = reasons.waits(job, code, size, placer)
             continue
-        text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"
+        if fractions:
+            text = f"is to spend {said} of its time; this round goes to jobs that got less of theirs"
+            change = "the next rounds"
+        else:
+            text, change = "has no part of the time: by its objective the others have all of it", "other jobs that end"
         code = Code.PREEMPTED if job.held else Code.WAITS_TURN
-        out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, "the next rounds")
+        out[job.name] = Reason(code, text, {"gpus": 0, "held": job.held, **numbers}, change)
     return out

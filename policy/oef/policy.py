@@ -307,7 +307,12 @@ def _reasons(
         numbers = {"share": dict(shares.get(job.name, EMPTY)), "tenant_share": mine, "owed": owed, "round": got}
         change = f"a larger weight of {job.tenant}, or fewer tenants" if mine else "a speed that is known here"
         seen = reasons.outcome(job, allocation[job.name], context.speeds, change)
-        if seen is not None:
+        room = placer.room(job.tenant)
+        if not allocation[job.name] and room is not None and room < job.gpus.min:
+            capped = reasons.waits(job, Code.WAITS_CAP, job.gpus.min, placer)
+            code = Code.PREEMPTED if job.held else capped.code
+            out[job.name] = Reason(code, capped.text, {**numbers, **capped.numbers}, capped.change)
+        elif seen is not None:
             out[job.name] = Reason(seen.code, seen.text, {**seen.numbers, **numbers}, change)
         elif mine:
             text = f"{job.tenant} is entitled to {_say(mine)}; this round its whole GPUs go to jobs served less"

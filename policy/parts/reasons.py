@@ -73,7 +73,12 @@ def waits(job: Job, code: Code, size: Gpus, placer: Placer) -> Reason:
         room = placer.room(job.tenant)
         numbers["room"] = room
         text = f"its tenant {job.tenant} may take {gpus(room or 0)} more; it needs {size}"
-        return Reason(code, text, numbers, f"a higher limit, or other jobs of {job.tenant} that end")
+        ways = ["a higher limit"]
+        if (placer.cap(job.tenant) or 0) >= size:
+            ways.append(f"other jobs of {job.tenant} that end")
+        elif room:  # nobody's end makes room for it as it is
+            ways.append("a smaller minimum")
+        return Reason(code, text, numbers, ", or ".join(ways))
     if code is Code.WAITS_GANG:
         text = f"{gpus(free)}{of} are free, but not in a shape that holds its gang of {size}"
         return Reason(code, text, numbers, "GPUs that come free on the same nodes or of the same type")

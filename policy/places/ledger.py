@@ -103,6 +103,10 @@ class Ledger:
         """GPUs of one node that nobody has taken yet."""
         return self._nodes[self._index[node]].free
 
+    def cap(self, tenant: str) -> Gpus | None:
+        """GPUs that the tenant may hold together; None: no cap."""
+        return self._caps.get(tenant)
+
     def room(self, tenant: str) -> Gpus | None:
         """GPUs that the tenant may still take; None: no cap."""
         cap = self._caps.get(tenant)

@@ -60,7 +60,9 @@ def with_torch() -> Framework:
         raise Unavailable("no apt-get here; Debian's torch is unpacked from its packages")
     home = _made("torch-1.13-debian", "1", _make_torch)
     root = home / "root"
-    libraries = sorted({str(p.parent) for p in (root / "usr/lib").rglob("*.so*") if p.is_file() or p.is_symlink()})
+    # Some of what it links to comes in /lib, which is a link to /usr/lib only where packages are installed.
+    found = [path for folder in ("usr/lib", "lib") for path in (root / folder).rglob("*.so*")]
+    libraries = sorted({str(path.parent) for path in found if path.is_file() or path.is_symlink()})
     packages = root / "usr/lib/python3/dist-packages"
     return Framework(
         "torch",

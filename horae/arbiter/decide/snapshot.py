@@ -190,11 +190,8 @@ def picture_of_the_fit(
         )
         for node in mine
     )
-    caps = dict(view.observation.caps)
-    for tenant, learnt in books.caps.items():
-        if learnt.until_s > now_s:
-            caps[tenant] = min(learnt.cap, caps.get(tenant, learnt.cap))
     tenants = sorted({job.tenant for job in fit})
+    caps = _caps(ledger, pool.name, tenants, decided, view)
     choice = PolicyChoice(pool.policy, options_of(pool))
     snapshot = Snapshot(
         cluster=Cluster(nodes, view.limits, types),
@@ -208,6 +205,26 @@ def picture_of_the_fit(
         quotas=_quotas(ledger, fit, view),
     )
     return snapshot, unfit
+
+
+def _caps(
+    ledger: Ledger, pool: str, tenants: Iterable[str], decided: Collection[JobId], view: SnapshotSources
+) -> dict[str, Gpus]:
+    """The tightest of the cluster's limits, what blocked starts told, and the configuration's, by tenant."""
+    found: dict[str, list[Gpus]] = {tenant: [cap] for tenant, cap in view.observation.caps.items()}
+    for tenant, learnt in ledger.pool(pool).caps.items():
+        if learnt.until_s > view.now_s:
+            found.setdefault(tenant, []).append(learnt.cap)
+    settle_s = view.config.rounds.settle_s
+    for tenant in tenants:
+        cap = view.config.cap(tenant)
+        if cap is None:
+            continue
+        for record in ledger.live(pool):
+            if record.tenant == tenant and record.id not in decided:
+                cap -= sum(occupies(record, view.now_s, settle_s).values())
+        found.setdefault(tenant, []).append(max(cap, 0))
+    return {tenant: min(caps) for tenant, caps in found.items()}
 
 
 def _quotas(ledger: Ledger, fit: Sequence[Job], view: SnapshotSources) -> tuple[Quota, ...]:

@@ -42,6 +42,15 @@ class DryRun:
     records: tuple[JobRecord, ...]
 
 
+def _capped(tenant: Tenant, learnt: int | None) -> Tenant:
+    """With what blocked starts told, where that is less than what the cluster and the configuration let it hold."""
+    if learnt is None:
+        return tenant
+    if tenant.cap is not None:
+        learnt = min(learnt, tenant.cap)
+    return replace(tenant, cap=learnt)
+
+
 def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
     """On the core's thread. Raises BadInput, NotAllowed, TryLater."""
     config, view = core.config, core.view
@@ -62,7 +71,7 @@ def prepare(core: Core, specs: Sequence[JobSpec], caller: Requester) -> DryRun:
     snapshot = without.snapshot
     known = {tenant.name for tenant in snapshot.tenants}
     caps = {t: c.cap for t, c in core.ledger.pool(pool.name).caps.items() if c.until_s > now_s}
-    more = tuple(replace(t, cap=caps.get(t.name)) for t in new.tenants if t.name not in known)
+    more = tuple(_capped(t, caps.get(t.name)) for t in new.tenants if t.name not in known)
     tenants: tuple[Tenant, ...] = tuple(sorted((*snapshot.tenants, *more), key=lambda t: t.name))
     together = replace(snapshot, jobs=(*snapshot.jobs, *new.jobs), tenants=tenants)
     return DryRun(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+import typer
 
 from horae.cli import COMMANDS, GROUPS, app, exits, main, overview
 from horae.port import FixConfiguration, Never, TryLater
@@ -57,6 +60,24 @@ def test_every_command_has_help_with_an_example(name: str, capsys: pytest.Captur
     page = capsys.readouterr().out
     assert "Example" in page
     assert f"horae {name}" in re.sub(r"\s+", " ", page)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_is_shown_as_it_is_written(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No bracket is taken for a colour, and no line ends but where the terminal's do."""
+    monkeypatch.setenv("COLUMNS", "80")
+    command = typer.main.get_command(app.application({name}, among={name})).commands[name]
+    assert main([name, "--help"]) == 0
+    page = capsys.readouterr().out
+    shown = re.sub(r"[\s│]", "", page)
+    for text in filter(None, (command.help, *(getattr(each, "help", None) for each in command.params))):
+        assert re.sub(r"\s", "", text) in shown or "[" not in text
+    lines = [line.strip() for line in page.split("╭")[0].splitlines()]
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        wrapped = textwrap.wrap(paragraph.replace("\n", " "), 78, break_on_hyphens=False)
+        assert set(wrapped) <= set(lines) or max(map(len, paragraph.split())) > 78
 
 
 #: Commands with commands of their own.

@@ -1,0 +1,193 @@
+"""What reasons say would change them, carried out: each remedy of a job that waits, as snapshots in which it happened.
+
+A remedy that is not listed here is an error: whoever writes a new one writes here what it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from policy.decide import decide
+from policy.model import Decision, GpuRange, GpuType, Job, Node, Reason, Snapshot
+from policy.throughput import Throughput
+from tests.policy.rounds import play
+
+ROUNDS, QUANTUM_S = 40, 600.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job that waits under a policy, and why."""
+
+    snapshot: Snapshot
+    policy: str
+    job: Job
+    reason: Reason
+    said: re.Match[str]
+
+
+@dataclass(frozen=True)
+class Then:
+    """What happened: another snapshot, another option, or time."""
+
+    snapshot: Snapshot
+    policy: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+
+
+Deed = Callable[[Case], Iterator[Then]]
+
+
+def carried_out(snapshot: Snapshot, policy: str, job: Job, reason: Reason) -> Sequence[Then]:
+    """One for each alternative of what `reason` says would change it."""
+    for pattern, deed in DEEDS.items():
+        if said := re.fullmatch(pattern, reason.change):
+            return list(deed(Case(snapshot, policy, job, reason, said)))
+    raise AssertionError(f"nobody says how this is carried out: {policy}: {reason.code}: {reason.change!r}")
+
+
+def seen(then: Then, job: Job, before: Decision) -> bool:
+    """Whether it runs, or one that the policy owes more has what came free, or another cause holds it now."""
+    if then.rounds:
+        return play(then.snapshot, then.policy, then.rounds, QUANTUM_S).ran[job.name] > 0
+    after = decide(then.snapshot, then.policy, then.options, 0, 20.0)
+    runs = bool(after.allocation[job.name])
+    return runs or total(after) > total(before) or _cause(after, job) != _cause(before, job)
+
+
+def _cause(decision: Decision, job: Job) -> str:
+    """What it says of a job, less how much of it: names stay, such as whose turn it is."""
+    return re.sub(r"(?<![\w.])[\d.]+(?:e[+-]?\d+)?(?!\w)", "", decision.reasons[job.name].text)
+
+
+def total(decision: Decision) -> int:
+    return sum(sum(place.values()) for place in decision.allocation.values())
+
+
+def _more(snapshot: Snapshot, gpu_type: GpuType, gpus: int) -> Snapshot:
+    nodes = (*snapshot.cluster.nodes, Node("more", gpu_type, gpus))
+    return replace(snapshot, cluster=replace(snapshot.cluster, nodes=nodes))
+
+
+def _without(snapshot: Snapshot, gone: Callable[[Job], bool]) -> Snapshot:
+    return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if not gone(job)))
+
+
+def _types(case: Case) -> Sequence[GpuType]:
+    return Throughput(case.snapshot.cluster).types(case.job) or case.snapshot.cluster.gpu_types
+
+
+def _gpus_come(case: Case) -> Iterator[Then]:
+    for gpu_type in case.said[2].split(", ") if case.said[2] else _types(case)[:1]:
+        yield Then(_more(case.snapshot, gpu_type, int(case.said[1])), case.policy)
+
+
+def _gang_comes(case: Case) -> Iterator[Then]:
+    yield Then(_more(case.snapshot, _types(case)[0], case.reason.numbers["smallest"]), case.policy)
+
+
+def _it_ends(case: Case) -> Iterator[Then]:
+    yield Then(_without(case.snapshot, lambda job: job.name == case.said[1]), case.policy)
+
+
+def _all_others_end(case: Case) -> Iterator[Then]:
+    yield Then(_without(case.snapshot, lambda job: job.name != case.job.name), case.policy)
+
+
+def _its_tenant(case: Case) -> Iterator[Then]:
+    tenants = tuple(replace(t, cap=None) if t.name == case.said[1] else t for t in case.snapshot.tenants)
+    yield Then(replace(case.snapshot, tenants=tenants), case.policy)
+    mine = lambda job: job.tenant == case.said[1] and job.name != case.job.name  # noqa: E731
+    yield Then(_without(case.snapshot, mine), case.policy)
+
+
+def _limit(case: Case) -> Iterator[Then]:
+    tenants = tuple(replace(t, cap=None) if t.name == case.job.tenant else t for t in case.snapshot.tenants)
+    yield Then(replace(case.snapshot, tenants=tenants), case.policy)
+    if case.said[1]:
+        yield Then(_instead(case, replace(case.job, gpus=GpuRange(1, 1, 1))), case.policy)
+
+
+def _instead(case: Case, job: Job) -> Snapshot:
+    return replace(case.snapshot, jobs=tuple(job if j.name == job.name else j for j in case.snapshot.jobs))
+
+
+def _weight(case: Case) -> Snapshot:
+    tenants = tuple(
+        replace(t, weight=t.weight * 1e6) if t.name == case.job.tenant else t for t in case.snapshot.tenants
+    )
+    return replace(case.snapshot, tenants=tenants)
+
+
+def _tickets(case: Case) -> Iterator[Then]:
+    yield Then(_weight(case), case.policy, rounds=ROUNDS)
+    yield from _all_others_end(case)
+
+
+def _larger_weight(case: Case) -> Iterator[Then]:
+    yield Then(_weight(case), case.policy, rounds=ROUNDS)
+    yield Then(_without(case.snapshot, lambda job: job.tenant != case.job.tenant), case.policy, rounds=ROUNDS)
+
+
+def _time(case: Case) -> Iterator[Then]:
+    yield Then(case.snapshot, case.policy, rounds=ROUNDS)
+
+
+def _speed(case: Case) -> Iterator[Then]:
+    stated = {case.snapshot.cluster.gpu_types[0]: {1: 1.0, case.job.gpus.min: float(case.job.gpus.min)}}
+    yield Then(_instead(case, replace(case.job, throughput=stated)), case.policy)
+
+
+def _overtaking(case: Case) -> Iterator[Then]:
+    yield from _it_ends(case)
+    yield Then(case.snapshot, "fifo-backfill")
+
+
+def _of_its_app(case: Case) -> Iterator[Then]:
+    mine = lambda job: job.app == case.job.app and job.name != case.job.name  # noqa: E731
+    yield Then(_without(case.snapshot, mine), case.policy, rounds=ROUNDS)
+
+
+def _shorter(case: Case) -> Iterator[Then]:
+    work = replace(case.job.work, total=case.job.work.done + 1e-6)
+    yield Then(_instead(case, replace(case.job, work=work)), case.policy)
+    yield from _it_ends(case)
+
+
+def _lengths(case: Case) -> Iterator[Then]:
+    yield Then(case.snapshot, case.policy, {"variant": "aggressive"})
+
+
+def _leases_end(case: Case) -> Iterator[Then]:
+    yield Then(replace(case.snapshot, now_s=float(case.said[1]) + 1), case.policy, rounds=ROUNDS)
+
+
+def _nothing(_: Case) -> Iterator[Then]:
+    yield from ()  # what is infeasible has a test of its own
+
+
+DEEDS: Mapping[str, Deed] = {
+    r"(\d+) GPUs?(?: of ([\w, ]+))? more that come free": _gpus_come,
+    r"GPUs that come free on the same nodes or of the same type": _gang_comes,
+    r"GPUs that come free": _gang_comes,
+    r"(\w+) ending": _it_ends,
+    r"jobs ahead of it that end|jobs ahead starting|other jobs that end": _all_others_end,
+    r"a higher limit, or other jobs of (\w+) that end": _its_tenant,
+    r"a higher limit(?:, or (a smaller minimum))?": _limit,
+    r"more tickets for (\w+), or fewer jobs on .*": _tickets,
+    r"a larger weight of (\w+), or fewer tenants": _larger_weight,
+    r"a job ahead of it that completes its unit or ends|the next rounds": _time,
+    r"its rho grows as it waits: it bids in a later round": _time,
+    r"jobs of the app that end, or more GPUs for it": _of_its_app,
+    r"the next leases end at ([\d.e+]+) s": _leases_end,
+    r"the others reaching the end of the phase": _all_others_end,
+    r"(\w+) starting, or a policy that lets jobs overtake \(fifo-backfill\)": _overtaking,
+    r"a shorter job, or (\w+) starting": _shorter,
+    r"lengths of the running jobs, or variant=aggressive": _lengths,
+    r"a throughput measurement, or a stated one|a speed that is known here": _speed,
+    r"nodes that come back.*": _nothing,
+}
