@@ -23,7 +23,7 @@ import numpy as np
 from _record import record
 from numpy.typing import NDArray
 
-from policy.oef.shares import Users, _neighbours, cooperative
+from policy.oef.shares import FIRST, Users, _alike, _both_ways, _worst, cooperative
 
 Matrix = NDArray[np.float64]
 Pairs = NDArray[np.intp]
@@ -79,23 +79,23 @@ class _Bare:
 
 
 def bare_generation(speed: Matrix, gpus: Matrix) -> float:
-    """Row generation with everything that ours does, and no layer between: neighbours first, the three worst of each
-    tenant a pass, slack rows dropped every second pass."""
-    program = _Bare(speed, gpus)
-    program.no_envy(*np.array(_neighbours(speed)).T)
+    """Row generation with everything that ours does, and no layer between: rows among tenants alike first, then the
+    worst of all, slack rows dropped every second pass."""
+    program, alike = _Bare(speed, gpus), _alike(speed)
+    everyone = np.broadcast_to(np.arange(program.n), (program.n, program.n))
+    program.no_envy(*np.array(_both_ways(alike[:, :FIRST])).T)
     for step in itertools.count(1):
         x = program.solve()
         worth = speed @ x.T
         envy = worth - np.diag(worth)[:, None]
         bound = 1e-7 * np.maximum(1.0, worth.max(axis=1))
-        worst = np.argpartition(-envy, 2, axis=1)[:, :3]
-        who, other = np.repeat(np.arange(program.n), 3), worst.ravel()
-        new = envy[who, other] > bound[who]
-        if not new.any():
+        new = _worst(envy, bound, alike)
+        new += _worst(envy, bound, everyone, np.setdiff1d(np.arange(program.n), [who for who, _ in new]))
+        if not new:
             break
         if step % 2 == 0:
             program.drop_slack()
-        program.no_envy(who[new], other[new])
+        program.no_envy(*np.array(new).T)
     return float((x * speed).sum())
 
 

@@ -52,8 +52,8 @@ log = structlog.get_logger("horae.arbiter")
 
 #: Requests taken together in one go; more wait for the next, so that results are not starved.
 BATCH = 20_000
-#: How often a cluster that tells of events is asked for them.
-WATCH_S = 0.25
+#: How often a cluster that tells of events is asked for them; and while what was asked to leave is awaited.
+WATCH_S, WATCH_CLOSELY_S = 0.25, 0.03
 #: After a bug of ours a round is given up and the next one waits this long.
 BUG_PAUSE_S = 30.0
 
@@ -282,13 +282,13 @@ class Arbiter:
 
     def _watch_loop(self, port: Noticing) -> None:
         last: object = None
-        while not self._stopping.wait(WATCH_S):
+        while not self._stopping.wait(WATCH_CLOSELY_S if self._core.awaited else WATCH_S):
             try:
                 seen = port.noticed()
             except (PortError, OSError):
                 continue  # the rounds come anyway, and say what is wrong
             if last is not None and seen != last:
-                self._mail.put(_Call(self._core.wake, None))
+                self._mail.put(_Call(self._core.told, None))
             last = seen
 
     def _look(self) -> None:

@@ -13,9 +13,6 @@ import os
 import re
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from . import protocol
@@ -56,7 +53,7 @@ def _seen(
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         there = _visible()
         if not there:
-            said = "HTTP %d" % error.code if isinstance(error, urllib.error.HTTPError) else str(error)
+            said = "HTTP %d" % error.code if hasattr(error, "code") else str(error)
             say("neither NodeManager %s (%s) nor nvidia-smi tells which GPUs are here: unless they are isolated, "
                 "workers on one node may share one" % (where, said))  # fmt: skip
         return there, []
@@ -64,6 +61,9 @@ def _seen(
 
 def _told(where: str, env: Mapping[str, str], container: str) -> "Tuple[List[str], List[str]]":
     """UUIDs of the node's GPUs, and of those that its NodeManager assigned to the container."""
+    import urllib.parse  # here: it takes twice as long to import as all that a supervisor needs
+    import urllib.request
+
     user = env.get("HADOOP_USER_NAME") or getpass.getuser()
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(_LIST % (where, urllib.parse.quote(user)), timeout=_WAIT_S) as answer:

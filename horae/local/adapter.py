@@ -81,6 +81,8 @@ class LocalCluster:
         self._keeper = Keeper(self._folders, self._books, options.keep_s)
         self._use = Use() if options.devices else None
         self._overdue: dict[JobId, tuple[int, float]] = {}  #: start, and when all of it is killed
+        self._living: set[JobId] = set()  #: as the last look saw them
+        self._ends = 0  #: noticed since
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -97,6 +99,7 @@ class LocalCluster:
             records = self._records.scan()
             health = self._health()
             records = [self._settled(self._pressed(self._struck(record, health))) for record in records]
+            self._living = {record.id for record in records if record.lives}
             gone = set(self._keeper.clear(records))
             records = [record for record in records if record.id not in gone]
             foreign: dict[str, int] = {}
@@ -115,6 +118,14 @@ class LocalCluster:
                 claim=None if claim is None else claim.decode(errors="replace").strip(),
                 notes=tuple(record.trouble for record in records if record.trouble),
             )
+
+    def noticed(self) -> int:
+        """How many starts have ended, as their locks say."""
+        with self._mutex, _reading():
+            over = {job for job in self._living if not self._books.lives(job)}
+            self._living -= over
+            self._ends += len(over)
+            return self._ends
 
     def _using(self, record: Record) -> ObservedJob:
         """With how much its GPUs compute, where they are real."""

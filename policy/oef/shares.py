@@ -19,7 +19,6 @@ solution; it was found to hold for Eq. 9 and to fail for Eq. 10 even then (docs/
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -35,11 +34,13 @@ SAME = 1e-7
 FAR, AGAIN = 100.0, 5
 #: A dual value above this part of what it would usually be, and above the noise, is one.
 PRICED, NOISE = 1e-6, 3e-12
-#: Rows of each envious tenant that a pass of row generation adds: its worst.
-WORST = 3
+#: Rows of each envious tenant that a pass of row generation adds: its worst, among so many tenants like it first; and
+#: of how many such each has a row to begin with.
+WORST, ALIKE, FIRST = 4, 16, 3
 #: Passes after which the envy of capped tenants is taken as it is.
 PASSES = 12
 Matrix = NDArray[np.float64]
+Pairs = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,21 +259,17 @@ def _envy_free(
     program.maximise({x[i][j]: float(users.speed[i, j]) for i in range(n) for j in range(k)})
 
     index = np.array([[v.index for v in row] for row in x], dtype=np.intp)
-    few = min(WORST, n)
     make = _Rows(users, part, x)
+    alike, everyone = _alike(users.speed), np.broadcast_to(np.arange(n), (n, n))
 
     def separate(result: Result) -> list[Constraint]:
         envy, bound = _envy(users, part, np.array(result.values)[index])
-        worst = np.argpartition(-envy, few - 1, axis=1)[:, :few]
-        worst.sort(axis=1)
-        return [
-            make.no_envy(who, int(other))
-            for who in np.flatnonzero(envy.max(axis=1) > bound).tolist()
-            for other in worst[who]
-            if envy[who, other] > bound[who]
-        ]
+        pairs = _worst(envy, bound, alike)
+        settled = np.setdiff1d(np.arange(n), [who for who, _ in pairs])
+        pairs += _worst(envy, bound, everyone, settled)
+        return [make.no_envy(who, other) for who, other in sorted(pairs)]
 
-    first = [make.no_envy(a, b) for a, b in _neighbours(users.speed)]
+    first = [make.no_envy(who, other) for who, other in _both_ways(alike[:, :FIRST])]
     result = program.solve(time_limit_s=time_limit_s, seed=seed, backend=backend, separate=separate, first=first)
     return result, _values(result, x) if result.has_solution else np.zeros((n, k))
 
@@ -285,21 +282,38 @@ def _envy(users: Users, part: Matrix, x: Matrix) -> tuple[Matrix, Matrix]:
     return worth - own[:, None], TOLERANCE * np.maximum(1.0, worth.max(axis=1, initial=0.0))
 
 
-def _neighbours(speed: Matrix) -> list[tuple[int, int]]:
-    """Pairs of rows next to each other when ordered by mean, last and second speed-up.
+def _alike(speed: Matrix) -> Pairs:
+    """(n, up to ALIKE) for each row those whose speed-ups have the most similar proportions, the most similar first.
 
-    Envy is mostly between tenants of similar speed-ups: with these rows to begin with, 300 tenants on 10 types need
-    20 passes instead of 104 and a seventh of the time.
+    In an optimum many tenants alike hold the same share, and a row against one of them only moves the envy to the
+    next. With rows among the alike first, 1,000 tenants on 10 types need 11 passes instead of 51, and a third of the
+    time that the worst rows of all take.
     """
-    with np.errstate(divide="ignore"):
-        log = np.log(speed)
-    keys = [np.where(np.isfinite(log), log, 0.0).sum(axis=1), speed[:, -1], speed[:, min(1, speed.shape[1] - 1)]]
-    pairs: dict[tuple[int, int], None] = {}
-    for key in keys:
-        order = [int(i) for i in np.argsort(key, kind="stable")]
-        for a, b in itertools.pairwise(order):
-            pairs[a, b] = pairs[b, a] = None
-    return list(pairs)
+    n = len(speed)
+    unit = speed / np.maximum(np.linalg.norm(speed, axis=1, keepdims=True), 1e-300)
+    far = -(unit @ unit.T)
+    np.fill_diagonal(far, np.inf)
+    return np.argsort(far, axis=1, kind="stable")[:, : min(ALIKE, n - 1)]
+
+
+def _both_ways(others: Pairs) -> list[tuple[int, int]]:
+    """Each row with each of its `others`, and the other way round; each pair once."""
+    pairs = {(who, int(other)) for who, row in enumerate(others) for other in row}
+    return sorted(pairs | {(other, who) for who, other in pairs})
+
+
+def _worst(envy: Matrix, bound: Matrix, among: Pairs, who: Pairs | None = None) -> list[tuple[int, int]]:
+    """(l, i): of what `who` (else everybody) envies, the WORST in `among` (n, m), the others it is compared with."""
+    rows = np.arange(len(envy)) if who is None else who
+    rows = rows[envy[rows].max(axis=1, initial=0.0) > bound[rows]]
+    few = min(WORST, among.shape[1])
+    if not len(rows) or not few:
+        return []
+    found = np.take_along_axis(envy[rows], among[rows], axis=1)
+    worst = np.argpartition(-found, few - 1, axis=1)[:, :few]
+    much = np.take_along_axis(found, worst, axis=1) > bound[rows, None]
+    others = np.take_along_axis(among[rows], worst, axis=1)
+    return list(zip(np.repeat(rows, much.sum(axis=1)).tolist(), others[much].tolist(), strict=True))
 
 
 class _Rows:

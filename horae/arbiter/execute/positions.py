@@ -103,7 +103,8 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         cancel=cancel,
         forming=record.state is JobState.STARTING,
         left_nodes=frozenset(record.left_nodes),
-        may_start_s=record.left_s + restart_gap_s,
+        # Without a gap never: the event in which it left may be younger than this round.
+        may_start_s=record.left_s + restart_gap_s if restart_gap_s else 0.0,
     )
 
 

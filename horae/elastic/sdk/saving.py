@@ -1,13 +1,16 @@
 """A training run's checkpoints: found at its start, written while it runs, under the fence."""
 
 import json
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..stores import checkpoints, documents
+from ..stores.beside import Beside
 from ..stores.checkpoints import Superseded
 from ..stores.store import Store
 from .environment import Environment
 from .progress import say
+
+_HOLDS = b"holds"  #: rank 0's word on what all have read
 
 
 class Saver:
@@ -32,6 +35,7 @@ class Saver:
         self._keep = keep
         self._collective = collective
         self._keep_fetched = keep_fetched
+        self._pruning: Optional[Beside] = None
         self.saved_step: Optional[int] = None  #: step of the last checkpoint written or loaded
 
     @property
@@ -43,45 +47,83 @@ class Saver:
 
     def resume(self) -> "Tuple[str, Dict[str, Any]]":
         """Load the newest complete checkpoint, the same on every rank: its name and account; ('', {}) for none."""
-        name, account, folder = self._choose() if self._group.rank == 0 else ("", {}, "")
-        name = self._group.broadcast(name.encode()).decode()
-        if not name:
-            return "", {}
-        if not account:  # rank 0 has read it
-            account = checkpoints.manifest(self._store, name)
+        offers = self._offers() if self._group.rank == 0 else iter(())
+        while True:
+            name, account, folder, check = next(offers, ("", {}, "", None))
+            name = self._group.broadcast(name.encode()).decode()
+            if not name:
+                return "", {}
+            if not account:  # rank 0 has read it
+                account = checkpoints.manifest(self._store, name)
+            trouble = self._read(name, account, folder)
+            holds = check is None or check()
+            if self._group.broadcast(_HOLDS if holds else b"") != _HOLDS:
+                continue  # whatever was made of it, the next is read over it
+            if trouble is not None:
+                raise trouble
+            self.saved_step = int(account["step"])
+            if self._group.rank == 0:
+                self._pruning = Beside(lambda: self.prune(self._keep))  # what the start before left for us to do
+            return name, account
+
+    def _read(self, name: str, account: Dict[str, Any], folder: str) -> Optional[Exception]:
+        """Load it; what was raised, which nobody hears if it turns out to be damaged."""
         try:
-            if not folder:  # rank 0 has verified its own; a shared folder is the same bytes
+            if not folder:  # rank 0 verifies its own; a shared folder is the same bytes
                 folder = self._store.fetch(name)
                 if not self._store.cheap:
                     checkpoints.verify_files(folder, account)
             self._load(folder)
+        except Exception as error:  # noqa: BLE001  (raised by `resume`)
+            return error
         finally:
-            if not self._keep_fetched:
+            if folder and not self._keep_fetched:
                 self._store.done(folder)
-        self.saved_step = int(account["step"])
-        return name, account
+        return None
 
-    def _choose(self) -> "Tuple[str, Dict[str, Any], str]":
-        """Rank 0: sweep what a broken writer left; name, account and folder of the newest complete checkpoint."""
+    def _offers(self) -> "Iterator[Tuple[str, Dict[str, Any], str, Optional[Callable[[], bool]]]]":
+        """Rank 0: sweep what a broken writer left; then name, account and folder of checkpoints, newest first.
+
+        Verified; or, where nobody can have touched it, with what waits for its verification, which goes on beside.
+        """
         swept = self._store.sweep()
         if swept:
             say("removed %d half-written checkpoint%s" % (len(swept), "s" if len(swept) > 1 else ""))
-        for mark, account, folder in checkpoints.complete(self._store, say):
-            return mark.name, account, folder
+        for mark, account, folder in checkpoints.readable(self._store, say):
+            if checkpoints.untouched(folder, account):
+                yield mark.name, account, folder, self._verified_beside(folder, account)
+            elif checkpoints.whole(folder, account, say):
+                yield mark.name, account, folder, None
+            else:
+                self._store.done(folder)
         if checkpoints.marks(self._store):
             say("no complete checkpoint is left: starting from the beginning")
-        return "", {}, ""
+
+    def _verified_beside(self, folder: str, account: Dict[str, Any]) -> "Callable[[], bool]":
+        found: List[bool] = []
+        check = Beside(lambda: found.append(checkpoints.whole(folder, account, say)))
+
+        def holds() -> bool:
+            check.over()
+            return found == [True]
+
+        return holds
 
     # --- writing ------------------------------------------------------------------------------------------
 
-    def write(self, step: int, account: Dict[str, Any]) -> None:
-        """Make a complete checkpoint of this state. Raises OSError or Superseded, on every rank that takes part."""
+    def write(self, step: int, account: Dict[str, Any], leaving: bool = False) -> None:
+        """Make a complete checkpoint of this state. Raises OSError or Superseded, on every rank that takes part.
+
+        `leaving`: the next start removes old ones, while it trains: nobody waits for that.
+        """
+        if self._pruning is not None:
+            self._pruning.over()
         if self._collective:
             self._write_together(step, account)
         else:
             self._write(step, account, self._save)
         self.saved_step = step
-        if self._group.rank == 0:
+        if self._group.rank == 0 and not leaving:
             self.prune(self._keep)
 
     def prune(self, keep: int) -> None:

@@ -271,6 +271,9 @@ class Training:
 
     def checkpoint(self) -> None:
         """Write a complete checkpoint of this state now; every rank calls it. Raises OSError or Superseded."""
+        self._checkpoint()
+
+    def _checkpoint(self, leaving: bool = False) -> None:
         if self._saver is None or not self._saver.takes_part:
             return
         account = {
@@ -281,7 +284,7 @@ class Training:
             "world": self.world,
             "trained_s": self.trained_s,
         }
-        self._saver.write(self.step, account)
+        self._saver.write(self.step, account, leaving)
         self._saved_at = time.monotonic()
 
     @property
@@ -307,7 +310,7 @@ class Training:
                 if attempt == 2 and self.rank == 0:
                     self._saver.prune(1)
                 if self._unsaved:
-                    self.checkpoint()
+                    self._checkpoint(leaving=True)
                 return protocol.EXIT_STOPPED
             except Superseded:
                 say("a newer start of this job exists: leaving without a checkpoint")

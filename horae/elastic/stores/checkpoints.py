@@ -4,6 +4,9 @@ An entry of the store is named after its step and the epoch of the start that wr
 holds `horae.json`: the SDK's own position, and size and checksum of every file, with a checksum over itself. A
 checkpoint is *complete* when its name is there and all sums hold. The newest is the one of the highest epoch, then
 step: what a start of an older epoch still manages to publish never hides what a newer one wrote.
+
+Beside the sums stands which files they were taken of (inode and time of its last change, of this boot of this machine).
+Files that are still those were touched by nobody, and no power was cut: they can be read while they are verified.
 """
 
 import hashlib
@@ -11,13 +14,15 @@ import json
 import os
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..files import sync_folder, write_all
+from ..files import read_bytes, sync_folder, write_all
+from .beside import Beside
 from .store import Store, sizes_of
 
 MANIFEST = "horae.json"
 _FORMAT = 1
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _NAME = re.compile(r"step-(\d{12})\.epoch-(\d{8})$")
 
 
@@ -107,22 +112,54 @@ def verify_files(folder: str, account: Dict[str, Any]) -> None:
             raise Damaged("%s does not match its checksum" % path)
 
 
-def complete(store: Store, say: Callable[[str], None]) -> Iterator[Tuple[Mark, Dict[str, Any], str]]:
-    """(mark, manifest, local folder) of complete checkpoints, newest first; `say` hears of each one passed over."""
+def whole(folder: str, account: Dict[str, Any], say: Callable[[str], None]) -> bool:
+    """Whether all sums hold; `say` hears why not."""
+    try:
+        verify_files(folder, account)
+    except Damaged as damage:
+        say("checkpoint passed over: %s: %s" % (name_of(account["step"], account["epoch"]), damage))
+        return False
+    return True
+
+
+def untouched(folder: str, account: Dict[str, Any]) -> bool:
+    """Whether these are the very files that were written, and nobody changed them since."""
+    written = account.get("written")
+    try:
+        return bool(written) and written == _written(folder, account["files"])
+    except OSError:
+        return False
+
+
+def _written(folder: str, paths: Iterable[str]) -> Optional[Dict[str, Any]]:
+    """What becomes another when a file is changed or copied, or the machine starts anew; None where that is not known.
+    Raises OSError."""
+    boot = read_bytes(_BOOT, 64)
+    if not boot:
+        return None
+    found = {path: os.stat(os.path.join(folder, path)) for path in paths}
+    return {
+        "boot": boot.decode(errors="replace").strip(),
+        "files": {path: [each.st_ino, each.st_ctime_ns] for path, each in found.items()},
+    }
+
+
+def readable(store: Store, say: Callable[[str], None]) -> Iterator[Tuple[Mark, Dict[str, Any], str]]:
+    """(mark, manifest, local folder) of what looks complete, newest first; `say` hears of each one passed over."""
     for mark in marks(store):
         try:
-            account = manifest(store, mark.name)
-            folder = store.fetch(mark.name)
+            yield mark, manifest(store, mark.name), store.fetch(mark.name)
         except (Damaged, OSError) as damage:
             say("checkpoint passed over: %s" % damage)
-            continue
-        try:
-            verify_files(folder, account)
-        except Damaged as damage:
+
+
+def complete(store: Store, say: Callable[[str], None]) -> Iterator[Tuple[Mark, Dict[str, Any], str]]:
+    """Those of `readable` whose sums hold."""
+    for mark, account, folder in readable(store, say):
+        if whole(folder, account, say):
+            yield mark, account, folder
+        else:
             store.done(folder)
-            say("checkpoint passed over: %s: %s" % (mark.name, damage))
-            continue
-        yield mark, account, folder
 
 
 def write(
@@ -149,10 +186,15 @@ def write(
     try:
         fill(folder)
         value = dict(account, format=_FORMAT, step=step, epoch=epoch, time_s=time.time())
-        value["files"] = {
-            path: {"size": size, "blake2b": checksum(os.path.join(folder, path))}
-            for path, size in sorted(sizes_of(folder).items())
-        }
+        settling = Beside(lambda: store.settle(folder))
+        try:
+            value["files"] = {
+                path: {"size": size, "blake2b": checksum(os.path.join(folder, path))}
+                for path, size in sorted(sizes_of(folder).items())
+            }
+        finally:
+            settling.over()
+        value["written"] = _written(folder, value["files"])
         value["check"] = _check(value)
         fd = os.open(os.path.join(folder, MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:

@@ -46,6 +46,9 @@ class Store:
         """An empty local folder in which to make the entry."""
         raise OSError("this store cannot write")
 
+    def settle(self, folder: str) -> None:
+        """What `begin` gave is filled: what can be done of `publish` already. Called beside the checksums."""
+
     def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
         """Make the entry visible at once and for good. `last_check` is called as late as can be and may raise."""
         raise OSError("this store cannot write")
@@ -92,6 +95,9 @@ class FolderStore(Store):
         folder = os.path.join(self.path, "%s%s.%d.%s" % (_TEMPORARY, entry, os.getpid(), os.urandom(4).hex()))
         os.mkdir(folder)
         return folder
+
+    def settle(self, folder: str) -> None:
+        sync_tree(folder)
 
     def publish(self, folder: str, entry: str, last_check: Callable[[], None]) -> None:
         sync_tree(folder)

@@ -13,7 +13,7 @@ from horae.journal import Kind
 from horae.journal.store import rebuilt
 from horae.port import JobState, Observation
 from horae.views.status import status_of
-from tests.horae.arbiter.site import ANN, BEN, Site, equal_shares, spec
+from tests.horae.arbiter.site import ANN, BEN, Site, Time, equal_shares, spec
 
 
 def test_a_job_is_submitted_started_and_completed(tmp_path: Path) -> None:
@@ -44,6 +44,43 @@ def test_an_arrival_shrinks_a_running_job_by_checkpoint_and_restart(tmp_path: Pa
     site.until(first, JobState.COMPLETED, patience_s=1000)
     site.until(second, JobState.COMPLETED, patience_s=1000)
     assert site.world.refusals == [] and site.world.violations == []
+
+
+class Passing(Time):
+    """Every look at it takes a moment."""
+
+    def monotonic(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+
+def test_a_job_that_has_left_is_started_in_the_round_that_sees_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares, time=Passing())
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=2000)], ANN)
+    site.until(first, JobState.RUNNING)
+    site.run(5)
+    (second,) = site.commands.submit([spec("second", (1, 16), steps=2000)], BEN)
+    site.until(second, JobState.RUNNING)
+    events = site.journal.history(job=first)
+    (left,) = (e.at_s for e in events if e.kind is Kind.SEEN and e.data["state"] == JobState.STOPPED)
+    again = [e.at_s for e in events if e.kind is Kind.INTENT and e.data["verb"] == "start"][-1]
+    assert 0 < again - left < 0.1, "rounds are 0.25 s apart here"
+
+
+def test_an_awaited_end_is_looked_at_when_the_cluster_tells_of_it(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy=equal_shares, rounds={"debounce_s": 3.0, "busy_s": 3.0})
+    core = site.core
+    site.run(1)
+    core.told()
+    assert core.next_s() >= core.now_s() + 2.0, "nothing is awaited: what happens together is one round"
+    (first,) = site.commands.submit([spec("first", (1, 16), steps=2000)], ANN)
+    site.until(first, JobState.RUNNING)
+    site.commands.submit([spec("second", (1, 16), steps=2000)], BEN)
+    while not core.awaited:
+        site.run(0.25)
+    assert core.next_s() > core.now_s()
+    core.told()
+    assert core.next_s() <= core.now_s() + 1e-9
 
 
 def test_the_live_ledger_is_the_one_the_file_gives(tmp_path: Path) -> None:

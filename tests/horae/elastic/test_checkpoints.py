@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,30 @@ def test_complete_ones_are_found_behind_damaged_ones(store: FolderStore) -> None
     found = [mark.step for mark, _account, _folder in checkpoints.complete(store, said.append)]
     assert found == [1]
     assert [name in text for name, text in zip(names, said, strict=False)] == [True, True, True]
+
+
+def test_only_the_very_files_that_were_written_are_untouched(store: FolderStore, tmp_path: Path) -> None:
+    mark = write(store, 1)
+    account, folder = checkpoints.manifest(store, mark.name), Path(store.fetch(mark.name))
+    assert checkpoints.untouched(str(folder), account)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    assert not checkpoints.untouched(str(copy), account)
+    assert not checkpoints.untouched(str(folder), {**account, "written": {**account["written"], "boot": "another"}})
+    assert not checkpoints.untouched(str(folder), {k: v for k, v in account.items() if k != "written"})
+    found = (folder / "model").stat()
+    (folder / "model").write_text("weightz")
+    os.utime(folder / "model", ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert not checkpoints.untouched(str(folder), account)
+
+
+def test_what_cannot_be_made_durable_is_not_published(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_folder: str) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(store, "settle", full)
+    with pytest.raises(OSError, match="no room"):
+        write(store, 5)
+    assert list(Path(store.path).iterdir()) == []
 
 
 def test_a_superseded_writer_publishes_nothing_and_leaves_nothing(store: FolderStore) -> None:

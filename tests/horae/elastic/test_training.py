@@ -18,7 +18,8 @@ import pytest
 
 from horae.elastic import Environment, Stopped, Training
 from horae.elastic.sdk.stopping import held
-from tests.horae.elastic.exec_job import ROOT
+from horae.elastic.stores import checkpoints
+from tests.horae.elastic.exec_job import ROOT, until
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +127,51 @@ def test_a_loop_left_by_the_trainer_itself_writes_nothing(tmp_path: Path) -> Non
         if step.number == 2:
             break
     assert list(tmp_path.iterdir()) == []
+
+
+def leave_at(model: Model, folder: Path, epoch: int, number: int, **options: Any) -> None:
+    with pytest.raises(Stopped):
+        for step in training(model, folder, epoch=epoch, **options):
+            model.value += 1
+            if step.number == number:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def test_the_next_start_removes_what_the_last_one_had_no_time_for(tmp_path: Path) -> None:
+    model = Model()
+    for epoch in (1, 2, 3):
+        leave_at(model, tmp_path, epoch, epoch - 1, keep=1)
+        assert len(list(tmp_path.iterdir())) <= 2, "beside the newest at most the one that it was read from"
+    loop = training(model, tmp_path, epoch=4, steps=3, keep=1)
+    assert list(loop) == []
+    assert loop.step == 3
+    until("removed beside the training", lambda: len(list(tmp_path.iterdir())) == 1)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_checkpoint_that_proves_damaged_while_it_is_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], readable: bool
+) -> None:
+    """As of a disk that loses bits: nobody changed the file."""
+    model = Model()
+    leave_at(model, tmp_path, 1, 0)
+    leave_at(model, tmp_path, 2, 1)
+    newest = max(tmp_path.iterdir(), key=lambda path: path.name)
+    (newest / "value").write_text("9" if readable else "x")
+    monkeypatch.setattr(checkpoints, "untouched", lambda *_: True)
+    again = Model()
+    loop = training(again, tmp_path, epoch=3, steps=1)
+    loop.resume()
+    assert (again.value, loop.step) == (1, 1)
+    assert "does not match its checksum" in capsys.readouterr().out
+
+
+def test_what_load_raises_of_a_whole_checkpoint_is_raised(tmp_path: Path) -> None:
+    leave_at(Model(), tmp_path, 1, 0)
+    again = Model()
+    again.load = lambda _folder: 1 / 0  # type: ignore[assignment,method-assign]
+    with pytest.raises(ZeroDivisionError):
+        training(again, tmp_path, epoch=2).resume()
 
 
 def test_periodic_checkpoints_are_pruned(tmp_path: Path) -> None:

@@ -91,6 +91,19 @@ def test_of_many_starters_at_once_each_slot_goes_to_one(cluster: Cluster) -> Non
     assert sorted(state["slots"]["v100-1"][0] for state in slots if state) == [0, 1]
 
 
+def test_an_end_is_noticed_before_anybody_looks(cluster: Cluster) -> None:
+    for name, node in (("stays", "v100-1"), ("leaves", "v100-2"), ("dies", "k80-1")):
+        cluster.running(name, where={node: 1})
+    before = cluster.port.noticed()
+    assert cluster.port.noticed() == before
+    cluster.port.checkpoint_and_stop("leaves", 60.0)
+    until("its end is noticed", lambda: cluster.port.noticed() == before + 1)
+    assert cluster.job("leaves").state is JobState.STOPPED
+    os.kill(cluster.supervisor("dies"), signal.SIGKILL)
+    until("that too", lambda: cluster.port.noticed() == before + 2)
+    assert (cluster.job("dies").state, cluster.port.noticed()) == (JobState.LOST, before + 2)
+
+
 # --- supervisors that die ---------------------------------------------------------------------------------
 
 
