@@ -3,9 +3,11 @@
 Checked at the end of every test on a real YARN, before its jobs are ended and after. What is pending for nobody holds
 back others: the scheduler reserves GPUs for it, and counts it against the queue.
 
-Pending are containers: the queue's own count of them, and what its applications still ask for. The *resources* that it
-tells as pending are no measure: Hadoop (3.4.2) adds to them what is asked for with a placement constraint, takes
-nothing away when a container is given for it, and forgets it at its next restart only.
+Pending are containers, the queue's own count of them and what its applications still ask for, or resources. Of what is
+asked for with a placement constraint Hadoop (3.4.2) counts one of the two rightly, by who handles constraints:
+
+    scheduler             resources: added when asked for, never taken away when a container is given for them
+    placement-processor   containers: never added, taken away when they come
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from horae.port import JobState, ObservedJob, TryLater
 from yarn_bridge.clients.queues import queues
 from yarn_bridge.clients.records import gpus_in, many, resources
 from yarn_bridge.clients.resource_manager import ResourceManager
+from yarn_bridge.clients.settings import settings_of
 from yarn_bridge.jobs.shapes import service_name
+from yarn_bridge.runtimes.chooser import HANDLER, PROCESSOR
 
 #: states of an application that has not ended
 ALIVE = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
@@ -31,23 +35,32 @@ WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class Account:
-    """`used`, `reserved`: resource -> amount, in all partitions together; what is nought is left out."""
+    """`used`, `reserved`, `asked` (pending): resource -> amount, in all partitions; nought is left out."""
 
     used: Counter[str]
     reserved: Counter[str]
+    asked: Counter[str]
     pending: int  #: containers
 
     @classmethod
     def of(cls, value: Any, pending: int) -> Account:
-        used: Counter[str] = Counter()
-        reserved: Counter[str] = Counter()
-        for usage in many((value or {}).get("resourceUsagesByPartition")):
-            used.update({name: n for name, n in resources(usage.get("used")).items() if n})
-            reserved.update({name: n for name, n in resources(usage.get("reserved")).items() if n})
-        return cls(used, reserved, pending)
+        usages = many((value or {}).get("resourceUsagesByPartition"))
+        return cls(*(_total(usages, kind) for kind in ("used", "reserved", "pending")), pending)
+
+    def told_rightly(self, processor: bool) -> Account:
+        """Without the one of the two that Hadoop counts wrongly."""
+        return replace(self, pending=0) if processor else replace(self, asked=Counter())
 
     def __str__(self) -> str:
-        return f"used {dict(self.used)}, reserved {dict(self.reserved)}, {self.pending} containers pending"
+        waits = f"{self.pending} containers and {dict(self.asked)} pending"
+        return f"used {dict(self.used)}, reserved {dict(self.reserved)}, {waits}"
+
+
+def _total(usages: Sequence[Any], kind: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for usage in usages:
+        found.update({name: n for name, n in resources(usage.get(kind)).items() if n})
+    return found
 
 
 @dataclass(frozen=True)
@@ -96,15 +109,17 @@ def of_apps(manager: ResourceManager) -> list[App]:
 
 def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[str]:
     """What does not add up. `jobs`: as the bridge shows them; those on the move may ask for anything."""
-    apps = of_apps(manager)
+    processor = settings_of(manager.http, "the ResourceManager").get(HANDLER) == PROCESSOR
+    apps = [replace(each, account=each.account.told_rightly(processor)) for each in of_apps(manager)]
     found = []
-    for path, account in sorted(of_queues(manager).items()):
+    for path, told_of in sorted(of_queues(manager).items()):
+        account = told_of.told_rightly(processor)
         theirs = [each.account for each in apps if each.queue == path]
-        used, reserved = Counter[str](), Counter[str]()
-        for each in theirs:
-            used.update(each.used)
-            reserved.update(each.reserved)
-        whole = Account(used + reserved, reserved, sum(each.pending for each in theirs))  # a queue counts both as used
+        used, reserved, asked = (
+            sum((getattr(each, name) for each in theirs), Counter[str]()) for name in ("used", "reserved", "asked")
+        )
+        pending = sum(each.pending for each in theirs)
+        whole = Account(used + reserved, reserved, asked, pending)  # a queue counts both as used
         if account != whole:
             found.append(f"{path}: {account}; of its applications {whole}")
     for job in jobs:
@@ -114,7 +129,7 @@ def faults(manager: ResourceManager, jobs: Sequence[ObservedJob] = ()) -> list[s
         found += [
             f"{job.id} is {job.state} and {each.id} waits: {each.account}"
             for each in mine
-            if each.account.pending or each.account.reserved
+            if each.account.pending or each.account.asked or each.account.reserved
         ]
         held = sum(gpus_in(each.account.used) for each in mine)
         if held != sum(job.allocation.values()):

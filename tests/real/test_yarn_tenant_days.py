@@ -1,10 +1,15 @@
-"""Bad days that other people make: signals, kills, moves, preemption, memory. On a real Hadoop, for the soak run."""
+"""Bad days that other people make: signals, kills, moves, preemption, memory. On a real Hadoop, for the soak run.
+
+HORAE_PREEMPTIONS: how often another queue takes its share back.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +19,7 @@ import pytest
 
 from horae.lab import LabRequest, default_folder
 from horae.port import BlockKind, JobState, PortError, attend
+from policy.model import Pinning
 from tests.contract.driver import Driver
 from tests.contract.harness import Behaviour, starts_in, steps_in
 from tests.real.hadoop import (
@@ -26,8 +32,10 @@ from tests.real.serving import HORAE, arbiter
 from yarn_bridge.adapter import YarnCluster
 from yarn_bridge.clients.hdfs import Hdfs
 from yarn_bridge.clients.resource_manager import FORCEFUL, GRACEFUL, QueueEdits
+from yarn_bridge.clients.settings import settings_of
 from yarn_bridge.lab.private import PrivateHadoop
 from yarn_bridge.options import parse_options
+from yarn_bridge.runtimes.chooser import HANDLER, PATIENT, PROCESSOR
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.xdist_group("yarn"), pytest.mark.timeout(900)]
 
@@ -35,6 +43,7 @@ SCHEDULER = "yarn.resourcemanager.scheduler.monitor"
 PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption"
 #: a cluster that preempts at once, and that ends who takes more memory than it asked for
 STRICT = {
+    **PATIENT,
     f"{SCHEDULER}.enable": "true",
     f"{SCHEDULER}.policies": "org.apache.hadoop.yarn.server.resourcemanager.monitor.capacity."
     "ProportionalCapacityPreemptionPolicy",
@@ -50,6 +59,11 @@ STRICT = {
 }
 
 
+#: so long nobody must lose anything
+QUIET_S = 30.0
+HALF = {"root.default": {"capacity": "50"}, "root.horae": {"capacity": "50"}}
+
+
 @pytest.fixture
 def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:  # noqa: F811
     made = YarnHarness(hadoop_342, tmp_path)
@@ -57,11 +71,12 @@ def harness(hadoop_342: PrivateHadoop, tmp_path: Path) -> Iterator[YarnHarness]:
     made.end()
 
 
-@pytest.fixture(scope="module")
-def strict_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
+@pytest.fixture(scope="module", params=[PROCESSOR])
+def strict_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateHadoop]:
     lab = PrivateHadoop(tmp_path_factory.mktemp("hadoopstrict-"), default_folder() / "hadoop")
+    options = {**STRICT, HANDLER: request.param}
     try:
-        lab.up(LabRequest(name="strict", nodes=2, gpus=(("v100", 2), ("v100", 2)), options=STRICT))
+        lab.up(LabRequest(name="strict", nodes=2, gpus=(("v100", 2), ("v100", 2)), options=options))
         yield lab
     finally:
         lab.down()
@@ -188,20 +203,21 @@ def test_an_owner_whom_hdfs_does_not_let_in_is_told_so(harness: YarnHarness) -> 
     assert {each.user for each in port.manager.apps(states=("RUNNING",))} == {who}
 
 
-def test_another_queue_takes_its_share_back(strict: YarnHarness) -> None:
+@pytest.mark.parametrize("turn", range(int(os.environ.get("HORAE_PREEMPTIONS", "1"))))
+def test_another_queue_takes_its_share_back(strict: YarnHarness, turn: int) -> None:
     """Preempted by a plain application: the job loses its start, not its work, and goes on with what is left."""
     cluster, port = Driver(strict), bridge(strict)
-    half = {"root.default": {"capacity": "50"}, "root.horae": {"capacity": "50"}}
-    port.manager.edit_scheduler(QueueEdits(update=half), "horae")
-    job = cluster.running("squeezed", allocation=cluster.spread(2))
+    port.manager.edit_scheduler(QueueEdits(update=HALF), "horae")
+    job, name = cluster.running("squeezed", allocation=cluster.spread(2)), f"plain-{turn}"
     cluster.wait_progress(job, 15)
-    plain(port, "plain-one", "root", "default", 2)
-    lost = cluster.wait(job, JobState.LOST)
+    plain(port, name, "root", "default", 2)
+    # Who is told to end before it is killed may still leave at a checkpoint.
+    lost = cluster.wait(job, JobState.LOST, JobState.STOPPED)
     assert lost.checkpoint is not None
     assert lost.checkpoint.step >= 5
     assert dict(lost.allocation) == {}
-    wait_for("the plain application has its GPUs", lambda: len(containers(port, "plain-one", "root")) == 2)
-    theirs = containers(port, "plain-one", "root")
+    wait_for("the plain application has its GPUs", lambda: len(containers(port, name, "root")) == 2)
+    theirs = containers(port, name, "root")
     cluster.until("only its GPUs are held", lambda: sum(node.foreign for node in cluster.observe().nodes) == 2)
     left = {node.name: node.gpus - node.foreign for node in cluster.observe().nodes if node.gpus > node.foreign}
     with pytest.raises(PortError):
@@ -213,11 +229,35 @@ def test_another_queue_takes_its_share_back(strict: YarnHarness) -> None:
     cluster.wait_progress(job, 5)
     port.checkpoint_and_stop(job, 30.0)
     assert cluster.wait(job, JobState.STOPPED).exit_code == 86
-    assert containers(port, "plain-one", "root") == theirs, "the plain application was never touched"
-    port.services.destroy("plain-one", "root")
+    assert containers(port, name, "root") == theirs, "the plain application was never touched"
+    port.services.destroy(name, "root")
     cluster.until("it is gone", lambda: sum(node.foreign for node in cluster.observe().nodes) == 0)
     cluster.start(job, cluster.spread(2), 3)
     cluster.wait(job, JobState.RUNNING)
+
+
+@pytest.mark.parametrize("strict_lab", [PROCESSOR, "scheduler"], indirect=True)
+def test_nobody_loses_a_container_to_a_worker_that_has_come(strict: YarnHarness) -> None:
+    """Another queue holds more than its own, ours less, and nobody in it waits: nobody is preempted. By Hadoop's
+    `scheduler` that would be so only while nobody had asked for a named node, so then none does."""
+    cluster, port = Driver(strict), bridge(strict)
+    port.manager.edit_scheduler(QueueEdits(update=HALF), "horae")
+    pinned = settings_of(port.manager.http, "the ResourceManager").get(HANDLER) == PROCESSOR
+    name = f"plain-{'processor' if pinned else 'scheduler'}"
+    plain(port, name, "root", "default", 3)
+    wait_for("the plain application has its GPUs", lambda: len(containers(port, name, "root")) == 3)
+    theirs = containers(port, name, "root")
+    assert (port.capabilities().limits.pinning is Pinning.EXACT) is pinned
+    cluster.until("theirs are seen", lambda: sum(node.foreign for node in cluster.observe().nodes) == 3)
+    (left,) = [node.name for node in cluster.observe().nodes if node.gpus > node.foreign]
+    job = cluster.running("content", allocation={left: 1})
+    cluster.wait_progress(job, 15)
+    looked_until = time.monotonic() + QUIET_S
+    while time.monotonic() < looked_until:  # the policy looks once a second
+        assert containers(port, name, "root") == theirs, "a stranger lost a container"
+        time.sleep(1.0)
+    assert cluster.job(job).state is JobState.RUNNING
+    port.services.destroy(name, "root")
 
 
 HUNGRY = """import os, time

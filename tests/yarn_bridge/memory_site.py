@@ -322,7 +322,7 @@ class Site:
 
     def connect(self) -> YarnCluster:
         port: Any = YarnCluster(parse_options(self.options), lambda: self.now_s, self.yarn, self.hdfs)  # type: ignore[arg-type]
-        port._executor.chooser.probes = Probes("3.4.2", True, True, True)
+        port._executor.chooser.probes = Probes("3.4.2", True, True, "scheduler")
         port._executor.by_service._services = self.yarn
         port._executor._helpers = AtOnce()
         port.claim("me")

@@ -15,11 +15,12 @@ from policy.model import BadInput
 from tests.yarn_bridge.fake import Asked, Reply, recorded, serving
 from tests.yarn_bridge.fake_hdfs import World
 from yarn_bridge.clients.settings import Settings
+from yarn_bridge.runtimes.chooser import HANDLER, PATIENT, PROCESSOR, TRIES
 from yarn_bridge.site import checks
 
 HEALTHY = {
     "yarn.webapp.api-service.enable": "true",
-    "yarn.resourcemanager.placement-constraints.handler": "scheduler",
+    HANDLER: "scheduler",
     "yarn.cluster.max-application-priority": "10",
     "yarn.resourcemanager.am.max-attempts": "4",
     "yarn.service.framework.path": "/yarn-services/service-dep.tar.gz",
@@ -150,6 +151,10 @@ def acl(site: Site) -> None:
     site.conf |= {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn"}
 
 
+def preempting(site: Site) -> None:
+    site.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"][0].update(preemptionDisabled=False)
+
+
 def closed(site: Site) -> None:
     site.conf |= {"yarn.acl.enable": "true"}
     site.leaf["queueAcls"] = {"queueAcl": [{"accessType": "SUBMIT_APP", "accessControlList": " "}]}
@@ -177,7 +182,7 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("GPUs", no_gpus, Verdict.FAIL, "no GPU", "yarn.resource-types"),
     ("resource calculator", lambda s: setattr(s, "calculator", "x.DefaultResourceCalculator"),
      Verdict.FAIL, "DefaultResourceCalculator: no GPUs", "DominantResourceCalculator"),
-    ("placement handler", lambda s: s.conf.pop("yarn.resourcemanager.placement-constraints.handler"),
+    ("placement handler", lambda s: s.conf.pop(HANDLER),
      Verdict.WARN, "cannot go to named nodes", "<value>scheduler</value>"),
     ("node attributes", no_attributes, Verdict.WARN, "gpu-a, gpu-b: no attribute", "host,STRING,NAME-OF-THIS-NODE"),
     ("GPU types", no_attributes, Verdict.WARN, "taken as 'gpu'", "gpukind,STRING"),
@@ -185,9 +190,10 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
     ("queue", lambda s: s.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"].pop(), Verdict.FAIL,
      "no queue 'themis'", "root.default"),
     ("preemption", lambda s: s.leaf.update(preemptionDisabled=False), Verdict.WARN, "may take", "restart"),
-    ("preemption for nobody", lambda s: s.scheduler["scheduler"]["schedulerInfo"]["queues"]["queue"][0].update(
-        preemptionDisabled=False), Verdict.FAIL, "root.default loses containers to nobody",
-     "root.default.disable_preemption"),
+    ("named nodes", preempting, Verdict.WARN, "workers are not sent to them: YARN would take containers from "
+     "root.default for", "<value>placement-processor</value>"),
+    ("placement handler", lambda s: s.conf.update({HANDLER: PROCESSOR, TRIES: "3"}), Verdict.FAIL,
+     "gives a worker up that found no room 3 times", f"<name>{TRIES}</name><value>100</value>"),
     ("priorities", lambda s: s.conf.pop("yarn.cluster.max-application-priority"), Verdict.WARN, "is 0",
      "max-application-priority"),
     ("lifetime", lambda s: s.leaf.update(maxApplicationLifetime=3600), Verdict.WARN, "after 3600 s",
@@ -238,7 +244,11 @@ AILMENTS: list[tuple[str, Callable[[Site], object], Verdict, str, str]] = [
 
 
 def handler_off(site: Site) -> None:
-    site.conf["yarn.resourcemanager.placement-constraints.handler"] = "disabled"
+    site.conf[HANDLER] = "disabled"
+
+
+def processor(site: Site) -> None:
+    site.conf.update(PATIENT)
 
 
 OFF = Reply(500, {"message": "The ResourceConfig instance does not contain any root resource classes."})
@@ -250,6 +260,8 @@ OFF = Reply(500, {"message": "The ResourceConfig instance does not contain any r
         ((), {}, "services, on named nodes: the Services API is on"),
         ((no_attributes,), {}, "services, YARN chooses the nodes: the Services API is on; with no node attributes"),
         ((handler_off,), {}, "services, YARN chooses the nodes: the Services API is on; with no placement by constr"),
+        ((preempting,), {}, "services, YARN chooses the nodes: the Services API is on; with no placement by constr"),
+        ((preempting, processor), {}, "services, on named nodes: the Services API is on"),
         ((release("3.3.6"),), {}, "slices, on named nodes: services of Hadoop 3.3.6 cannot ask for named nodes"),
         ((release("3.3.6"), no_attributes), {}, "services, YARN chooses the nodes: the Services API is on"),
         ((lambda s: s.faults.update({"/services/version": OFF}),), {}, "slices, on named nodes: the Services API is"),

@@ -190,6 +190,6 @@ def test_no_token_and_why(
 def test_under_kerberos_services_come_first(
     said: str, services_api: bool, release: str, told: tuple[str, bool]
 ) -> None:
-    probes = Probes(release, services_api, release == "3.4.2", True)
+    probes = Probes(release, services_api, release == "3.4.2", "scheduler")
     found = choose(Options(auth="kerberos", runtime=said), probes, named=True)
     assert (found.runtime, found.pinned) == told

@@ -8,7 +8,7 @@ scheduler's shares are of the parent; what is guaranteed and pending is counted 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import floor
 from typing import Any
@@ -37,6 +37,7 @@ class Queue:
     user_most: Gpus | None = None  #: GPUs that one user of weight 1 may hold in it; None: no limit of its own
     label: str = ""  #: partition of containers that ask for none; "": the default one
     elsewhere: Mapping[str, tuple[Gpus | None, Gpus]] = field(default_factory=lambda: EMPTY)  #: partition -> most, used
+    among_users: bool = False  #: its users may take containers from each other
     reserved: int = 0  #: containers that wait and have a node kept for them, where nobody else gets anything
 
     def limit(self, label: str) -> tuple[Gpus | None, Gpus]:
@@ -79,6 +80,20 @@ class Queues:
     def above(self, path: str) -> Iterator[Queue]:
         """The queue of this path and all above it, the root first."""
         return (queue for queue in self.root.walk() if path == queue.path or path.startswith(f"{queue.path}."))
+
+    def losers(self, paths: Collection[str]) -> tuple[str, ...]:
+        """Leaf queues that the scheduler takes containers from for as long as it counts requests of these queues as
+        pending, met or not: where a queue holds less than it is guaranteed, others; where users are kept even, its own.
+        """
+        asking = [each for each in self.root.leaves() if each.path in paths or each.name in paths]
+        if self.kind != CAPACITY:
+            return ()
+        others = {
+            each.path
+            for each in self.root.leaves()
+            if each.preemptable and any(one.weight > 0 and one.path != each.path for one in asking)
+        }
+        return tuple(sorted(others | {each.path for each in asking if each.among_users}))
 
     def tenants(self, managed: Queue) -> tuple[SiteTenant, ...]:
         """The leaf queues of the managed one; each weighs its per cent of it."""
@@ -137,6 +152,7 @@ def _capacity(value: Mapping[str, Any], path: str) -> Queue:
         user_most=_user_most(guaranteed, value.get("userLimitFactor")),
         label=str(value.get("defaultNodeLabelExpression") or "").strip(),
         elsewhere={label: (_most(each, each), used[label]) for label, each in parts.items() if label},
+        among_users=not value.get("intraQueuePreemptionDisabled", True),
         reserved=int(value.get("reservedContainers", 0)),
     )
 

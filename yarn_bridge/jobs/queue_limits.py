@@ -83,6 +83,16 @@ class QueueLimits:
         ]
         return f"YARN keeps nodes for containers that wait: {', '.join(told)}" if told else ""
 
+    def losers(self) -> tuple[str, ...]:
+        """Leaf queues that lose containers to requests of our jobs that YARN goes on counting when they are met. Where
+        nobody tells, others may."""
+        if self._queues is None and not self.why:
+            self._ask(self._held, self._at, labels=False)
+        if self._queues is None:
+            return ("queues that nobody tells of",)
+        leaves = () if self._managed is None else self._managed.leaves()
+        return self._queues.losers({each.path for each in leaves} | {each.queue for each in self._held})
+
     def tenants(self) -> tuple[SiteTenant, ...]:
         if self._options.tenants != BY_QUEUE or self._queues is None or self._managed is None:
             return ()

@@ -61,6 +61,7 @@ class Facts:
     lost_nodes: frozenset[str] = frozenset()
     token_life_s: float = 0.0  #: how long an HDFS token lives; 0: for ever
     unreadable: str = ""  #: why the service could not be read, where that was tried
+    harm: str = ""  #: who pays for its application as long as that lives, however little it does
     last_words: str = ""  #: what YARN says of its application's end, where that is news
 
 
@@ -151,7 +152,8 @@ def _open(record: Record, facts: Facts, retries: int, resumable: bool, grace_s: 
         if not finished or facts.now_s > min(ack.time_s for ack in told.values()) + grace_s:
             return Step(record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s))
     elif resumable and is_worn(facts, RENEW_AT):
-        leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=RENEWED)
+        why = f"stopped at a checkpoint to be started elsewhere: {facts.harm}" if facts.harm else RENEWED
+        leaving = record.into(Phase.LEAVING, facts.now_s, stop_s=facts.now_s, grace_s=grace_s, native=why)
         return Step(leaving)
     return Step(record)
 
@@ -382,8 +384,10 @@ def killed_by_owner(record: Record, facts: Facts) -> bool:
 
 
 def is_worn(facts: Facts, share: float) -> bool:
-    """Whether the job's HDFS token is older than this share of its life."""
-    return facts.app is not None and 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
+    """Whether the job needs another application: its HDFS token is older than this share of its life, or others pay."""
+    if facts.app is None:
+        return False
+    return bool(facts.harm) or 0 < share * facts.token_life_s < facts.now_s - facts.app.submitted_s
 
 
 def workers_of(record: Record, app: App) -> int:

@@ -9,8 +9,9 @@ Services API is off, and on releases whose services cannot ask for named nodes w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from horae.spec import JobSpec
@@ -18,12 +19,19 @@ from yarn_bridge.clients.http import KERBEROS
 from yarn_bridge.clients.records import NodeReport, Service
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
-from yarn_bridge.clients.settings import Settings, settings_of
+from yarn_bridge.clients.settings import Settings, setting_of
 from yarn_bridge.jobs.record import Record
 from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
 from yarn_bridge.options import AUTO, SERVICES, SLICES, Options
 
 HANDLER = "yarn.resourcemanager.placement-constraints.handler"
+OFF, PROCESSOR = "disabled", "placement-processor"
+#: how often the processor tries to place a worker, once a heartbeat of its application master: a second
+TRIES = "yarn.resourcemanager.placement-constraints.retry-attempts"
+ENOUGH_TRIES = 60
+PATIENT = {HANDLER: PROCESSOR, TRIES: "100"}
+#: the handler is asked for again after this long: it changes with a restart of the ResourceManager
+_PROBED_S = 60.0
 
 
 class Runtime(Protocol):
@@ -53,7 +61,7 @@ class Probes:
     release: str
     services: bool  #: the Services API is on, or it does not matter
     services_pin: bool  #: this release's services may ask for node attributes
-    handler: bool  #: placement by constraints is not known to be off
+    handler: str  #: who handles placement by constraints; "": not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class Choice:
     runtime: str
     pinned: bool  #: workers can be sent to named nodes
     why: str  #: for people
+    harm: str = ""  #: why they are not, though they could be: others would pay for it
 
 
 def named_nodes(reports: Sequence[NodeReport]) -> bool:
@@ -77,13 +86,31 @@ def probe(manager: ResourceManager, conf: Settings, options: Options) -> Probes:
         release=manager.info().version,
         services=not asked or Services(manager.http, manager.quirks()).api_version() is not None,
         services_pin=manager.quirks().pin_by_attribute,
-        handler=bool(conf.why) or conf.get(HANDLER, "disabled") != "disabled",
+        handler="" if conf.why else conf.get(HANDLER, OFF),
     )
 
 
-def choose(options: Options, probes: Probes, named: bool) -> Choice:
-    """`named`: as `named_nodes` says."""
-    constrained = named and probes.handler
+def harmful(probes: Probes, losers: Sequence[str]) -> str:
+    """Why workers must not ask for named nodes, be it possible; "" where they may.
+
+    Hadoop's scheduler (3.4.2) goes on counting a request with a placement constraint as pending when its container has
+    come, and where it preempts it takes others' containers for it, one after the other. Its placement processor does
+    not: there such requests are never pending. `losers`: queues that containers are taken from.
+    """
+    if not losers or probes.handler in (OFF, PROCESSOR):
+        return ""
+    return (
+        f"YARN would take containers from {', '.join(losers[:3])}{', ...' * (len(losers) > 3)} for workers that have "
+        f"come to their named nodes long ago ({HANDLER} is not {PROCESSOR})"
+    )
+
+
+def choose(options: Options, probes: Probes, named: bool, losers: Sequence[str] = ()) -> Choice:
+    """`named`: as `named_nodes` says; `losers`: as `QueueLimits.losers` does."""
+    if harm := harmful(probes, losers):
+        found = choose(options, replace(probes, handler=OFF), named)
+        return replace(found, why=f"{found.why}; not on named nodes: {harm}", harm=harm) if named else found
+    constrained = named and probes.handler != OFF
     by_service = constrained and probes.services_pin
     services, slices = SERVICES, SLICES
     if options.runtime != AUTO:
@@ -105,15 +132,20 @@ def choose(options: Options, probes: Probes, named: bool) -> Choice:
 
 
 class Chooser:
-    """The choice as of now: the cluster is probed once, its nodes are looked at anew in each round."""
+    """The choice as of now: the cluster is probed once, its nodes and queues are looked at anew in each round."""
 
-    def __init__(self, options: Options, manager: ResourceManager) -> None:
-        self._options, self._manager = options, manager
+    def __init__(self, options: Options, manager: ResourceManager, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options, self._manager, self._clock = options, manager, clock
+        self._again_s = float("inf")
         self.probes: Probes | None = None
 
-    def choice(self, named: bool) -> Choice:
+    def choice(self, named: bool, losers: Sequence[str] = ()) -> Choice:
         """Raises PortError when the ResourceManager cannot be asked."""
-        if self.probes is None:
-            conf = settings_of(self._manager.http, "the ResourceManager")
-            self.probes = probe(self._manager, conf, self._options)
-        return choose(self._options, self.probes, named)
+        if self.probes is None or self._clock() >= self._again_s:
+            conf = setting_of(self._manager.http, "the ResourceManager", HANDLER)
+            if self.probes is None:
+                self.probes = probe(self._manager, conf, self._options)
+            elif not conf.why:
+                self.probes = replace(self.probes, handler=conf.get(HANDLER, OFF))
+            self._again_s = self._clock() + _PROBED_S
+        return choose(self._options, self.probes, named, losers)

@@ -25,8 +25,21 @@ from yarn_bridge.clients.records import NodeReport, many
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.services import Services
 from yarn_bridge.clients.settings import Settings, settings_of
+from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.options import BY_QUEUE, LABEL, SERVICES, SLICES, Options, parse_options
-from yarn_bridge.runtimes.chooser import HANDLER, Choice, choose, named_nodes, probe
+from yarn_bridge.runtimes.chooser import (
+    ENOUGH_TRIES,
+    HANDLER,
+    PATIENT,
+    PROCESSOR,
+    TRIES,
+    Choice,
+    Probes,
+    choose,
+    harmful,
+    named_nodes,
+    probe,
+)
 from yarn_bridge.site import isolation, security, storage
 from yarn_bridge.site.holes import holes
 from yarn_bridge.site.xml import remedy
@@ -63,14 +76,16 @@ def examine(options: Options) -> Iterator[Check]:
         services = Services(manager.http, manager.quirks())
         yield from _guarded("Services API", lambda: _services(services, conf, options))
         try:
-            choice = choose(options, probe(manager, conf, options), named_nodes(manager.nodes()))
+            probes = probe(manager, conf, options)
+            losers = QueueLimits(options, manager).losers()
+            choice = choose(options, probes, named_nodes(manager.nodes()), losers)
         except PortError as error:
             yield fail("runtime", error.text, "the adapter cannot tell how to run jobs: see the ResourceManager's log")
             return
         yield _runtime(choice)
         yield from _guarded("GPUs", lambda: _gpus(manager, conf, options))
         yield from _guarded("placement", lambda: _placement(manager, conf, options, choice))
-        yield from _guarded("queue", lambda: _queue(manager, conf, options))
+        yield from _guarded("queue", lambda: _queue(manager, conf, options, probes))
         yield from _guarded("signals", lambda: _signal(manager))
         yield from isolation.gpus(conf, nodes)
         yield from _recovery(info.store, conf, nodes, options)
@@ -190,12 +205,18 @@ def _placement(manager: ResourceManager, conf: Settings, options: Options, choic
     gpu_nodes = [node for node in manager.nodes() if node.state == "RUNNING" and node.gpus]
     handler = conf.get(HANDLER)
     mend = remedy("yarn-site.xml of the ResourceManager", {HANDLER: "scheduler"})
+    tries = conf.number(TRIES, 3)
     if choice.runtime == SERVICES and not manager.quirks().pin_by_attribute:
         yield warn(
             "named nodes", "this release's services cannot go to named nodes: Horae decides how many GPUs, YARN where",
             "Hadoop 3.4.0 or newer, or `runtime: slices` where the nodes tell their names",
         )  # fmt: skip
-    elif conf.why or handler == "scheduler":
+    elif handler == PROCESSOR and tries < ENOUGH_TRIES:
+        yield fail(
+            "placement handler", f"gives a worker up that found no room {tries} times, a second apart: its node may "
+            "still free the GPUs of who had them before", remedy("yarn-site.xml of the ResourceManager", PATIENT)
+        )  # fmt: skip
+    elif conf.why or handler in ("scheduler", PROCESSOR):
         yield ok("placement handler", handler or "not known")
     else:
         yield warn("placement handler", f"'{handler or 'disabled'}': workers cannot go to named nodes", mend)
@@ -245,7 +266,7 @@ def _tenants(tree: Queues, queue: Queue, options: Options) -> Iterator[Check]:
         )  # fmt: skip
 
 
-def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterator[Check]:
+def _queue(manager: ResourceManager, conf: Settings, options: Options, probes: Probes) -> Iterator[Check]:
     info = manager.scheduler()
     tree = queues(info)
     queue = tree.find(options.queue)
@@ -271,7 +292,7 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
             "application masters", f"a service ends when its application master dies {attempts} times in ten minutes",
             remedy("yarn-site.xml of the ResourceManager", {"yarn.resourcemanager.am.max-attempts": str(_ATTEMPTS)}),
         )  # fmt: skip
-    yield from _preemption(tree, queue, conf)
+    yield from _preemption(tree, queue, probes)
     if not conf.why and conf.number("yarn.cluster.max-application-priority") < 1:
         yield warn("priorities", "every application's priority is 0", remedy(
             "yarn-site.xml of the ResourceManager", {"yarn.cluster.max-application-priority": "10"}
@@ -286,19 +307,12 @@ def _queue(manager: ResourceManager, conf: Settings, options: Options) -> Iterat
         yield from _acl(raw, options.user, queue.path, conf)
 
 
-def _preemption(tree: Queues, queue: Queue, conf: Settings) -> Iterator[Check]:
+def _preemption(tree: Queues, queue: Queue, probes: Probes) -> Iterator[Check]:
     if queue.preemptable:
         yield warn("preemption", "other queues may take this queue's containers", "a lost worker costs a restart")
-    within = {each.path for each in queue.walk()}
-    losing = [each.path for each in tree.root.leaves() if each.preemptable and each.path not in within]
-    if tree.kind == CAPACITY and losing and queue.guaranteed and conf.get(HANDLER) == "scheduler":
-        yield fail(
-            "preemption for nobody",
-            f"YARN goes on counting workers that came to their named nodes as pending: while {queue.path} holds less "
-            f"than the {queue.guaranteed} GPUs that it is guaranteed, {_names(losing)} loses containers to nobody",
-            remedy("capacity-scheduler.xml", {f"yarn.scheduler.capacity.{losing[0]}.disable_preemption": "true"})
-            + f"\nor guarantee {queue.path} less: its maximum-capacity lets it hold more than that",
-        )
+    if harm := harmful(probes, tree.losers({each.path for each in queue.leaves()})):
+        yield warn("named nodes", f"workers are not sent to them: {harm}",
+                   remedy("yarn-site.xml of the ResourceManager", PATIENT))  # fmt: skip
 
 
 def _acl(raw: Mapping[str, Any], user: str, path: str, conf: Settings) -> Iterator[Check]:

@@ -20,6 +20,7 @@ from yarn_bridge.clients.queues import CAPACITY, Queues, queues
 from yarn_bridge.clients.resource_manager import ResourceManager
 from yarn_bridge.clients.settings import setting_of
 from yarn_bridge.options import parse_options
+from yarn_bridge.runtimes.chooser import HANDLER, PATIENT, TRIES
 from yarn_bridge.site.scheduler_conf import PLACE, PREFIX, SchedulerConf, parse, text_of
 from yarn_bridge.site.security import PLAIN_FILTER, PROXY_FILTER
 from yarn_bridge.site.xml import merged, properties
@@ -63,7 +64,7 @@ def planned(said: Mapping[str, str]) -> tuple[list[Change], list[str]]:
         tree = queues(manager.scheduler())
         out = Path(given["out"])
         changes = [
-            Change(out / "yarn-site.xml", yarn_site(given).encode(), "settings to merge into yarn-site.xml"),
+            Change(out / "yarn-site.xml", yarn_site(tree).encode(), "settings to merge into yarn-site.xml"),
             Change(out / "core-site.xml", core_site(given).encode(), "settings to merge into core-site.xml"),
         ]
         changes += _queue(given, manager, tree, out)
@@ -238,12 +239,14 @@ def _fair_queue(given: Mapping[str, str], path: str, tree: Queues, out: Path) ->
     return Change(file, after.encode(), f"Horae's queue {path}")
 
 
-def yarn_site(given: Mapping[str, str]) -> str:
-    """The settings that the bridge relies on; `doctor` proves each."""
+def yarn_site(tree: Queues) -> str:
+    """The settings that the bridge relies on; `doctor` proves each. Where the scheduler preempts, workers may ask for
+    named nodes only by the placement processor: see `yarn_bridge.runtimes.chooser.harmful`."""
+    preempts = any(each.preemptable or each.among_users for each in tree.root.leaves())
     return _document(
         {
             "yarn.webapp.api-service.enable": "true",
-            "yarn.resourcemanager.placement-constraints.handler": "scheduler",
+            **(PATIENT if preempts else {HANDLER: "scheduler"}),
             "yarn.resourcemanager.recovery.enabled": "true",
             "yarn.cluster.max-application-priority": "10",
             "yarn.service.framework.path": "/yarn-services/service-dep.tar.gz",
@@ -257,7 +260,8 @@ def yarn_site(given: Mapping[str, str]) -> str:
         },
         {
             "yarn.webapp.api-service.enable": "ResourceManager: elastic jobs are YARN services",
-            "yarn.resourcemanager.placement-constraints.handler": "ResourceManager: workers go to named nodes",
+            HANDLER: "ResourceManager: workers go to named nodes",
+            TRIES: "ResourceManager: a worker may wait for its node, as long as its gang",
             "yarn.resourcemanager.recovery.enabled": "ResourceManager: jobs survive its restart; needs a store.class",
             "yarn.cluster.max-application-priority": "ResourceManager: else every priority is 0",
             "yarn.service.framework.path": "ResourceManager: made once by `yarn app -enableFastLaunch`",

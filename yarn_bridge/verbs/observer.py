@@ -24,7 +24,7 @@ from yarn_bridge.jobs.queue_limits import QueueLimits
 from yarn_bridge.jobs.reading import lost_nodes, nodes_of, observed, one_a_host
 from yarn_bridge.jobs.record import Phase, Record
 from yarn_bridge.jobs.room import Held, Lessons, below, held_by, holdings, shut
-from yarn_bridge.jobs.shapes import HOST_ATTRIBUTE
+from yarn_bridge.jobs.shapes import ANYWHERE, HOST_ATTRIBUTE
 from yarn_bridge.jobs.state_machine import RENEW_WHEN_MOVED, Facts, Step, is_worn, next_step, suspicious, workers_of
 from yarn_bridge.jobs.store import JobFiles, Seen, foreign
 from yarn_bridge.jobs.token_life import TokenLife
@@ -99,7 +99,7 @@ class Observer:
         return self.token is not None and self._claim[1] == self.token
 
     def choice(self) -> Choice:
-        return self._executor.chooser.choice(self._named)
+        return self._executor.chooser.choice(self._named, self.limits.losers())
 
     def look(self) -> Observation:
         reports = self.read_nodes()
@@ -315,7 +315,9 @@ class Observer:
             seen.unsettled -= 1  # only a read that came through counts
         seen.application = seen.application if app is None else app.id
         life_s = self._token_life.seconds()
-        cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, self._lost, life_s)
+        pinned = bool(record.components) and ANYWHERE not in dict(record.components)
+        harm = self.choice().harm if pinned else ""
+        cheap = Facts(self._clock(), app, None, False, seen.members, seen.acks, self._lost, life_s, harm=harm)
         if not self._worth_reading(seen, cheap):
             return cheap
         seen.looked_s = self._clock()
