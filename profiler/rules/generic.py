@@ -26,7 +26,8 @@ from profiler.text.tokens import DUR, INT
 #: a line without its digits (top1 is "top").
 _ENGLISH = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
+    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan", "objective", "objf",
+    "crossentropy", "criterion", "elbo",
 )  # fmt: skip
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
@@ -49,6 +50,7 @@ _AVERAGES = {
     "throughput": "throughput_average",
     "step_rate": "step_rate_average",
 }
+_EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict)")
 _BAR = re.compile(rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
 
 
@@ -79,6 +81,8 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
     side = side_of(opening) or _side_of_values(marks)
+    if bar and _EVALUATES.match(opening):
+        side = "validation"  # of the training set too
     fields = [f for m in marks for f in fields_of(m, bar)]
     if not bar and _EPOCH_DONE.search(body):
         fields = [replace(f, what="epoch_time") if f.what in TIMES else f for f in fields]
@@ -192,6 +196,7 @@ def _field_of(m: Mark, validation: bool) -> Field:
         error=meaning.error,
         constant=source.constant,
         more=m.more,
+        over=m.over,
     )
 
 

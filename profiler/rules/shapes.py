@@ -76,12 +76,13 @@ def _wanted_in(block: bytes, book: RuleBook) -> Wanted:
             gates.append(Gate(gate.text, needs))
     fails = tuple(filter(held, failures.GATES))
     triggers = tuple(t for t in generic.TRIGGERS if held(t, lower))
-    heads = tables.may_be_head(lower.encode("latin-1"))
+    lowered = lower.encode("latin-1")
+    heads = tables.may_be_head(lowered) or any(word in lowered for word in tables.ABROAD)
     if book.always:
         return Wanted(tuple(gates), fails, triggers, heads)
     literals = {need.lower().encode("latin-1") for gate in gates for need, _ in gate.needs}
     literals.update(t.lower().encode("latin-1") for t in (*fails, *triggers))
-    literals.update(tables.MEASURES if heads else ())
+    literals.update((*tables.MEASURES, *tables.ABROAD) if heads else ())
     return Wanted(tuple(gates), fails, triggers, heads, _lines_with(text, literals))
 
 
@@ -100,6 +101,11 @@ def _lines_with(text: bytes, literals: Iterable[bytes]) -> frozenset[bytes] | No
         if len(found) > most:
             return None
     return frozenset(found)
+
+
+def _may_be_head(lower: bytes, *, numbers: bool) -> bool:
+    """Whether a line in lower case may be the head of a table."""
+    return tables.may_be_head(lower) or (not numbers and tables.may_be_foreign_head(lower))
 
 
 def _alone(rule: Rule, candidates: list[Rule]) -> bool:
@@ -162,7 +168,7 @@ class Shapes:
             if gate in text:
                 fails = failures.suspects(text)
                 break
-        heads = wanted.heads and tables.may_be_head(key.lower())
+        heads = wanted.heads and _may_be_head(key.lower(), numbers=len(key) < len(raw))
         if candidates or generic or fails or heads:
             return Shape(candidates, generic, fails, heads)
         return None

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from profiler.model import LossKind
 from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
+from profiler.text.tokens import INT
 
 _RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
@@ -43,6 +44,9 @@ _ABROAD = re.compile(
     ),
     re.IGNORECASE,
 )
+#: "第 3 轮": the number stands before what it counts.
+_COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
+_ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
 #: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
 FOREIGN_TRIGGERS = tuple(
     dict.fromkeys(
@@ -84,6 +88,8 @@ def words_of(key: str) -> list[str]:
 
 def english(text: str) -> str:
     """A line in which the words of other languages that the lexicon knows are English. The numbers stay."""
+    if "第" in text:
+        text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
     return _ABROAD.sub(_english, text)
 
 
