@@ -279,6 +279,8 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     kind = LossKind.RUNNING if averaged else None
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
+    if "value" in plain[:after]:
+        rest.add("value")  # of a value function; a loss value is one
     part = bool(rest) and not (present & _TOTAL)
     if present & {"nll"} and not present & {"loss", "losses", "train"}:
         part = False
