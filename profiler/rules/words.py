@@ -44,6 +44,10 @@ _ABROAD = re.compile(
     ),
     re.IGNORECASE,
 )
+#: What a line has that may hold a word of those languages: letters of one that parts no words, or such a word. Looking
+#: for all of them at each place of a line costs a hundred times as much.
+_UNDIVIDED = re.compile("[\u3040-\ud7ff]")
+_DIVIDED = re.compile(r"[^\W\d_]+")
 #: "第 3 轮": the number stands before what it counts.
 _COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
 _ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
@@ -88,6 +92,8 @@ def words_of(key: str) -> list[str]:
 
 def english(text: str) -> str:
     """A line in which the words of other languages that the lexicon knows are English. The numbers stay."""
+    if _UNDIVIDED.search(text) is None and _FOREIGN.keys().isdisjoint(_DIVIDED.findall(text.lower())):
+        return text
     if "第" in text:
         text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
     return _ABROAD.sub(_english, text)
