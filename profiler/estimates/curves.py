@@ -136,6 +136,8 @@ def _curve_of_totals(run: Run, points: Sequence[Point]) -> Curve | None:
 
 def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
     points = _on_one_line(points)
+    if not points:
+        return None
     parts = most_common([_names(p) for p in points])
     named = [p for p in points if _names(p) == parts]
     return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)

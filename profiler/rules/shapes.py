@@ -15,6 +15,7 @@ from profiler.rules import generic, tables
 from profiler.rules.book import Gate, RuleBook
 from profiler.rules.plan import Plan
 from profiler.rules.rule import Rule
+from profiler.rules.words import may_tell
 from profiler.text import failures
 from profiler.text.tokens import PRIVATE, matcher, tokenise, with_bar
 
@@ -173,17 +174,9 @@ class Shapes:
         if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
             return None
         lower = text.lower()
-        generic = False
-        if len(key) < len(raw) or "nan" in lower:
-            for trigger in wanted.triggers:
-                if trigger in lower:
-                    generic = True
-                    break
-        fails = False
-        for gate in wanted.fails:
-            if gate in text:
-                fails = failures.suspects(text)
-                break
+        numbered = len(key) < len(raw) or "nan" in lower
+        generic = numbered and any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
+        fails = any(map(text.__contains__, wanted.fails)) and failures.suspects(text)
         heads = wanted.heads and _may_be_head(key.lower(), numbers=len(key) < len(raw))
         if candidates or generic or fails or heads:
             return Shape(candidates, generic, fails, heads)

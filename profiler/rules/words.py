@@ -104,6 +104,25 @@ def _english(m: re.Match[str]) -> str:
     return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
 
 
+#: One of these words, or a sign beside which numbers count without one, is in every line that says something.
+_TELLING = frozenset(
+    (
+        *_LOSS, *_ACCURACY, *EPOCH, *_ITERATION, *STEP_NOUNS, *SAMPLE_NOUNS, *(f"k{noun}" for noun in SAMPLE_NOUNS),
+        *_RATE_ABBREVIATIONS, *_FOREIGN, *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
+        *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
+    )
+)  # fmt: skip
+_SIGNS = re.compile(r"[\[|/<{(]")
+_LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def may_tell(text: str) -> bool:
+    """Whether the words of a line may tell something: a cheap test, for text in which they are parts of others."""
+    if not text.isascii() or "oss" in text or "OSS" in text or _SIGNS.search(text):
+        return True
+    return not _TELLING.isdisjoint(map(str.lower, _LETTERS.findall(text)))
+
+
 def _is_lr(words: list[str]) -> bool:
     return any(tuple(words[-len(w) :]) == w or tuple(words[: len(w)]) == w for w in _LR)
 
