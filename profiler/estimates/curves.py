@@ -12,9 +12,9 @@ most one logging interval behind are ranks without a prefix, not a resumed run.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Literal, TypeVar
@@ -135,9 +135,30 @@ def _curve_of_totals(run: Run, points: Sequence[Point]) -> Curve | None:
 
 
 def _curve_of_parts(run: Run, points: Sequence[Point]) -> Curve | None:
+    points = _on_one_line(points)
+    if not points:
+        return None
     parts = most_common([_names(p) for p in points])
     named = [p for p in points if _names(p) == parts]
     return _loss_curve(run, named, lambda p: sum(v.value for v in p.losses), "+".join(parts), parts)
+
+
+def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
+    """Parts that are told on lines of their own, put together where they are of one position: none of them alone is
+    the loss, nor is their mean."""
+    told = Counter(map(_names, points))
+    often = [names for names, n in told.items() if 2 * n >= max(told.values())]
+    all_names = [name for names in often for name in names]
+    if len(often) < 2 or len(set(all_names)) < len(all_names):
+        return points
+    cells: dict[tuple[object, ...], dict[str, Value]] = {}
+    last: dict[tuple[object, ...], Point] = {}
+    for p in points:
+        at = (p.epoch, p.iteration, p.rank)
+        cells.setdefault(at, {}).update((value.name, value) for value in p.losses)
+        last[at] = p
+    whole = [at for at, cell in cells.items() if cell.keys() >= set(all_names)]
+    return [replace(last[at], losses=tuple(cells[at][name] for name in all_names)) for at in whole]
 
 
 def _names(p: Point) -> tuple[str, ...]:

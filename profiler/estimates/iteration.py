@@ -5,7 +5,8 @@ iterations; a progress bar's own rate. Each gives samples (seconds an iteration,
 source that exists is used; the others check it:
 
 * more than 20 % apart, and more than their printed digits can tell: a warning names both;
-* an epoch timed in whole seconds gives way to its bar's rate where a second is more than 5 % of it;
+* an epoch timed in whole seconds gives way to its bar's rate where a second is more than 5 % of it, and so does one
+  that took longer than its bar by more than that: it holds an evaluation;
 * a time or rate printed with one digit (`0.03 it/s`) gives way to a clock that lies within its rounding;
 * the wall clock (timestamps or elapsed time, pauses left out) is never beaten: a printed time that is longer than
   the slowest intervals allow, or so short that even the fastest intervals take `WALL_FACTOR` times as long, is not
@@ -159,7 +160,8 @@ def _choose(
     """The source to use, its samples, and what to say about those that disagree with it."""
     source: TimeSource = next(iter(levels))
     coarse = _coarseness(found["epoch"])
-    if source == "epoch" and "bar" in levels and coarse > COARSE:
+    # an epoch may hold more than training
+    if source == "epoch" and "bar" in levels and (coarse > COARSE or levels["epoch"] > (1 + COARSE) * levels["bar"]):
         source = "bar"
     pick = _Pick(source, found[source], levels[source])
     if source in ("printed", "throughput", "bar"):

@@ -20,6 +20,7 @@ from profiler.model import EpochTime, Kind, Pause, Point, Run
 TICKS = 20  #: a clocked interval shorter than so many ticks of its clock is joined with the next
 FEWEST_TICKS = 8  #: the same in a log that is shorter than that
 TWO_CLOCKS_S = 30 * 86400.0  #: stamps further apart are of two clocks
+FEWEST_LOSSES = 8  #: lines with a loss from which the clock is read from them alone
 LASTING = 1.5  #: the longest of the epochs whose elapsed time is their own is so many times the shortest
 GUESSED = 0.1  #: of an epoch's length that was not printed, at most this share may be guessed
 
@@ -104,9 +105,15 @@ def from_elapsed(run: Run, bar: bool) -> list[Sample]:
     return _differences(run, [(p, p.elapsed_s) for p in told if p.rank == rank and p.elapsed_s is not None])
 
 
+def _of_one_counter(points: list[Point]) -> list[Point]:
+    """Those that tell a loss, where there are enough: other lines may count something else."""
+    losing = [p for p in points if p.losses]
+    return losing if len(losing) >= FEWEST_LOSSES else points
+
+
 def from_clock(run: Run) -> list[Sample]:
     """Differences of the timestamps of one rank's lines."""
-    stamped = [p for p in _train(run) if p.time_s is not None and p.iteration is not None]
+    stamped = _of_one_counter([p for p in _train(run) if p.time_s is not None and p.iteration is not None])
     counts: dict[int | None, int] = defaultdict(int)
     for p in stamped:
         counts[p.rank] += 1

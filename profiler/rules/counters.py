@@ -123,6 +123,7 @@ MENDS = (
 
 def mend(marks: list[Mark]) -> None:
     """Give a meaning to what a key alone does not tell."""
+    _size_both(marks)
     beside = Beside.of(marks)
     for m in marks:
         if m.total is not None and _BOTH.fullmatch(m.key):
@@ -134,6 +135,16 @@ def mend(marks: list[Mark]) -> None:
         if row is not None:
             m.meaning = _meant(m, row.what)
             m.what = row.what
+
+
+def _size_both(marks: list[Mark]) -> None:
+    """`Train steps: 391 Val steps: 79`: steps of both sides, without a total, are the lengths of an epoch."""
+    counts = [m for m in marks if m.what == "iteration" and m.total is None and m.key.lower().endswith("s")]
+    sides = {side_of(m.key): m for m in counts}
+    if sides.keys() >= {"train", "validation"}:
+        for m in counts:
+            m.what, m.meaning = "", None
+        sides["train"].what, sides["train"].meaning = "iterations_per_epoch", Meaning("iterations_per_epoch")
 
 
 def _meant(m: Mark, what: str) -> Meaning | None:

@@ -18,15 +18,16 @@ from profiler.rules.kinds import HELD, SETUP, TIMES, Said, reading
 from profiler.rules.pairs import scan
 from profiler.rules.places import Mark
 from profiler.rules.plan import Field, Plan
-from profiler.rules.units import TIME_UNITS, Meaning
-from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, side_of
+from profiler.rules.units import TIME_UNITS, Meaning, words_for
+from profiler.rules.words import FOREIGN_TRIGGERS, averaged, english, side_of, words_of
 from profiler.text.tokens import DUR, INT
 
 #: A line with none of these says nothing to the generic reader: the cheap test before anything else. It is asked of
 #: a line without its digits (top1 is "top").
 _ENGLISH = (
     "loss", "epoch", "step", "iter", "batch", "acc", "it/s", "s/it", "/sec", "cost", "world", "gpus", "nll", "xent",
-    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan",
+    "update", "prec@", "top-", "top:", "top=", " top ", "/s", "ep ", "ep:", "ep=", "ep[", "nan", "objective", "objf",
+    "crossentropy", "criterion", "elbo",
 )  # fmt: skip
 TRIGGERS = (*_ENGLISH, *(t for t in FOREIGN_TRIGGERS if not any(known in t for known in _ENGLISH)))
 _NAMED = {"loss", "part", "accuracy", "validation_loss", "validation_accuracy", "step_time"}
@@ -38,6 +39,7 @@ _SENTENCE = re.compile(
     r"(?![\w'=:])"
 )
 TOLD = 4
+_UNWEIGHTED = words_for("unweighted")
 #: A shell's trace or a command line says what was asked for, never how far it is.
 _COMMAND = re.compile(r"^\s*(?:\++ |\$ )|.*\s--[a-z][\w-]*[= ].*\s--[a-z]")
 #: Marks that are of use only beside others.
@@ -49,6 +51,7 @@ _AVERAGES = {
     "throughput": "throughput_average",
     "step_rate": "step_rate_average",
 }
+_EVALUATES = re.compile(r"(?i)\W*(?:running )?(?:evaluat|validat|testing|predict)")
 _BAR = re.compile(rf"%\||{INT}/{INT} \[(?=[\s\[])|{INT}/{INT} \[\]|{DUR}<|\|\s*{INT}/{INT} \[")
 
 
@@ -65,7 +68,7 @@ def assemble(canonical: str, start: int, rule: str, words: Mapping[str, Meaning]
         fields = [replace(f, what="iterations_per_epoch") if f.what == "iterations" else f for f in fields]
     elif row.kind == "loose" and not line.bar and _begins_with_seconds(line.marks[0], fields):
         fields.append(Field("epoch_time", line.marks[0].token))
-    return _plan(rule, row.kind, canonical, one_each(fields), line)
+    return _plan(rule, row.kind, canonical, one_each(_without_unweighted(fields)), line)
 
 
 def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None) -> Said | None:
@@ -79,12 +82,21 @@ def said(canonical: str, start: int, words: Mapping[str, Meaning] | None = None)
     name_counters(marks, body, bar)
     opening = _opening(marks, canonical, start)
     side = side_of(opening) or _side_of_values(marks)
+    if bar and _EVALUATES.match(opening):
+        side = "validation"  # of the training set too
     fields = [f for m in marks for f in fields_of(m, bar)]
     if not bar and _EPOCH_DONE.search(body):
         fields = [replace(f, what="epoch_time") if f.what in TIMES else f for f in fields]
     if _COMMAND.match(body):
         fields, side = [f for f in fields if f.what in SETUP], ""
     return Said(marks, fields, opening, side, body, bar)
+
+
+def _without_unweighted(fields: list[Field]) -> list[Field]:
+    """Parts whose weights are not told are no loss where no whole is told beside them."""
+    if any(f.what == "loss" for f in fields):
+        return fields
+    return [f for f in fields if f.what != "part" or not _UNWEIGHTED.intersection(words_of(f.name))]
 
 
 def _plan(rule: str, kind: str, printed: str, fields: list[Field], line: Said) -> Plan:
@@ -192,6 +204,7 @@ def _field_of(m: Mark, validation: bool) -> Field:
         error=meaning.error,
         constant=source.constant,
         more=m.more,
+        over=m.over,
     )
 
 

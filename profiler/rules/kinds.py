@@ -49,9 +49,8 @@ class Said:
         self.counted = "iteration" in self.what
         self.epoch = next((m for m in marks if m.what == "epoch"), None)
         #: it counts steps or epochs of an evaluation
-        self.held_count = any(
-            m.meaning is not None and m.meaning.validation and m.what in ("iteration", "epoch") for m in marks
-        )
+        counters = [m for m in marks if m.meaning is not None and m.what in ("iteration", "epoch")]
+        self.held_count = any(m.meaning is not None and m.meaning.validation for m in counters)
 
     @property
     def held_out(self) -> bool:

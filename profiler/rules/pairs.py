@@ -82,6 +82,14 @@ def key_of(left: str) -> str:
     return _IS.sub("", key)
 
 
+def _of_cell_before(left: str) -> str:
+    """Of `train loss | 2.31` the name, where it names what is measured."""
+    cell = left.rstrip(" |")
+    name = key_of(cell) if left[len(cell) :].count("|") == 1 else ""
+    found = meaning(name) if name else None
+    return name if found is not None and found.what in _MEASURES else ""
+
+
 def scan(canonical: str, start: int = 0, words: Mapping[str, Meaning] | None = None) -> list[Mark]:
     """Every number from `start` on that words or place explain. `words` (lower-case keys) come before the lexicon."""
     walk = _Walk(canonical, start, words or {})
@@ -120,7 +128,8 @@ class _Walk:
         mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
         if self.listed and bare.endswith(","):
             left, mark.separated = left.rstrip(" ,"), True
-        key = self._key(mark, "" if verb else key_of(left))
+        alone = end == len(self.canonical) or "|" not in right  # else it is one column of many
+        key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
         self._as_part(mark, key, left)
         self._as_promised(mark, key, left, _OF_MANY.match(right, used) is not None)

@@ -5,11 +5,17 @@ A table: each row shows a line that it is for (a test reads them).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from profiler.rules.units import TIME_UNITS, Meaning, rate_of
 from profiler.text.tokens import DUR, INT
+
+_STEP_WORDS = r"(?:steps|iterations|iters|its|batches|minibatches|updates)"
+#: "500 train steps in 151.2 s", "1000 steps take 8.5 seconds": how long so many steps took.
+_STEPS_TAKE = re.compile(rf"(?i)\s+(?:train(?:ing)? )?{_STEP_WORDS}\s+(?:in|take|took|takes|done in)\s+")
+_STEPS = re.compile(rf"(?i)\s?{_STEP_WORDS}\b")
 
 
 @dataclass(slots=True)
@@ -29,6 +35,7 @@ class Mark:
     unit: str = ""
     scale: float = 1.0
     more: tuple[tuple[int, float], ...] = ()  #: earlier numbers of the same duration, with their seconds
+    over: int | None = None  #: token of the number of steps that the time is of
     separated: bool = False  #: a colon or equals sign stands between key and number
 
 
@@ -118,6 +125,19 @@ def _is_pair(m: Mark, p: Place) -> bool:
     return True
 
 
+def _is_of_many(m: Mark, p: Place) -> bool:
+    m.what, m.meaning, m.over = "step_time", Meaning("step_time", scale=TIME_UNITS.get(m.unit, 1.0)), p.previous.token
+    p.previous.what, p.previous.meaning = "skip", None
+    return True
+
+
+def _is_their_number(m: Mark, p: Place) -> bool:
+    of = p.previous
+    of.what, of.meaning, of.over = "step_time", Meaning("step_time", scale=TIME_UNITS[of.unit]), m.token
+    m.what = "skip"
+    return True
+
+
 def _goes_on(m: Mark, p: Place) -> bool:
     """The number before was minutes or days of the same duration."""
     before, meaning = p.previous, p.previous.meaning
@@ -163,6 +183,16 @@ PLACES = (
         lambda m, p: p.bare == "," and p.previous.what == "bracket" and m.kind == INT and p.right[:1] in "])",
         _is_pair,
         "[1, 2000] loss: 2.17",
+    ),
+    Stand(
+        lambda m, p: p.previous.kind == INT and (m.unit in TIME_UNITS or m.kind == DUR) and _STEPS_TAKE.fullmatch(p.left),
+        _is_of_many,
+        "Step 1000: Ran 500 train steps in 151.2 secs",
+    ),
+    Stand(
+        lambda m, p: m.kind == INT and p.previous.unit in TIME_UNITS and p.bare in ("(", "/") and _STEPS.match(p.right),
+        _is_their_number,
+        "step 300 loss 2.31 9.32s(20 iters)",
     ),
     Stand(
         lambda m, p: p.previous.unit == "minutes" and p.bare == "" and m.unit in ("s", "sec", "seconds"),

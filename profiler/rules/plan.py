@@ -50,7 +50,7 @@ class Field:
     @property
     def is_plain(self) -> bool:
         """Whether the number on the page is the value."""
-        made = self.negative or self.more or self.over or self.error
+        made = self.negative or self.more or self.over is not None or self.error
         return self.token >= 0 and self.scale == 1.0 and not made
 
 
@@ -77,6 +77,7 @@ class Plan:
     iteration: Field | None = None
     epoch: Field | None = None
     loss: Field | None = None
+    window: Field | None = None  #: the ambiguous time
     short: bool = False  #: lines may be taken the short way
     many: bool = False  #: and many of them at once
     at_iteration: int = 0
@@ -96,6 +97,7 @@ class Plan:
         self.iteration = self._first("iteration")
         self.epoch = self._first("epoch")
         self.loss = self._first("loss", "part")
+        self.window = self._first("window_time")
         self._shorten()
         return self
 

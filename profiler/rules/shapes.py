@@ -8,13 +8,14 @@ that keeps coming gets a regular expression of its own. All of this is a cache: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from profiler.rules import generic, tables
 from profiler.rules.book import Gate, RuleBook
 from profiler.rules.plan import Plan
 from profiler.rules.rule import Rule
+from profiler.rules.words import may_tell
 from profiler.text import failures
 from profiler.text.tokens import PRIVATE, matcher, tokenise, with_bar
 
@@ -27,6 +28,7 @@ _CACHED_KEY = 600  #: bytes of a shape that is remembered
 _COMPILED = 400  #: regular expressions kept
 _HITS = 6  #: expressions tried for lines that are equal but for their digits
 _TAGS = ("[", "(", ": ")  #: how a line begins that may carry a rank's tag
+_WORDS = 1 << 16  #: words remembered of the blocks before
 _MANY = 100  #: new shapes in a block from which it is worth asking what the block holds at all
 _OFTEN = 3  #: times a shape must come before it gets an expression: making one costs a thousand matches
 
@@ -55,51 +57,73 @@ class Wanted:
     fails: tuple[str, ...] = failures.GATES
     triggers: tuple[str, ...] = generic.TRIGGERS
     heads: bool = True
-    lines: frozenset[bytes] | None = None  #: the only lines, without digits, that hold any of it; None: not known
 
 
-def _wanted_in(block: bytes, book: RuleBook) -> Wanted:
-    """What of all that is looked for a block may hold, and in which of its lines."""
-    text = block.translate(_BREAKS, _DIGITS)
-    # A text is searched for a literal at 2 GB/s, which is slow for hundreds of them: the block's words, each once,
-    # are a tenth of it, and without each word of a literal there it is not in the block.
-    words = b"  ".join(set(text.split())).decode("latin-1")
-    lower = words.lower()
+class Vocabulary:
+    """Which texts the blocks of a log may hold, by their words: most that are looked for are in none of them.
 
-    def held(literal: str, words: str = words) -> bool:
-        return all(part in words for part in literal.split())
+    A text is searched for a literal at 2 GB/s, which is slow for hundreds of them: only words that no block had before
+    are searched, and without each word of a literal it is in no block.
+    """
 
-    gates = []
-    for gate in filter(lambda g: held(g.text), book.gates):
-        kept = [(need, [r for r in rules if all(map(held, r.needs))]) for need, rules in gate.needs if held(need)]
-        if needs := tuple((need, rules) for need, rules in kept if rules):
-            gates.append(Gate(gate.text, needs))
-    fails = tuple(filter(held, failures.GATES))
-    triggers = tuple(t for t in generic.TRIGGERS if held(t, lower))
-    heads = tables.may_be_head(lower.encode("latin-1"))
-    if book.always:
-        return Wanted(tuple(gates), fails, triggers, heads)
-    literals = {need.lower().encode("latin-1") for gate in gates for need, _ in gate.needs}
-    literals.update(t.lower().encode("latin-1") for t in (*fails, *triggers))
-    literals.update(tables.MEASURES if heads else ())
-    return Wanted(tuple(gates), fails, triggers, heads, _lines_with(text, literals))
+    def __init__(self, book: RuleBook) -> None:
+        self.book = book
+        self._words: set[bytes] = set()
+        self._held: set[str] = set()
+        gated = [part for gate in book.gates for need, rules in gate.needs for part in _parts(gate, need, rules)]
+        self._sought = tuple(dict.fromkeys((*gated, *_words_of(failures.GATES))))
+        self._lowered = tuple(dict.fromkeys(_words_of((*generic.TRIGGERS, *_HEADS))))
+        self._wanted: Wanted | None = None
+
+    def take(self, block: bytes) -> Wanted:
+        """What may be in lines of this block, or of those before."""
+        new = set(block.translate(_BREAKS, _DIGITS).split()) - self._words
+        if len(self._words) > _WORDS:
+            self._words.clear()
+        self._words |= new
+        if self._learn(b"  ".join(new).decode("latin-1")) or self._wanted is None:
+            self._wanted = self._all_held()
+        return self._wanted
+
+    def _learn(self, words: str) -> bool:
+        """Note which literals are in some words; whether there are new ones."""
+        lower = words.lower()
+        held = {part for part in self._sought if part in words}
+        held.update(_LOWER + part for part in self._lowered if part in lower)
+        if held <= self._held:
+            return False
+        self._held |= held
+        return True
+
+    def _all_held(self) -> Wanted:
+        def held(literal: str, mark: str = "") -> bool:
+            return all(mark + part in self._held for part in literal.split())
+
+        gates = []
+        for gate in filter(lambda g: held(g.text), self.book.gates):
+            kept = [(need, [r for r in rules if all(map(held, r.needs))]) for need, rules in gate.needs if held(need)]
+            if needs := tuple((need, rules) for need, rules in kept if rules):
+                gates.append(Gate(gate.text, needs))
+        fails = tuple(filter(held, failures.GATES))
+        triggers = tuple(t for t in generic.TRIGGERS if held(t, _LOWER))
+        return Wanted(tuple(gates), fails, triggers, any(held(t, _LOWER) for t in _HEADS))
 
 
-def _lines_with(text: bytes, literals: Iterable[bytes]) -> frozenset[bytes] | None:
-    """The lines that hold any of some literals (in any case); None when most do."""
-    lower = text.decode("latin-1").lower().encode("latin-1")
-    most = text.count(b"\n") // 2
-    found: set[bytes] = set()
-    for literal in literals:
-        at = lower.find(literal)
-        while at >= 0:
-            end = text.find(b"\n", at)
-            end = len(text) if end < 0 else end
-            found.add(text[text.rfind(b"\n", 0, at) + 1 : end])
-            at = lower.find(literal, end)
-        if len(found) > most:
-            return None
-    return frozenset(found)
+_LOWER = "lower "  #: before a literal that is looked for in small letters
+_HEADS = tuple(word.decode("latin-1") for word in (*tables.MEASURES, *tables.ABROAD))
+
+
+def _words_of(literals: Iterable[str]) -> Iterator[str]:
+    return (part for literal in literals for part in literal.split())
+
+
+def _parts(gate: Gate, need: str, rules: Iterable[Rule]) -> Iterator[str]:
+    return _words_of((gate.text, need, *(n for rule in rules for n in rule.needs)))
+
+
+def _may_be_head(lower: bytes, *, numbers: bool) -> bool:
+    """Whether a line in lower case may be the head of a table."""
+    return tables.may_be_head(lower) or (not numbers and tables.may_be_foreign_head(lower))
 
 
 def _alone(rule: Rule, candidates: list[Rule]) -> bool:
@@ -115,6 +139,7 @@ class Shapes:
         self._known: dict[bytes, Shape | None] = {}
         self._compiled = 0
         self._all = self._wanted = Wanted(book.gates)
+        self._vocabulary = Vocabulary(book)
         #: by the text of the expression: an expression itself is hashed anew, all of it, each time it is asked for
         self._drawn: dict[str, re.Pattern[str] | None] = {}
         self._block: bytes | None = None
@@ -132,8 +157,6 @@ class Shapes:
         if key in known:
             return known[key]
         wanted = self._wanted if whole else self._all
-        if wanted.lines is not None and key not in wanted.lines:
-            return None
         shape = self._look(key, raw, wanted) if len(raw) <= LONGEST else None
         if len(key) <= _CACHED_KEY:
             if len(known) >= _CACHE:
@@ -145,24 +168,16 @@ class Shapes:
     def _look(self, key: bytes, raw: bytes, wanted: Wanted) -> Shape | None:
         self._new += 1
         if self._new == _MANY and self._block is not None:
-            self._wanted = _wanted_in(self._block, self.book)  # worth it when many of its lines are new
+            self._wanted = self._vocabulary.take(self._block)  # worth it when many of its lines are new
         text = key.decode("latin-1")
         candidates = self.book.candidates(text, wanted.gates)
         if not text.startswith(_TAGS) and any(_alone(rule, candidates) for rule in candidates if rule.ignores_all):
             return None
         lower = text.lower()
-        generic = False
-        if len(key) < len(raw) or "nan" in lower:
-            for trigger in wanted.triggers:
-                if trigger in lower:
-                    generic = True
-                    break
-        fails = False
-        for gate in wanted.fails:
-            if gate in text:
-                fails = failures.suspects(text)
-                break
-        heads = wanted.heads and tables.may_be_head(key.lower())
+        numbered = len(key) < len(raw) or "nan" in lower
+        generic = numbered and any(map(lower.__contains__, wanted.triggers)) and may_tell(text)
+        fails = any(map(text.__contains__, wanted.fails)) and failures.suspects(text)
+        heads = wanted.heads and _may_be_head(key.lower(), numbers=len(key) < len(raw))
         if candidates or generic or fails or heads:
             return Shape(candidates, generic, fails, heads)
         return None

@@ -17,13 +17,13 @@ from profiler.rules import counters, generic
 from profiler.rules.pairs import scan
 from profiler.rules.plan import Field, Plan
 from profiler.rules.units import TIME_UNITS, Meaning
-from profiler.rules.words import COLUMNS_OF_PARTS, meaning, words_of
+from profiler.rules.words import COLUMNS_OF_PARTS, FOREIGN_TRIGGERS, english, meaning, words_of
 from profiler.text import clock, ranks
 from profiler.text.tokens import DEC, DUR, INT, PRIVATE, tokenise
 
 _DELIMITERS = (",", ";", "\t", "|")
 _GAP = re.compile(r"\s{2,}|\t")
-_NAME = re.compile(r"^[\"']?[A-Za-z_#%][\w /%@().#:-]*[\"']?$")
+_NAME = re.compile(r"^[\"']?[^\W\d][\w /%@().#:-]*[\"']?$|^[\"']?[_#%][\w /%@().#:-]*[\"']?$")
 _CELL = re.compile(rf"^[\"']?([-+]?)([{INT}{DEC}{DUR}])\s?(%|s|ms|[KMGT]i?B?)?[\"']?$")
 #: A cell between signs may hold more than its number: the name of its unit before it, an uncertainty, a stamp behind.
 _DRESSED = re.compile(rf"^(?:[A-Za-z][A-Za-z/ _]*:\s*)?([-+]?)([{INT}{DEC}{DUR}])()(?:\s.*)?$")
@@ -210,6 +210,7 @@ def _counts(columns: tuple[Meaning | None, ...]) -> bool:
 
 def _columns(names: list[str]) -> tuple[Meaning | None, ...]:
     """What the columns are; those that only their neighbours explain included."""
+    names = [english(n) for n in names]
     columns = [_column(n) for n in names]
     lower = [n.strip("\"'").lower() for n in names]
     parts = [i for i, n in enumerate(lower) if n in COLUMNS_OF_PARTS]
@@ -236,11 +237,19 @@ def _column(name: str) -> Meaning | None:
 MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
 
 
+ABROAD = tuple(word.encode("latin-1") for word in FOREIGN_TRIGGERS)
+
+
 def may_be_head(lower: bytes) -> bool:
     """The cheap test on a line in lower case, or on a text of many lines."""
     return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and any(
         word in lower for word in MEASURES
     )
+
+
+def may_be_foreign_head(lower: bytes) -> bool:
+    """The same for a head in another language, whose cells signs divide."""
+    return any(sign in lower for sign in (b",", b";", b"\t", b"|")) and any(word in lower for word in ABROAD)
 
 
 class Bare:

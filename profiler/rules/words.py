@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from profiler.model import LossKind
 from profiler.rules.units import EPOCH, LEXICON, SAMPLE_NOUNS, STEP_NOUNS, TIME_UNITS, Meaning, rate_of, words_for
+from profiler.text.tokens import INT
 
 _RATE_ABBREVIATIONS = {
     "wps": ("throughput", "tokens/s"), "tps": ("throughput", "tokens/s"), "tgs": ("throughput", "tokens/s"),
@@ -43,6 +44,13 @@ _ABROAD = re.compile(
     ),
     re.IGNORECASE,
 )
+#: What a line has that may hold a word of those languages: letters of one that parts no words, or such a word. Looking
+#: for all of them at each place of a line costs a hundred times as much.
+_UNDIVIDED = re.compile("[\u3040-\ud7ff]")
+_DIVIDED = re.compile(r"[^\W\d_]+")
+#: "第 3 轮": the number stands before what it counts.
+_COUNTED = {"轮": "epoch", "步": "step", "次": "iteration"}
+_ORDINAL = re.compile(rf"第\s?({INT})\s?([{''.join(_COUNTED)}])")
 #: Those words as a line's bytes hold them, read as latin-1 and in small letters: for the cheap test of a line.
 FOREIGN_TRIGGERS = tuple(
     dict.fromkeys(
@@ -84,12 +92,35 @@ def words_of(key: str) -> list[str]:
 
 def english(text: str) -> str:
     """A line in which the words of other languages that the lexicon knows are English. The numbers stay."""
+    if _UNDIVIDED.search(text) is None and _FOREIGN.keys().isdisjoint(_DIVIDED.findall(text.lower())):
+        return text
+    if "第" in text:
+        text = _ORDINAL.sub(lambda m: f" {_COUNTED[m.group(2)]} {m.group(1)} ", text)
     return _ABROAD.sub(_english, text)
 
 
 def _english(m: re.Match[str]) -> str:
     word = _FOREIGN[m.group().lower()].replace("_", " ")
     return word if m.group()[0].isascii() or m.group()[0] < "\u2e80" else f" {word} "  # no blanks between those words
+
+
+#: One of these words, or a sign beside which numbers count without one, is in every line that says something.
+_TELLING = frozenset(
+    (
+        *_LOSS, *_ACCURACY, *EPOCH, *_ITERATION, *STEP_NOUNS, *SAMPLE_NOUNS, *(f"k{noun}" for noun in SAMPLE_NOUNS),
+        *_RATE_ABBREVIATIONS, *_FOREIGN, *("top", "acc", "prec", "precision", "err", "error", "dt", "bt", "world"),
+        *("worldsize", "gpu", "gpus", "ngpus", "batchsize", "bsz", "accumulation", "accum", "nproc", "ntasks"),
+    )
+)  # fmt: skip
+_SIGNS = re.compile(r"[\[|/<{(]")
+_LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+def may_tell(text: str) -> bool:
+    """Whether the words of a line may tell something: a cheap test, for text in which they are parts of others."""
+    if not text.isascii() or "oss" in text or "OSS" in text or _SIGNS.search(text):
+        return True
+    return not _TELLING.isdisjoint(map(str.lower, _LETTERS.findall(text)))
 
 
 def _is_lr(words: list[str]) -> bool:
@@ -273,6 +304,8 @@ def _loss(key: str, plain: list[str], present: set[str], averaged: bool) -> Mean
     kind = LossKind.RUNNING if averaged else None
     rest = present - _LOSS - _TOTAL - _AVERAGE - _PLAIN - {"nll", "xent"} - ({"global"} if averaged else set())
     rest = {w for w in rest if not w.endswith("loss") or w[:-4] not in ("", "train", "total", "batch", "avg")}
+    if "value" in plain[:after]:
+        rest.add("value")  # of a value function; a loss value is one
     part = bool(rest) and not (present & _TOTAL)
     if present & {"nll"} and not present & {"loss", "losses", "train"}:
         part = False

@@ -154,7 +154,8 @@ class Runs:
             return
         own_epoch = plan.told(plan.epoch, groups)
         bounds = self.bounds
-        if plan.needs_header and bounds.open.is_done and bounds.header is None:
+        headless = plan.needs_header and bounds.open.is_done and bounds.header is None
+        if headless or (plan.bar and own_epoch is None and self._is_shorter(plan, groups)):
             self._evaluation(plan, groups, line, redrawn)  # a bar without a header after a complete one
             return
         row = self._make(plan, groups, line, redrawn)
@@ -178,6 +179,16 @@ class Runs:
         if plan.needs_header and not redrawn and series.total is not None and iteration == series.total:
             run.done_epoch = line
             self.hot.clear()
+
+    def _is_shorter(self, plan: Plan, groups: Sequence[str]) -> bool:
+        """Whether a bar without a name has a smaller total than the one like it that stands full, with nothing between
+        them that begins an epoch: it is an evaluation's."""
+        series = self.bounds.open.series.get(plan.series)
+        if series is None or series.total is None or plan.loss is None or self.bounds.header is not None:
+            return False
+        series.settle()
+        total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
+        return total is not None and total < series.total and series.last_iteration == series.total
 
     def _advance(self, run: Open, series: Series, row: Row, late: bool = False) -> None:
         """Take the row into its series. `late`: another rank's line, behind where the series stands."""

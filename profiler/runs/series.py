@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
 from profiler.model import Scope, Unit
 from profiler.rules.plan import Plan, Row
 
 RECENT = 64  #: positions remembered to tell a repetition (another rank, a redrawn bar) from a new one
 SAME = 1024  #: rows kept of the newest position (every rank prints it)
+GROWN = 1.05  #: what grows since a beginning is at last so many times its median
 
 Position = tuple[float | None, float | None]
 #: A line as it came: its number, its groups.
@@ -332,8 +334,14 @@ class Series:
         if self.plan.time_is:
             return self.plan.time_is
         if self.grew >= 3 and self.grew >= 9 * self.shrank:
-            return "elapsed"
+            return "elapsed" if self._has_grown() else ""
         return "step" if self.interval == 1 else ""
+
+    def _has_grown(self) -> bool:
+        """Whether the largest ambiguous time is far above most: times that rise a little are each its own."""
+        told = [row.plan.told(row.plan.window, row.groups) for row in self.kept()]
+        times = [seconds for seconds in told if seconds is not None]
+        return max(times, default=0.0) >= GROWN * median(times or [1.0])
 
     def counts_run(self, total: float | None) -> bool:
         """Whether the counter is the run's: its total is the run's total as told elsewhere."""

@@ -31,10 +31,10 @@ _DIGIT = re.compile(rb"\d")
 _EMOJI = b"\xf0\x9f"
 _DECORATED = re.compile(rb"\A\s*(?:\xf0\x9f[\x80-\xbf]{2}(?:\xef\xb8\x8f|\xe2\x80\x8d)?[ \t]*)+(?=[A-Za-z0-9\[({<\"'])")
 #: Numbers with a comma inside, where numbers with a point may stand: behind a name, a sign or a blank.
-_COMMA = re.compile(rb"((?:(?<!\d)[:=]|[ \t])[ \t]?\d+),(\d+)(?!\d|[,.:]\d)")
+_COMMA = re.compile(rb"([:= \t;](?<!\d[:=])[ \t]?\d+),(\d+)(?!\d|[,.:]\d)")
 #: One that cannot be of thousands: by its digits, or as a loss.
 _NO_THOUSANDS = re.compile(
-    rb"(?:(?<!\d)[:=]|[ \t])[ \t]?(?:0+,\d|\d+,(?:\d{1,2}|\d{4,})(?!\d|[,.:]\d))"
+    rb"[:= \t;](?<!\d[:=])[ \t]?(?:0+,\d|\d+,(?:\d{1,2}|\d{4,})(?!\d|[,.:]\d))"
     rb"|oss(?:[\"']?: ?|[\"']?=| = | )\d,\d{3}(?![\d,.:])"
 )
 #: What such a loss, and a number below one, look like where all digits are zeros, and where they are not.
@@ -56,6 +56,7 @@ _BELOW_ONE = (
     b"=0,",
     b":0,",
     b"\t0,",
+    b";0,",
 )
 _POINT = re.compile(rb"\d\.\d")
 _ZERO = bytes.maketrans(b"123456789", b"000000000")

@@ -41,7 +41,6 @@ KNOWN = {
     "stable-baselines-2": {"throughput.median"},  # its rate stands above its counter
     "coqui-hifigan": {"loss.last[1]"},  # the total is called loss_0 and stands below its parts
     "deepspeed-behind-a-bar": {"iteration_time.median"},  # of a bar and a line behind it the line counts
-    "logosp": {"iteration_time.median"},  # "9.3287s(20 iters)"
     # sorted keys: the counter stands below its values
     "rllib-sorted-keys": {
         "runs",
