@@ -65,6 +65,11 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(overview(sys.stdout.isatty() and "NO_COLOR" not in os.environ))
             return 0
         arguments = [*arguments[1:], "--help"]
+    if arguments == ["--version"]:
+        from horae import __version__
+
+        sys.stdout.write(f"horae {__version__}\n")
+        return 0
     from horae import visible
 
     try:

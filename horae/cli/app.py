@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from horae.cli import COMMANDS, exits
+from horae.cli import COMMANDS, exits, short
 
 _MARKUP = re.compile(r"\[(?=[a-z#/@])")  #: what typer would take for a colour, and swallow
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -38,6 +38,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     wanted = _wanted(arguments)
+    if (
+        list(wanted[:1]) == ["status"]
+        and "_HORAE_COMPLETE" not in os.environ
+        and (done := _at_once(arguments)) is not None
+    ):
+        return done
     # The others are there for help, completion and who mistypes a name; each costs as much as one that is used.
     alone = len(wanted) == 1 and wanted[0] in COMMANDS and "_HORAE_COMPLETE" not in os.environ
     root = application(wanted, among=wanted if alone else COMMANDS)
@@ -47,6 +53,20 @@ def _invoke(arguments: Sequence[str]) -> int:
         command.main(list(arguments), prog_name="horae")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else exits.DONE
+    return exits.DONE
+
+
+def _at_once(arguments: Sequence[str]) -> int | None:
+    """Run what is asked for most without what it does not need; None: nothing was done, it is not as plain as that."""
+    from horae.cli.status import status
+
+    found = short.values(status, arguments[1:])
+    if found is None:
+        return None
+    try:
+        status(**found)
+    except typer.Exit as end:
+        return end.exit_code
     return exits.DONE
 
 
