@@ -128,12 +128,12 @@ class Wire:
         cpu_s = dict.fromkeys(calls, 0.0)
         for number in range(rounds + 1):
             for name, call in calls.items():
-                before, cpu_before_s, began = self.now(), self._cpu_s(), time.perf_counter()
+                before, cpu_before_s, began = self.now(), self.cpu_s(), time.perf_counter()
                 call()
                 if number:  # the first opens connections
                     times[name].append(time.perf_counter() - began)
                     sent[name].update(self.since(before))
-                    cpu_s[name] += self._cpu_s() - cpu_before_s
+                    cpu_s[name] += self.cpu_s() - cpu_before_s
         return {
             name: {
                 "median_s": statistics.median(times[name]),
@@ -144,7 +144,7 @@ class Wire:
             for name in calls
         }
 
-    def _cpu_s(self) -> float:
+    def cpu_s(self) -> float:
         fields = Path(f"/proc/{self._pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

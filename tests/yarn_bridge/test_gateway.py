@@ -43,7 +43,7 @@ class Gateway:
             return Reply(200, self.files[name])
         if operation == "RENAME":
             self.files[asked.query["destination"]] = self.files.pop(name)
-            return Reply(200, {"boolean": True})
+            return Reply(200) if "renameoptions" in asked.query else Reply(200, {"boolean": True})
         status = {
             "type": "FILE",
             "length": len(self.files[name]),

@@ -185,3 +185,12 @@ def test_a_delegation_token_stands_for_the_name(world: World) -> None:
     assert world.namenode.asked[0].query["delegation"] == "T"
     assert "user.name" not in world.namenode.asked[0].query
     assert TOKEN_HEADER not in world.namenode.asked[0].headers
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_server_that_cannot_replace_is_told(world: World, there: bool) -> None:
+    """HttpFS ignores `renameoptions`: what comes lies in the folder that is there, and it says `true`."""
+    world.fault = lambda asked: Reply(200, {"boolean": there}) if asked == "RENAME" else None
+    with pytest.raises(FixConfiguration, match="does not replace what is there") as told:
+        world.hdfs().keep_document("/hdfs/jobs/.claim", b"me", "/hdfs/jobs")
+    assert "NameNodes' own addresses" in told.value.remedy

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from horae.elastic.stores import attributes
-from horae.port import Never, PortError, TryLater
+from horae.port import FixConfiguration, Never, PortError, TryLater
 from horae.untrusted import Unbelievable
 from yarn_bridge.clients.errors import Exists, Gone
 from yarn_bridge.clients.http import Access
@@ -204,11 +204,20 @@ class Hdfs:
         return len(data) <= attributes.PIECE
 
     def rename(self, source: str, target: str, *, replace: bool = False) -> None:
-        """Atomic. Raises Exists or Gone, where HDFS itself says only `false`."""
+        """Atomic. Raises Exists or Gone, where HDFS itself says only `false`, and FixConfiguration where nothing can be
+        replaced: HttpFS (3.4.2) does not know `renameoptions`, and puts what comes *into* a folder that is there."""
         doing = f"renaming {source} to {target} in HDFS"
         options = {"renameoptions": "OVERWRITE"} if replace else {}
         with told(doing):
             answer = self._web.ask("PUT", source, "RENAME", destination=target, **options)
+        if replace and answer is not None:  # WebHDFS itself says nothing to that
+            with suppress(PortError):
+                self.delete(posixpath.join(target, posixpath.basename(source)))
+            raise FixConfiguration(
+                f"{doing}: {self._web.bases[0]} is no WebHDFS of a NameNode: it does not replace what is there, as "
+                "HttpFS does not",
+                "give `webhdfs` the NameNodes' own addresses, or those of a gateway before them",
+            )
         if not replace and not (answer or {}).get("boolean", True):
             if self.status(source) is None:
                 raise Gone(f"{doing}: there is no {source}")

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from policy.model import BadInput
@@ -119,6 +119,13 @@ def _fetch(cache: Path, folder: Path, release: str, say: Callable[[str], None]) 
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def fetch_alone(folder: Path, artifacts: Iterable[str]) -> None:
+    """These (group:name:version), without what they need themselves. Raises BadInput."""
+    maven = [shutil.which("mvn") or "mvn", "-q", "-B", "dependency:copy", f"-DoutputDirectory={folder}"]
+    for artifact in artifacts:
+        _maven([*maven, f"-Dartifact={artifact}"], say=print)
 
 
 def pom(artifacts: dict[str, str]) -> str:

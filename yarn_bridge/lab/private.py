@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from horae.lab import LabRequest, LabState, processes, say
 from horae.port import PortError
 from policy.model import BadInput
 from yarn_bridge.lab import kerberos, settings
-from yarn_bridge.lab.jars import jars, local_framework
+from yarn_bridge.lab.jars import fetch_alone, jars, local_framework
 
 #: features of a lab
 KERBEROS, STANDBYS = "kerberos", "standbys"
@@ -187,6 +187,18 @@ class PrivateHadoop:
         if role == "zookeeper":
             words.append(str(conf / "zoo.cfg"))
         self._run(daemon, words, env)
+
+    def program(self, name: str, heap_mb: int, conf: Path, artifacts: Sequence[str], *words: str) -> None:
+        """Start another program of Hadoop's; under a daemon's name it is in that daemon's place. It ends with the lab.
+
+        `artifacts`: Maven's group:name:version, beside the lab's jars; `words`: options, a class, what that is told.
+        """
+        lab, more = self._lab(), self.folder / "data" / f"jars-{name}"
+        fetch_alone(more, artifacts)
+        path = f"{conf}:{more}/*:{lab['jars']}/*"
+        command = [lab["java"], f"-Xmx{heap_mb}m", *self._jvm(), f"-Dservice.libdir={lab['jars']}", "-cp", path, *words]
+        env = {"HADOOP_CONF_DIR": str(conf), "JAVA_HOME": str(Path(lab["java"]).parents[1])}
+        self._run(name, command, env)
 
     def _run(self, daemon: str, words: list[str], env: Mapping[str, str]) -> None:
         with (self.folder / "log" / f"{daemon}.log").open("ab") as log:

@@ -112,7 +112,8 @@ def heap(role: str) -> str:
 
 
 def write_conf(folder: Path, site: Site, daemon: Daemon, extra: Mapping[str, str] | None = None) -> None:
-    """All files of one daemon's configuration. `extra`: on top, `dfs.*` in hdfs-site.xml, the rest in yarn-site.xml."""
+    """All files of one daemon's configuration. `extra`: on top, `dfs.*` in hdfs-site.xml, proxy users in
+    core-site.xml, the rest in yarn-site.xml."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("hdfs", "datanode"):  # Maven's jars carry no web roots; empty ones will do
         web = folder / "webapps" / name / "WEB-INF"
@@ -151,8 +152,8 @@ def _sites(
         core |= kerberos.core(site.kdc, site.owners)
         hdfs |= kerberos.hdfs(site.kdc)
         yarn |= kerberos.yarn(site.kdc)
-    hdfs |= {key: value for key, value in extra.items() if key.startswith("dfs.")}
-    yarn |= {key: value for key, value in extra.items() if not key.startswith("dfs.")}
+    for key, value in extra.items():
+        (hdfs if key.startswith("dfs.") else core if key.startswith("hadoop.proxyuser.") else yarn)[key] = value
     return core, hdfs, yarn
 
 

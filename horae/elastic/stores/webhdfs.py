@@ -75,11 +75,14 @@ class Hdfs(NameNodes):
         self.ask("PUT", path, "MKDIRS", **settings)
 
     def rename(self, source: str, target: str, overwrite: bool = False) -> None:
-        """Raises FileExistsError when HDFS will not: the target is there, or the source is not."""
+        """Raises FileExistsError when HDFS will not: the target is there, or the source is not; OSError where nothing
+        can be replaced: HttpFS puts what comes into a folder that is there."""
         options = {"destination": target}
         if overwrite:
             options["renameoptions"] = "OVERWRITE"
         answer = self.ask("PUT", source, "RENAME", **options)
+        if overwrite and answer is not None:  # WebHDFS itself says nothing to that
+            raise OSError("%s is no WebHDFS of a NameNode: HttpFS cannot replace %s" % (self.bases[0], target))
         if answer is not None and answer.get("boolean") is False:
             raise FileExistsError("HDFS did not rename %s to %s" % (source, target))
 

@@ -97,8 +97,11 @@ class Hdfs:
             for needed in (path, query["destination"].rpartition("/")[0] or "/"):
                 if not self.has(needed):
                     return self.missing(to, needed)
+        if operation == "RENAME" and "renameoptions" in query:
+            self.rename(path, query["destination"], True)
+            return to.answer(200)
         if operation == "RENAME":
-            return to.answer(200, {"boolean": self.rename(path, query["destination"], "renameoptions" in query)})
+            return to.answer(200, {"boolean": self.rename(path, query["destination"], False)})
         if operation == "DELETE":
             mine = {name for name in (*self.files, *self.folders) if name == path or name.startswith(path + "/")}
             self.files = {name: text for name, text in self.files.items() if name not in mine}
