@@ -38,6 +38,11 @@ class Mark:
     over: int | None = None  #: token of the number of steps that the time is of
     separated: bool = False  #: a colon or equals sign stands between key and number
 
+    @property
+    def is_time(self) -> bool:
+        """Whether its unit or its form says so."""
+        return self.unit in TIME_UNITS or self.kind == DUR
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -185,7 +190,7 @@ PLACES = (
         "[1, 2000] loss: 2.17",
     ),
     Stand(
-        lambda m, p: p.previous.kind == INT and (m.unit in TIME_UNITS or m.kind == DUR) and _STEPS_TAKE.fullmatch(p.left),
+        lambda m, p: p.previous.kind == INT and m.is_time and _STEPS_TAKE.fullmatch(p.left),
         _is_of_many,
         "Step 1000: Ran 500 train steps in 151.2 secs",
     ),
