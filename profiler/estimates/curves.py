@@ -147,7 +147,7 @@ def _on_one_line(points: Sequence[Point]) -> Sequence[Point]:
     """Parts that are told on lines of their own, put together where they are of one position: none of them alone is
     the loss, nor is their mean."""
     told = Counter(map(_names, points))
-    often = [names for names, n in told.items() if 2 * n >= max(told.values())]
+    often = [names for names, n in told.items() if n > 1 and 2 * n >= max(told.values())]
     all_names = [name for names in often for name in names]
     if len(often) < 2 or len(set(all_names)) < len(all_names):
         return points

@@ -28,6 +28,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _BOTH = re.compile(r"(?i)epoch\s?/\s?(?:iter(?:ation)?|step|batch)")
 _EPOCHS = re.compile(r"(?i)(?:train(?:ing)?\s+)?epochs?(?:\s+progress)?\s*")
 #: `100: ...`, `100 | ...`: the text begins with a counter.
+_ROW = re.compile(rf"\s*{INT}\s+{INT}\s+[A-Za-z]")
 _LEADS = re.compile(rf"\s*{INT}(?:\s*[:|,-]|\t)")
 
 
@@ -202,6 +203,11 @@ class Line:
         return loose[0].what == "bracket" or _LEADS.match(self.body) is not None
 
     @property
+    def is_row(self) -> bool:
+        """Whether it begins with two bare whole numbers and a word: `0 10 loss 2.31`."""
+        return _ROW.match(self.body) is not None and all(m in self.loose for m in self.marks[:2])
+
+    @property
     def counts_apart(self) -> bool:
         """Whether a lead with a total has another counter behind it."""
         counts = any(m.what in ("unnamed", "bracket") for m in self.loose)
@@ -229,6 +235,10 @@ def _as_pair(line: Line) -> None:
     line.marks[line.pair].what = "iteration"
     if "epoch" not in line.named:
         line.marks[line.pair - 1].what = "epoch"
+
+
+def _as_row(line: Line) -> None:
+    line.marks[0].what, line.marks[1].what = "epoch", "iteration"
 
 
 def _as_leading(line: Line) -> None:
@@ -295,6 +305,12 @@ COUNTS = (
         _as_counter,
         "a number with a total counts batches; one before it, in a bracket or with a total, epochs",
         "[0][5/157] loss 2.31",
+    ),
+    Count(
+        lambda line: line.is_row and line.measures and not line.named & {"iteration", "epoch"},
+        _as_row,
+        "two bare numbers that a line with a loss begins with are epoch and batch",
+        "0 10 loss - 7.0895",
     ),
     Count(
         lambda line: "iteration" in line.named or line.bar,

@@ -25,7 +25,8 @@ _MAGNITUDES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _CUT = re.compile(r"[|,;\t{}\]\n]|\s-+\s|\s{2,}|->|=>|\s>+\s|:\s+|(?<=[a-z]{4})\.\s+")
 _AT = re.compile(r"(?i)^(.*?)\s*\b(?:at|after|@|for|in|on|of)\s+(?:the\s+)?([A-Za-z_ ]+)$")
 _NAMED_BEHIND = re.compile(
-    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*[:=\d])", re.IGNORECASE
+    r"\s*((?:train(?:ing)?[ _]|val(?:idation)?[ _])?(?:loss|accuracy|acc))\b(?!\s*(?:[:=\d]|[-|>~]+\s*$))",
+    re.IGNORECASE,
 )
 _MEASURES = frozenset(["loss", "part", "accuracy", "validation_loss", "validation_accuracy"])
 #: Words that show that a number is told in a sentence, not printed beside its name.
@@ -83,9 +84,9 @@ def key_of(left: str) -> str:
 
 
 def _of_cell_before(left: str) -> str:
-    """Of `train loss | 2.31` the name, where it names what is measured."""
-    cell = left.rstrip(" |")
-    name = key_of(cell) if left[len(cell) :].count("|") == 1 else ""
+    """Of `train loss | 2.31` and `train loss - 2.31` the name, where it names what is measured."""
+    cell = left.rstrip(" |-")
+    name = key_of(cell) if left[len(cell) :].strip() in ("|", "-") else ""
     found = meaning(name) if name else None
     return name if found is not None and found.what in _MEASURES else ""
 
@@ -128,7 +129,7 @@ class _Walk:
         mark.separated = verb or left.rstrip(" \"'[(").endswith((":", "="))
         if self.listed and bare.endswith(","):
             left, mark.separated = left.rstrip(" ,"), True
-        alone = end == len(self.canonical) or "|" not in right  # else it is one column of many
+        alone = end == len(self.canonical) or not right.rstrip().endswith("|")  # else it is one column of many
         key = self._key(mark, "" if verb else key_of(left) or (_of_cell_before(left) if alone else ""))
         _name(mark, key, left, self.words, right[used:])
         self._as_part(mark, key, left)

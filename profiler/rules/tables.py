@@ -237,14 +237,13 @@ def _column(name: str) -> Meaning | None:
 MEASURES = (b"gpu_mem", b"loss", b"acc", b"top", b"objective", b"nll", b"xent", b"cost", b"elbo")
 
 
+COUNTERS = (b"epoch", b"step", b"iter", b"e  ", b"update", b"batch")
 ABROAD = tuple(word.encode("latin-1") for word in FOREIGN_TRIGGERS)
 
 
 def may_be_head(lower: bytes) -> bool:
     """The cheap test on a line in lower case, or on a text of many lines."""
-    return (b"epoch" in lower or b"step" in lower or b"iter" in lower or b"e  " in lower) and any(
-        word in lower for word in MEASURES
-    )
+    return any(word in lower for word in COUNTERS) and any(word in lower for word in MEASURES)
 
 
 def may_be_foreign_head(lower: bytes) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.runs.open_run import Open
 
 STILL = 3  #: lines of one index from which it is no counter
+FROM_ONE = 8  #: lines of values that one counter above them may be of
 LIKE_THE_CLOCK = 0.25  #: a time this near to what the stamps say is what they say
 
 
@@ -125,7 +126,10 @@ def _counted(cast: Cast, numbers: dict[str, float]) -> Counted:
 
 
 def _stands_still(lead: Series) -> bool:
-    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`."""
+    """Whether what was taken for a counter is 0 epoch after epoch: `( 0 , 0 ): loss: 5.2`; or stood once above many
+    lines of values, as `step: 30` of a configuration does."""
+    if lead.plan.iteration is None and lead.count > FROM_ONE and lead.first_iteration == lead.last_iteration:
+        return lead.last_epoch == lead.first_epoch and not lead.positions_of_rank.keys() - {None}
     still = lead.first_iteration == lead.last_iteration == lead.interval == 0
     return still and lead.total is None and lead.count >= STILL and lead.last_epoch != lead.first_epoch
 

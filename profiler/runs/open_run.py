@@ -61,8 +61,10 @@ class Open:
 
     __slots__ = (
         "announced",
+        "below",
         "context",
         "done_epoch",
+        "early",
         "facts",
         "failure",
         "first_line",
@@ -88,6 +90,8 @@ class Open:
         self.position: tuple[float | None, float | None] = (None, None)  #: epoch, iteration of the newest train point
         self.position_line = 0
         self.announced: tuple[float | None, float, int] | None = None  #: a counter on a line of its own
+        self.early: tuple[str, int] | None = None  #: a loss before any counter: its canonical line, and where
+        self.below = 0  #: lines from there to the first counter
 
     @property
     def has_points(self) -> bool:

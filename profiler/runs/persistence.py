@@ -145,6 +145,8 @@ def _runs(runs: Runs, plans: _Plans) -> dict[str, Any]:
             "position": list(run.position),
             "position_line": run.position_line,
             "announced": run.announced,
+            "early": run.early,
+            "below": run.below,
         },
         "rows": saved,
     }
@@ -170,6 +172,9 @@ def _load_runs(state: Mapping[str, Any], plans: list[Plan]) -> Runs:
     run.header_time, run.header_rule = saved["header_time"], saved["header_rule"]
     run.position = (saved["position"][0], saved["position"][1])
     run.position_line = saved["position_line"]
+    early = saved.get("early")
+    run.early = None if early is None else (early[0], early[1])
+    run.below = saved.get("below", 0)
     announced = saved["announced"]
     run.announced = None if announced is None else (announced[0], announced[1], announced[2])
     return runs

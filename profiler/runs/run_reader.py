@@ -287,6 +287,8 @@ class Runs:
                 self._summary(plan, groups, line, redrawn, "epoch")
             return
         epoch, iteration, at = run.announced or (*run.position, run.position_line)
+        if plan.loss is not None and self._is_of_next(run, plan, line, at):
+            return
         if iteration is None or line - at > NEAR or self.bounds.banner:
             if plan.loss is not None and run.context is not None:
                 self._summary(plan, groups, line, redrawn, "epoch")
@@ -305,6 +307,13 @@ class Runs:
         if run.announced is None:
             run.position_line = line
 
+    def _is_of_next(self, run: Open, plan: Plan, line: int, at: int) -> bool:
+        """Whether a loss belongs to a counter below it, which is not read yet: the first of its kind came before any
+        counter, nearer to the first counter than this one is to the counter above it. None of them is told."""
+        if run.announced is None and run.position[1] is None and run.early is None:
+            run.early = (plan.canonical, line)
+        return run.early is not None and run.early[0] == plan.canonical and 0 < run.below < line - at
+
     def _of_epoch(self, run: Open) -> bool:
         """Whether the header of an epoch is nearer than any counter."""
         header = self.bounds.header
@@ -319,6 +328,8 @@ class Runs:
         epoch = values.get("epoch")
         if epoch is None:
             if "iteration" in values:
+                if bounds.open.announced is None and bounds.open.early is not None:
+                    bounds.open.below = line - bounds.open.early[1]
                 bounds.open.announced = (context[0] if context else None, values["iteration"], line)
                 if "iterations" in values:
                     bounds.stretch(line).facts.numbers["iterations"] = values["iterations"]

@@ -28,6 +28,7 @@ _STAMP = re.compile(
     rf"(?:{_DATE}|{_NAMED}(?:[ -,]+(?P<year>{_I}))?|(?P<compact>{_I})|\b[IWEF]\d{{4}}(?:\d{{4}})?)?"
     rf"(?:[T ,_-]|\s{{1,2}}|:)?(?P<clock>{_D})(?:\s?(?P<half>[AaPp][Mm])\b)?(?:\s(?P<lateyear>{_I}))?"
 )
+_TOGETHER = re.compile(rf"(?<![\w.<=-]){_I}[-_]{_I}(?![\w.])")
 _HEAD = 120  #: canonical characters in which a stamp is looked for
 
 
@@ -36,7 +37,7 @@ class Clock:
     """Where the numbers of a stamp are among the numbers of a line; `at` turns those into groups of a match."""
 
     tokens: tuple[int, ...]
-    form: str  #: "epoch-seconds", "clock", "ymd", "dmy", "md", "compact", "named"
+    form: str  #: "epoch-seconds", "clock", "ymd", "dmy", "md", "compact", "named", "together"
     month: int = 0
     afternoon: int = 0  #: 1 pm, -1 am, 0 a day of 24 hours
 
@@ -54,6 +55,8 @@ class Clock:
                 seconds /= 1e3
             return (seconds, True) if 1e8 < seconds < 1e10 else None
         clock = texts[-1]
+        if self.form == "together":
+            clock = f"{clock[:2]}:{clock[2:4]}:{clock[4:]}"
         if clock.count(":") < 2 and self.form == "clock":
             return None
         seconds = duration(clock) if clock.count(":") == 2 else duration(clock) * 60
@@ -72,7 +75,7 @@ def _days(form: str, month: int, *numbers: str) -> int | None:
     """Days since year 1; a date without a year is put in a leap year, `Days` unrolls New Year."""
     try:
         n = [int(x.replace(",", "")) for x in numbers]
-        if form == "compact":
+        if form in ("compact", "together"):
             y, rest = divmod(n[0], 10000)
             return date(y, rest // 100, rest % 100).toordinal()
         if form == "named":
@@ -97,7 +100,7 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
     """
     head = canonical[:_HEAD]
     if DUR not in head:
-        return None
+        return _run_together(head, numbers)
     for m in _STAMP.finditer(head):
         start = m.start() + m.group().startswith(":")  # INFO:name:06:22:53
         before = head[:start]
@@ -115,6 +118,18 @@ def find(canonical: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
         if made is not None:
             return made, start, m.end()
     return None
+
+
+def _run_together(head: str, numbers: list[str]) -> tuple[Clock, int, int] | None:
+    """20240304-101112."""
+    m = _TOGETHER.search(head)
+    if m is None:
+        return None
+    first = sum(c in PRIVATE for c in head[: m.start()])
+    day, clock = numbers[first], numbers[first + 1]
+    if len(day) != 8 or not day.startswith(("19", "20")) or len(clock) != 6 or _days("compact", 0, day) is None:
+        return None
+    return Clock((first, first + 1), "together"), m.start(), m.end()
 
 
 def _form(m: re.Match[str], tokens: tuple[int, ...], clock_token: int, numbers: list[str]) -> Clock | None:

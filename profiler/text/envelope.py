@@ -20,6 +20,11 @@ _NARROW = tuple((wide.encode(), sign) for wide, sign in zip("：，（）／＝�
 
 _BOXED = b'{"log":"'
 _BOX = re.compile(rb'\{"log":("(?:[^"\\]|\\.)*+"),"stream":"\w+"(?:,"attrs":[^}]*\})?,"time":"([^"]{10,40})"\}\s*')
+#: The same behind the time and the tag of a shipper, with what it added.
+_TAGGED_BOX = re.compile(
+    rb"(?=[^{]*?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?))[^{]{0,300}"
+    rb'\{"log":(?P<log>"(?:[^"\\]|\\.)*+"),"stream":"\w+"[,}].*\Z'
+)
 _STREAMS = (b"stdout", b"stderr")
 _STREAM = re.compile(
     rb"(?:(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?)[ \t]+)?"
@@ -81,12 +86,14 @@ def _may_hold_commas(block: bytes) -> bool:
 
 def plain(raw: bytes) -> bytes:
     """The line as the program printed it, behind the time at which it did where that helps."""
-    if raw.startswith(_BOXED):
-        boxed = _BOX.fullmatch(raw)
+    if _BOXED in raw:
+        at = raw.find(_BOXED)
+        boxed = _BOX.fullmatch(raw) if at == 0 else _TAGGED_BOX.match(raw)
         if boxed is not None:
             with suppress(ValueError):  # not JSON after all: it stays as it is
-                inner = json.loads(boxed.group(1)).rstrip("\r\n").rpartition("\r")[2]
-                raw = _stamped(boxed.group(2), inner.encode("utf-8", "replace"))
+                text, stamp = (boxed.group(1), boxed.group(2)) if at == 0 else (boxed.group("log"), boxed.group(1))
+                inner = json.loads(text).rstrip("\r\n").rpartition("\r")[2]
+                raw = _stamped(stamp, inner.encode("utf-8", "replace"))
     elif any(stream in raw[:200] for stream in _STREAMS):
         around = _STREAM.match(raw)
         if around is not None:
