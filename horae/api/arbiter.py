@@ -240,10 +240,19 @@ class ArbiterBackend:
             found = efficiency(record, events, core.now_s())
             row = rows.job_row(record, core.now_s())
             return {
-                "id": job, "name": row.name, "tenant": row.tenant, "state": row.state, "held_gpu_s": found.held,
-                "trained_gpu_s": found.trained, "restarting_gpu_s": found.restarting, "waited_s": found.waited_s,
-                "starts": found.starts, "scaling": found.scaling, "whole": found.whole, "advice": found.advice,
-            }  # fmt: skip
+                "id": job,
+                "name": row.name,
+                "tenant": row.tenant,
+                "state": row.state,
+                "held_gpu_s": found.held,
+                "trained_gpu_s": found.trained,
+                "restarting_gpu_s": found.restarting,
+                "waited_s": found.waited_s,
+                "starts": found.starts,
+                "scaling": found.scaling,
+                "whole": found.whole,
+                "advice": found.advice,
+            }
 
         return self._arbiter.view(look)
 

@@ -128,9 +128,11 @@ class BodiesInFlight:
     async def _refuse(self, send: Send) -> None:
         text = json.dumps(body(Code.TRY_LATER, "too many large requests at once", retry_after_s=5)).encode()
         headers = [
-            (b"content-type", b"application/json"), (b"content-length", str(len(text)).encode()),
-            (b"retry-after", b"5"), (b"connection", b"close"),
-        ]  # fmt: skip
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(text)).encode()),
+            (b"retry-after", b"5"),
+            (b"connection", b"close"),
+        ]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
         await send({"type": "http.response.body", "body": text})
 

@@ -23,10 +23,18 @@ TENANT = frozenset("name weight fair cap".split())
 NEUTRAL = frozenset(
     kind.value
     for kind in (
-        Kind.OPENED, Kind.CLAIMED, Kind.STOOD_DOWN, Kind.RECOVERED, Kind.ALERT, Kind.CLEARED, Kind.CLOCK_STEPPED,
-        Kind.CHECKPOINT, Kind.MODE, Kind.MAINTENANCE,
+        Kind.OPENED,
+        Kind.CLAIMED,
+        Kind.STOOD_DOWN,
+        Kind.RECOVERED,
+        Kind.ALERT,
+        Kind.CLEARED,
+        Kind.CLOCK_STEPPED,
+        Kind.CHECKPOINT,
+        Kind.MODE,
+        Kind.MAINTENANCE,
     )
-)  # fmt: skip
+)
 #: Causes whose words and numbers are about the job beside the others.
 COMPARING = frozenset({"policy", "plan", "guard", "app", "limit", "probe", "size", "shrank", "share", "start"})
 NUMBERS = frozenset("code guard wanted for_s cap asked_s left_s gpu_type gpus at_most_s".split())

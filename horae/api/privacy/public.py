@@ -43,39 +43,58 @@ NUMBERS = frozenset(
 
 #: What a policy's reason says, by its code.
 REASONS = {
-    "granted": "it got GPUs", "kept": "it keeps what it holds", "grew": "it got more GPUs",
-    "shrank": "it gave GPUs to others", "moved": "it was moved", "preempted": "its GPUs went to others",
+    "granted": "it got GPUs",
+    "kept": "it keeps what it holds",
+    "grew": "it got more GPUs",
+    "shrank": "it gave GPUs to others",
+    "moved": "it was moved",
+    "preempted": "its GPUs went to others",
     "waits-capacity": "not enough GPUs are free behind those ahead of it",
     "waits-gang": "GPUs are free, but no place holds its smallest gang",
-    "waits-turn": "others are ahead by the policy's order", "waits-cap": "its tenant's limit is reached",
+    "waits-turn": "others are ahead by the policy's order",
+    "waits-cap": "its tenant's limit is reached",
     "waits-away": "the nodes that it would take go away before it ends",
     "waits-lease": "the GPUs it would take are under others' leases",
-    "infeasible": "no set of healthy nodes could hold its smallest gang", "no-gain": "more would not make it faster",
-    "unknown-speed": "its speed here is not known", "lost-sweep": "its app's scheduler ended it",
+    "infeasible": "no set of healthy nodes could hold its smallest gang",
+    "no-gain": "more would not make it faster",
+    "unknown-speed": "its speed here is not known",
+    "lost-sweep": "its app's scheduler ended it",
     "finished": "it has no work left",
-}  # fmt: skip
+}
 #: What a cause says to strangers, by its kind.
 CAUSES = {
-    "app": "it is one of the jobs of its app", "guard": "a guard holds a change back",
-    "blocked": "the cluster does not let it run", "hold": "it is held", "cancel": "it is being ended",
+    "app": "it is one of the jobs of its app",
+    "guard": "a guard holds a change back",
+    "blocked": "the cluster does not let it run",
+    "hold": "it is held",
+    "cancel": "it is being ended",
     "plan": "a change is under way",
     "backoff": "it was ended by the cluster or requeued several times in a row; it waits for its next try",
-    "mode": "its pool is not acted in", "cluster": "the cluster shows something of it that is its owner's",
-    "end": "it is over", "limit": "the site limits what its tenant holds", "aside": "it is left out of decisions",
-    "probe": "its speed is being measured", "size": "others hold GPUs that it could use",
+    "mode": "its pool is not acted in",
+    "cluster": "the cluster shows something of it that is its owner's",
+    "end": "it is over",
+    "limit": "the site limits what its tenant holds",
+    "aside": "it is left out of decisions",
+    "probe": "its speed is being measured",
+    "size": "others hold GPUs that it could use",
     "type": "it runs on another GPU type than it prefers",
-    "shrank": "it gave GPUs to others", "share": "what its tenant holds and is owed",
-    "start": "when enough GPUs come free for it", "advice": "what would be done with it, were its pool acted in",
+    "shrank": "it gave GPUs to others",
+    "share": "what its tenant holds and is owed",
+    "start": "when enough GPUs come free for it",
+    "advice": "what would be done with it, were its pool acted in",
     "checkpoint": "its owner can say more of its checkpoints",
     "budget": "its tenant's budget of GPU time is used up",
     "away": "nodes go away",
     "unused": "its owner can say more of how its GPUs are used",
-}  # fmt: skip
+}
 ALERTS = {
-    "stalled": "nothing is done for now", "journal": "the journal could not be written",
-    "cluster": "the cluster cannot be read", "policy": "the policy did not decide", "bug": "the arbiter failed",
+    "stalled": "nothing is done for now",
+    "journal": "the journal could not be written",
+    "cluster": "the cluster cannot be read",
+    "policy": "the policy did not decide",
+    "bug": "the arbiter failed",
     "budget": "a tenant's budget of GPU time is used up",
-}  # fmt: skip
+}
 ASK = "ask an operator"
 
 
@@ -178,8 +197,14 @@ def _intent(data: Data) -> str:
     return f"{_VERBS.get(data['verb'], 'something')} is asked of the cluster"
 
 
-_VERBS = {"submit": "handing in", "checkpoint_and_stop": "checkpointing and leaving", "cancel": "ending",
-          "release": "handing back", "start": "a start", "reshape": "a resize"}  # fmt: skip
+_VERBS = {
+    "submit": "handing in",
+    "checkpoint_and_stop": "checkpointing and leaving",
+    "cancel": "ending",
+    "release": "handing back",
+    "start": "a start",
+    "reshape": "a resize",
+}
 
 
 def _outcome(data: Data) -> str:

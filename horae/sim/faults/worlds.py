@@ -30,13 +30,35 @@ CONCAVE = {
 CLUSTERS = ("v100:3x4", "v100:2x4", "v100:6x2", "v100:1x8", "v100:2x4,k80:2x4", "v100:3x2/rack1,v100:3x2/rack2")
 #: Cheap to ask, and asked in most worlds; the others solve programs.
 SWIFT = (
-    "fifo", "fifo-backfill", "srtf", "srsf", "srtf-e", "srsf-e", "las", "tiresias-l", "lottery", "lottery-backfill",
-    "afs-l", "afs-p", "afs-s", "max-min", "drf", "optimus", "slaq",
-)  # fmt: skip
+    "fifo",
+    "fifo-backfill",
+    "srtf",
+    "srsf",
+    "srtf-e",
+    "srsf-e",
+    "las",
+    "tiresias-l",
+    "lottery",
+    "lottery-backfill",
+    "afs-l",
+    "afs-p",
+    "afs-s",
+    "max-min",
+    "drf",
+    "optimus",
+    "slaq",
+)
 SLOW = (
-    "themis", "gandiva", "gandiva-fair", "gavel-max-min", "gavel-fifo", "gavel-makespan", "gavel-finish-time",
-    "oef-cooperative", "oef-noncooperative",
-)  # fmt: skip
+    "themis",
+    "gandiva",
+    "gandiva-fair",
+    "gavel-max-min",
+    "gavel-fifo",
+    "gavel-makespan",
+    "gavel-finish-time",
+    "oef-cooperative",
+    "oef-noncooperative",
+)
 #: How often a fault is of a kind; a loss brings its return with it.
 WEIGHTS = {
     FaultKind.KILL: 3,

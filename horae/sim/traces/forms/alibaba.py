@@ -18,9 +18,17 @@ from horae.sim.traces.table import Cells, Table
 from policy.bounds import MOST_GPUS
 
 TASKS = (
-    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
     "gpu_type",
-)  # fmt: skip
+)
 
 
 def rows(lines: TraceLines) -> Rows:

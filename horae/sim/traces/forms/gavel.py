@@ -18,9 +18,17 @@ from policy.bounds import MOST_WORK
 
 _SIMULATED = ("job_type", "command", "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time", "scale_factor")
 _PHYSICAL = (
-    "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps", "scale_factor",
-    "priority_weight", "slo", "arrival_time",
-)  # fmt: skip
+    "job_type",
+    "command",
+    "working_directory",
+    "num_steps_arg",
+    "needs_data_dir",
+    "total_steps",
+    "scale_factor",
+    "priority_weight",
+    "slo",
+    "arrival_time",
+)
 _SHOCKWAVE = (*_PHYSICAL[:7], "mode", *_PHYSICAL[7:9], "duration", "arrival_time")
 
 

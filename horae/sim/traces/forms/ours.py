@@ -15,9 +15,21 @@ from policy.bounds import MOST_WORK
 from policy.model import Phase, Slowdown
 
 COLUMNS = (
-    "submitted", "duration", "gpus", "job", "tenant", "app", "min_gpus", "max_gpus", "model", "iterations", "known",
-    "slowdown", "loss", "phases",
-)  # fmt: skip
+    "submitted",
+    "duration",
+    "gpus",
+    "job",
+    "tenant",
+    "app",
+    "min_gpus",
+    "max_gpus",
+    "model",
+    "iterations",
+    "known",
+    "slowdown",
+    "loss",
+    "phases",
+)
 
 _PHASE = re.compile(r"([0-9]{1,6})x([0-9]{1,12}(?:\.[0-9]{1,9})?)")
 
@@ -26,9 +38,12 @@ def rows(lines: TraceLines) -> Rows:
     table = Table(lines, needed=("submitted", "gpus"))
     if "duration" not in table.index and not {"iterations", "model"} <= table.index.keys():
         raise Malformed(
-            lines.path, 1, "duration", "the header lacks this column, or iterations and model; it has",
+            lines.path,
+            1,
+            "duration",
+            "the header lacks this column, or iterations and model; it has",
             ", ".join(table.names),
-        )  # fmt: skip
+        )
     newest = 0.0
 
     def ordered(cells: Cells, number: int) -> TraceJob:

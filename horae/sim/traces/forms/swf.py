@@ -13,9 +13,25 @@ from horae.sim.traces.rows import Rows, by_row
 from horae.sim.traces.table import Cells, Table
 
 FIELDS = (
-    "job", "submit", "wait", "run", "allocated", "cpu", "memory", "requested", "requested_time", "requested_memory",
-    "status", "user", "group", "executable", "queue", "partition", "preceding", "think",
-)  # fmt: skip
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "allocated",
+    "cpu",
+    "memory",
+    "requested",
+    "requested_time",
+    "requested_memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding",
+    "think",
+)
 
 
 def rows(lines: TraceLines) -> Rows:

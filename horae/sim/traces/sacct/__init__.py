@@ -5,8 +5,19 @@ waits, or a part of a heterogeneous job. `COMMAND` prints what is read here.
 """
 
 COLUMNS = (
-    "JobIDRaw", "JobID", "User", "Account", "State", "Submit", "Eligible", "Start", "End", "ElapsedRaw", "AllocTRES",
-    "ReqTRES", "NodeList",
-)  # fmt: skip
+    "JobIDRaw",
+    "JobID",
+    "User",
+    "Account",
+    "State",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "ElapsedRaw",
+    "AllocTRES",
+    "ReqTRES",
+    "NodeList",
+)
 
 COMMAND = f"SLURM_BITSTR_LEN=0 sacct -a -D -P -S 2025-01-01 -E now -o {','.join(COLUMNS)}"
