@@ -16,6 +16,7 @@ from profiler.runs.series import Line, Series
 from profiler.text.clock import Days
 
 NEAR = 40  #: lines within which a value without a counter belongs to the counter before it
+BY_ITSELF = 4  #: states of a bar that goes on without a shorter one between them
 _OF_EPOCH = {"epoch_time", "accuracy", "throughput"}
 
 
@@ -181,14 +182,26 @@ class Runs:
             self.hot.clear()
 
     def _is_shorter(self, plan: Plan, groups: Sequence[str]) -> bool:
-        """Whether a bar without a name has a smaller total than the one like it that stands full, with nothing between
-        them that begins an epoch: it is an evaluation's."""
-        series = self.bounds.open.series.get(plan.series)
-        if series is None or series.total is None or plan.loss is None or self.bounds.header is not None:
+        """Whether a bar without a name has a smaller total than the one like it, with nothing between them that begins
+        an epoch, and that one stands full, or went on by itself and stands: it is an evaluation's. One that steps once
+        for each shorter bar counts what those are parts of."""
+        run = self.bounds.open
+        series = run.series.get(plan.series)
+        if series is None or series.total is None or self.bounds.header is not None:
             return False
         series.settle()
         total = next((plan.value(f, groups) for f in plan.fields if f.what == "iterations"), None)
-        return total is not None and total < series.total and series.last_iteration == series.total
+        if total is None or total >= series.total:
+            return False
+        if total in series.aside:
+            return True
+        drawn, series.newer = series.count - series.newer, series.count
+        if series.last_iteration == series.total:
+            return plan.loss is not None or any(s.has_loss for s in run.series.values())
+        if drawn < BY_ITSELF:
+            return False
+        series.aside = [*series.aside, total]
+        return True
 
     def _advance(self, run: Open, series: Series, row: Row, late: bool = False) -> None:
         """Take the row into its series. `late`: another rank's line, behind where the series stands."""

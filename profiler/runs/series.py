@@ -32,6 +32,7 @@ Pending = tuple[Plan, Sequence[str], int, bool, float | None, int, float | None]
 class Series:
     __slots__ = (
         "advances",
+        "aside",
         "bar",
         "count",
         "epoch_restarts",
@@ -50,6 +51,7 @@ class Series:
         "loss_positions",
         "name",
         "nan_line",
+        "newer",
         "ordinal",
         "passes",
         "pending",
@@ -111,6 +113,8 @@ class Series:
         self.window: float | None = None
         self.pending: Pending | None = None
         self.steady: object = None  #: what stays the same from line to line, as printed: epoch, total, rank
+        self.aside: Sequence[float] = ()  #: totals of shorter bars that were drawn while this one stood
+        self.newer = 0  #: its count when a shorter bar was drawn last
         self.whole = False  #: a bar of an epoch: one position however often it is drawn
 
     def settle(self) -> None:

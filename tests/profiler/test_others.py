@@ -16,7 +16,6 @@ KNOWN = {
     "tf-object-detection-2": {"format"},  # the values stand on lines that the generic reader reads
     "hf-trainer-tqdm-dicts": {"iterations.last"},  # the bar before the newest dict is drawn again by the next step
     "accelerate-no-trainer": {"iteration_time.median"},  # two stamped lines with an evaluation between them
-    "speechbrain": {"iteration_time.median"},  # the bar of the validation has no name
     "sentence-transformers-old": {"iteration_time.median"},  # by the outer bar, 5 % above the inner one
     # its tables print the step below the values
     "guided-diffusion-table": {
