@@ -103,8 +103,7 @@ def _position(record: JobRecord, config: Config, now_s: Seconds, restart_gap_s: 
         cancel=cancel,
         forming=record.state is JobState.STARTING,
         left_nodes=frozenset(record.left_nodes),
-        # Without a gap never: the event in which it left may be younger than this round.
-        may_start_s=record.left_s + restart_gap_s if restart_gap_s else 0.0,
+        may_start_s=_may_start_s(record, restart_gap_s),
     )
 
 
@@ -116,8 +115,13 @@ def _idle(record: JobRecord, restart_gap_s: Seconds) -> Position:
         record.allocation,
         grace_s=record.spec.grace_s,
         left_nodes=frozenset(record.left_nodes),
-        may_start_s=record.left_s + restart_gap_s,
+        may_start_s=_may_start_s(record, restart_gap_s),
     )
+
+
+def _may_start_s(record: JobRecord, restart_gap_s: Seconds) -> Seconds:
+    """Without a gap at any time: the event in which it left may be younger than this round."""
+    return record.left_s + restart_gap_s if restart_gap_s else 0.0
 
 
 def _target(

@@ -114,7 +114,7 @@ def test_what_a_schedule_does_not_say_is_drawn(tmp_path: Path) -> None:
         ('[{"at": 1, "kind": "node-loss", "node": "x"}]', "node: cannot be 'x'"),
         ('[{"at": 1, "kind": "late-answer", "by_s": 90}]', "by_s"),
         ('[{"at": 1, "kind": "kill", "when": 2}]', "there is no when"),
-        ("[", "is no JSON"),
+        ("[", "is not JSON"),
     ],
 )
 def test_a_schedule_that_is_none_is_refused(text: str, said_: str, tmp_path: Path) -> None:
