@@ -108,7 +108,7 @@ class Stage:
         """A guest comes, or the one that is here goes."""
         before = max(marks_of(self.marks))
         if self._guests:
-            self.arbiter.cancel(self._guest, self._me)
+            self._cancel(self._guest)
             self._guests = 0
         else:
             spec = JobSpec("guest", ("sleep", "1000"), GpuRange(1, 1, 1), cwd=str(self._folder), app="guest")
@@ -127,9 +127,12 @@ class Stage:
         """What the jobs said."""
         return "".join(log.read_text()[-2000:] for log in self._folder.glob("cluster/jobs/*/output.log"))
 
+    def _cancel(self, job: str) -> None:
+        self.arbiter.command(lambda commands: commands.cancel(job, self._me))
+
     def close(self) -> None:
         for job in [r.id for r in self.arbiter.view(lambda core: list(core.ledger.live()))]:
-            self.arbiter.cancel(job, self._me)
+            self._cancel(job)
         until(lambda: not self.arbiter.view(lambda core: list(core.ledger.live())))
         self.arbiter.stop()
 
