@@ -290,12 +290,13 @@ def _most_telling(rated: list[tuple[Point, Throughput]]) -> list[tuple[Point, Th
 def _whole_rates(run: Run, rated: Sequence[tuple[Point, Throughput]]) -> list[float]:
     """Rates of the whole run: a rank's own times the ranks, of those that print the same position their mean."""
     values: list[float] = []
+    together = run.ranks or run.gpus or 1
     own: dict[tuple[float | None, float | None], list[float]] = defaultdict(list)
     for p, t in rated:
         if t.of_rank and p.rank is not None:
             own[p.epoch, p.iteration].append(t.value)
         else:
-            values.append(t.value * (run.ranks or 1 if t.of_rank else 1))
+            values.append(t.value * (together if t.of_rank else 1))
     ranks = run.ranks or max((len(v) for v in own.values()), default=1)
     return values + [fmean(v) * ranks for v in own.values()]
 
