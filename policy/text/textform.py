@@ -17,7 +17,7 @@ import json
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -276,22 +276,25 @@ def fit(form: type[F], document: Document) -> F:
     try:
         return form.model_validate(value)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        found = [_explain(document, p) for p in problems[:MOST_MISTAKES]]
-        found.sort(key=lambda bad: bad.line or 0)
-        if len(problems) > 1:
-            first = found[0]
-            raise BadInput(
-                first.message + f" [and {len(problems) - 1} more]",
-                where=first.where,
-                line=first.line,
-                field=first.field,
-                value=first.value,
-                remedy=first.remedy,
-            ) from error
-        raise found[0] from error
+        # A name for what is raised would make a circle with this frame, and keep all that was sent.
+        raise _first(document, error.errors(include_url=False)) from error
     except RecursionError as error:
         raise BadInput("is nested too deeply", where=document.where, remedy="flatten it") from error
+
+
+def _first(document: Document, problems: Sequence[ErrorDetails]) -> BadInput:
+    found = [_explain(document, problem) for problem in problems[:MOST_MISTAKES]]
+    first = min(found, key=lambda bad: bad.line or 0)
+    if len(problems) == 1:
+        return first
+    return BadInput(
+        first.message + f" [and {len(problems) - 1} more]",
+        where=first.where,
+        line=first.line,
+        field=first.field,
+        value=first.value,
+        remedy=first.remedy,
+    )
 
 
 def _required(form: type[BaseModel]) -> list[str]:

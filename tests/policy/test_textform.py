@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from types import MappingProxyType
 
@@ -250,3 +251,43 @@ def test_merges_of_an_honest_file_are_read() -> None:
     found = value(laughing(4))
     assert isinstance(found, dict)
     assert found["l3"] == {f"k{i}": i for i in range(10)}
+
+
+class Few(Form):
+    numbers: list[int] = Field(max_length=3)
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"numbers": [1, 2, 3, 4, 5, 6]}',
+        '{"numbers": ["a", "b"], "other": 1}',
+        '{"numbers": [1, 2',
+        '{"numbers": [1], "numbers": [2]}',
+        '{"numbers": [1], "name": "\\ud800"}',
+        '{"numbers": [1' + "0" * 5000 + "]}",
+        '{"numbers": ' + "[" * 300 + "]" * 300 + "}",
+        "[1]",
+        "",
+    ],
+)
+@pytest.mark.parametrize("where", ["x.json", "x.yaml", "x"])
+def test_what_is_refused_is_let_go_at_once(text: str, where: str) -> None:
+    """An error that is in a circle with what was sent keeps it until the collector comes, which may be long."""
+
+    def refused() -> bool:
+        try:
+            fit(Few, load(text, where))
+        except BadInput:
+            return True
+        return False
+
+    assert refused()  # what a first refusal loads is not of these
+    gc.collect()
+    gc.disable()
+    try:
+        assert refused()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
