@@ -148,7 +148,11 @@ def _give(
 ) -> PlanStep | None:
     job, phase = position.job, position.phase
     if phase is PlanPhase.GRANTED and target == position.held:
-        return PlanStep(Verb.START, job, target, epoch=position.epoch) if position.repeat else None
+        if not position.repeat:
+            return None
+        # Another's start that came late may have taken the place: then this one is not asked for again, and runs out.
+        there = all(free.get(node, 0) >= 0 for node in target)
+        return PlanStep(Verb.START, job, target, epoch=position.epoch, ready=there)
     verb = Verb.RESHAPE if reshapes else Verb.START
     if phase is not PlanPhase.IDLE and not reshapes:
         return PlanStep(verb, job, target, ready=False, waits_for=(job,))

@@ -188,3 +188,12 @@ def test_a_gang_that_forms_is_not_asked_for_another_shape_before_it_stands() -> 
     assert (standing.verb, standing.ready) == (Verb.RESHAPE, True)
     (leaves,) = plan([forming], {"a": {}}, {"n1": 4}, reshape_in_place=True)
     assert (leaves.verb, leaves.ready) == (Verb.STOP, True)
+
+
+def test_a_start_is_asked_for_again_only_while_its_place_is_free() -> None:
+    """Another's, thought to be refused, may have come late."""
+    mine = Position("j", PlanPhase.GRANTED, {"a": 1}, repeat=True, epoch=3)
+    late = Position("k", PlanPhase.RUNS, {"a": NODES["a"]})
+    targets = {"j": {"a": 1}, "k": {"a": NODES["a"]}}
+    assert plan([mine], targets, NODES) == (PlanStep(Verb.START, "j", {"a": 1}, epoch=3),)
+    assert plan([late, mine], targets, NODES) == (PlanStep(Verb.START, "j", {"a": 1}, epoch=3, ready=False),)

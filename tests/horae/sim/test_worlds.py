@@ -27,6 +27,12 @@ def test_nothing_is_lost_in_the_first_worlds() -> None:
     assert {kind for kind in FaultKind if faults[kind]} == set(FaultKind)
 
 
+def test_a_start_that_comes_late_has_its_gpus_alone() -> None:
+    """Killed between the intent of one job's start and its call, while the start of another, thought to be refused,
+    was still on its way: whoever comes next must not ask again for what is taken."""
+    assert lived(33)["violations"] == []
+
+
 @pytest.mark.parametrize("rule", BrokenRule)
 def test_each_broken_rule_is_found_in_some_world(rule: BrokenRule) -> None:
     for seed in (4, 10, 12, 13, 3, 5):
