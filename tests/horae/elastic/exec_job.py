@@ -97,7 +97,8 @@ class ExecJob:
 
     @property
     def supervisor(self) -> int:
-        return int(self.state["pid"])
+        """Its process: known once it has written its own account over the one that `start` left for it."""
+        return int(until(f"{self.path.name} has a supervisor", lambda: self.state.get("pid")))
 
     def signal_supervisor(self, number: int) -> None:
         os.kill(self.supervisor, number)
