@@ -220,7 +220,7 @@ def policies() -> str:
 
 
 def api() -> str:
-    from horae.api.server import openapi
+    from horae.api.routes import openapi
 
     document = openapi()
     out = ["# API", "", document["info"]["description"], "", "| request | what it does |", "|---|---|"]

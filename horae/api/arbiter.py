@@ -208,8 +208,8 @@ class ArbiterBackend:
         _, snapshot = self._arbiter.agents(lambda agents: agents.picture(app, Requester(by)))
         return instance.to_text(snapshot)
 
-    def bid(self, app: str, offer: int, rows: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
-        return self._arbiter.agents(lambda agents: agents.bid(app, offer, rows, Requester(by)))
+    def bid(self, app: str, offer: int, bids: Sequence[Mapping[str, Any]], *, by: str) -> dict[str, Any]:
+        return self._arbiter.agents(lambda agents: agents.bid(app, offer, bids, Requester(by)))
 
     def win(self, app: str, offer: int, *, by: str) -> dict[str, Any]:
         return self._arbiter.agents(lambda agents: agents.win(app, offer, Requester(by)))
@@ -282,12 +282,16 @@ class ArbiterBackend:
         self._arbiter.command(lambda commands: commands.unhold(job, Requester(by)))
         return "is not held"
 
-    def prioritise(self, job: JobId, to: int, *, across: bool, by: str) -> str:
+    def prioritise(self, job: JobId, *, priority: int, across: bool, by: str) -> str:
         job = self._named(job)
-        self._arbiter.command(lambda commands: commands.prioritise(job, to, Requester(by), across=across))
-        return f"precedence is {to}, among all jobs" if across else f"priority is {to}, among its tenant's jobs"
+        self._arbiter.command(lambda commands: commands.prioritise(job, priority, Requester(by), across=across))
+        return (
+            f"precedence is {priority}, among all jobs"
+            if across
+            else f"priority is {priority}, among its tenant's jobs"
+        )
 
-    def set_mode(self, pool: str, mode: str, *, by: str) -> str:
+    def mode(self, pool: str, mode: str, *, by: str) -> str:
         try:
             wanted = Mode(mode)
         except ValueError:

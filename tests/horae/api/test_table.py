@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from horae.api.client import Client
 from horae.api.errors import ApiError
 from horae.api.privacy import access, public
-from horae.api.server import create_app
+from horae.api.routes import create_app
 from horae.fake.port import FakePort
 from horae.journal import Kind
 from policy.model import Code
