@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from horae.api.errors import ApiError, Code, from_answer
-from horae.api.verbs import Returns, Verb, Verbs
+from horae.api.verbs import ApiVerb, Returns, Verbs
 
 if TYPE_CHECKING:
     from horae.port import LogChunk
@@ -82,7 +82,7 @@ class Client(Verbs):
             if part.eof or not part.data:
                 return
 
-    def ask(self, verb: Verb, said: Mapping[str, Any]) -> Any:
+    def ask(self, verb: ApiVerb, said: Mapping[str, Any]) -> Any:
         path = verb.path.format_map({name: _word(str(value)) for name, value in said.items() if verb.in_path(name)})
         more = {name: value for name, value in said.items() if not verb.in_path(name) and value is not None}
         answer = self._send(verb.method, path, more)

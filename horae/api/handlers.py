@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
@@ -17,12 +17,15 @@ from horae.api import metrics
 from horae.api.backend import Backend
 from horae.api.peers import Caller
 from horae.api.privacy import access, hidden
-from horae.api.verbs import Answer, Verb
+from horae.api.verbs import ApiVerb
 from horae.arbiter.requests.authority import NotAllowed
 from horae.arbiter.requests.commands import NoSuchJob
 from horae.job_form import JobForm
 from horae.port import LogChunk
 from policy.model import BadInput, Seconds
+
+#: Plain data, as `horae.answers` has it for the verb.
+Answer = Mapping[str, Any]
 
 #: How often a waiting call looks.
 LOOK_S = 0.2
@@ -32,12 +35,12 @@ class Handlers:
     def __init__(self, backend: Backend, site: access.AccessRules) -> None:
         self._backend, self._site = backend, site
 
-    def of(self, verb: Verb) -> Callable[..., Any]:
+    def of(self, verb: ApiVerb) -> Callable[..., Any]:
         """What answers it, given who calls and what they say."""
         own = getattr(self, verb.name, None)
         return own if own is not None else self._passed_on(verb)
 
-    def _passed_on(self, verb: Verb) -> Callable[..., Any]:
+    def _passed_on(self, verb: ApiVerb) -> Callable[..., Any]:
         def answer(caller: Caller, **said: Any) -> Answer:
             text = getattr(self._backend, verb.name)(**said, by=caller.name)
             return {**{name: value for name, value in said.items() if verb.in_path(name)}, "text": text}
@@ -83,7 +86,7 @@ class Handlers:
 
     def history(
         self, caller: Caller, *, job: str | None, after: int | None, since_s: Seconds | None, limit: int
-    ) -> list[Answer]:
+    ) -> Sequence[Answer]:
         if job is not None:
             self.known(job, caller)
         events = self._backend.history(job=job, after=after, since_s=since_s, limit=limit)
@@ -112,7 +115,7 @@ class Handlers:
 
     # --- apps and their own agents ------------------------------------------------------------------------
 
-    def apps(self, caller: Caller) -> list[Answer]:
+    def apps(self, caller: Caller) -> Sequence[Answer]:
         return access.apps(self._backend.apps(), caller, self._site)
 
     def register_agent(self, caller: Caller, app: str) -> Answer:

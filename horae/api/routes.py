@@ -21,7 +21,7 @@ from horae.api.errors import ApiError, Code
 from horae.api.handlers import Handlers
 from horae.api.peers import Caller, caller_of
 from horae.api.privacy import access
-from horae.api.verbs import VERBS, May, Returns, Verb
+from horae.api.verbs import VERBS, ApiVerb, May, Returns
 
 DESCRIPTION = """\
 JSON over the arbiter's unix socket. The kernel tells the arbiter who calls, so nothing is to be presented: owners act
@@ -76,7 +76,7 @@ def create_app(backend: Backend, site: access.AccessRules) -> FastAPI:
     return app
 
 
-def _add(app: FastAPI, verb: Verb, handlers: Handlers) -> None:
+def _add(app: FastAPI, verb: ApiVerb, handlers: Handlers) -> None:
     sent = words.body(verb)
     app.add_api_route(
         verb.path,
@@ -87,11 +87,12 @@ def _add(app: FastAPI, verb: Verb, handlers: Handlers) -> None:
         description=inspect.getdoc(verb.function) or "",
         openapi_extra=None if sent is None else _documented(sent),
         response_class=CLASSES.get(verb.returns, JSONResponse),
-        response_model=dict[str, Any] if verb.returns is Returns.JSON else None,
+        response_model=None if verb.returns is not Returns.JSON else dict[str, Any],
+        responses={} if verb.returns is not Returns.JSON else {200: {"model": words.model(verb)}},
     )
 
 
-def _endpoint(verb: Verb, handlers: Handlers, sent: words.Body | None) -> Callable[..., Any]:
+def _endpoint(verb: ApiVerb, handlers: Handlers, sent: words.Sent | None) -> Callable[..., Any]:
     """What FastAPI calls with what a request says, by the names of the verb's parameters."""
     answer = handlers.of(verb)
 
@@ -111,7 +112,7 @@ def _endpoint(verb: Verb, handlers: Handlers, sent: words.Body | None) -> Callab
     return endpoint
 
 
-def _signature(verb: Verb, sent: words.Body | None) -> inspect.Signature:
+def _signature(verb: ApiVerb, sent: words.Sent | None) -> inspect.Signature:
     types = words.hints(verb)
     asked = [p.replace(annotation=types[p.name], kind=p.KEYWORD_ONLY)
              for p in verb.parameters if verb.method == "GET" or verb.in_path(p.name)]  # fmt: skip
@@ -120,7 +121,7 @@ def _signature(verb: Verb, sent: words.Body | None) -> inspect.Signature:
     return inspect.Signature([caller, *asked, *([] if sent is None else [raw])])
 
 
-def _answered(verb: Verb, found: Any) -> Any:
+def _answered(verb: ApiVerb, found: Any) -> Any:
     if verb.returns is Returns.JSON:
         return {verb.under: found} if verb.under else found
     if verb.returns is Returns.BYTES:
@@ -129,7 +130,7 @@ def _answered(verb: Verb, found: Any) -> Any:
     return PlainTextResponse(found, media_type=verb.returns.value)
 
 
-def _documented(sent: words.Body) -> dict[str, Any]:
+def _documented(sent: words.Sent) -> dict[str, Any]:
     content = {"application/json": {"schema": sent.form.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 

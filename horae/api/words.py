@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
@@ -10,10 +11,11 @@ from pydantic import Field, create_model
 
 from horae import job_form
 from horae.api import verbs
-from horae.api.verbs import Verb
+from horae.api.verbs import ApiVerb
 from horae.arbiter.decide.offers import MOST_ROWS
+from horae.arbiter.requests import answers
 from horae.job_form import Title, Why
-from horae.port import LogChunk as LogPart
+from horae.port import LogChunk
 from policy import bounds
 from policy.text.forms import MOST_POINTS, Priority
 from policy.text.textform import Form, fit, load
@@ -57,19 +59,29 @@ class BidForm(Form):
 
 
 @dataclass(frozen=True)
-class Body:
+class Sent:
     """What a verb is sent."""
 
     form: type[Form]  #: as the documentation has it
     read: Callable[[bytes], dict[str, Any]]  #: the arguments that it holds. Raises BadInput
 
 
-def hints(verb: Verb) -> dict[str, Any]:
+def hints(verb: ApiVerb) -> dict[str, Any]:
     """The types of a verb's parameters, and of what it returns."""
-    return get_type_hints(verb.function, {**vars(verbs), **globals()}, include_extras=True)
+    names = {"words": sys.modules[__name__], "answers": answers}
+    return get_type_hints(verb.function, {**vars(verbs), **names}, include_extras=True)
 
 
-def body(verb: Verb) -> Body | None:
+def model(verb: ApiVerb) -> Any:
+    """The type of its JSON answer."""
+    value = hints(verb)["return"]
+    if not verb.under:
+        return value
+    fields: dict[str, Any] = {verb.under: (value, ...)}
+    return create_model(f"{verb.name.title()}Answer", **fields)
+
+
+def body(verb: ApiVerb) -> Sent | None:
     """None: the verb is sent nothing."""
     types = hints(verb)
     said = {p.name: (types[p.name], ... if p.default is p.empty else p.default)
@@ -77,9 +89,9 @@ def body(verb: Verb) -> Body | None:
     if verb.method == "GET" or not said:
         return None
     if types.get("jobs") == Jobs:
-        return Body(job_form.JobsForm, lambda raw: {"jobs": job_form.read_jobs(raw, "body.json")})
+        return Sent(job_form.JobsForm, lambda raw: {"jobs": job_form.read_jobs(raw, "body.json")})
     form: type[Form] = create_model(f"{verb.name.title().replace('_', '')}Form", __base__=Form, **said)  # type: ignore[call-overload]
-    return Body(BidForm if verb.name == "bid" else form, lambda raw: read(form, raw))
+    return Sent(BidForm if verb.name == "bid" else form, lambda raw: read(form, raw))
 
 
 def read(form: type[Form], raw: bytes) -> dict[str, Any]:
@@ -88,4 +100,4 @@ def read(form: type[Form], raw: bytes) -> dict[str, Any]:
     return {name: getattr(found, name) for name in form.model_fields}
 
 
-__all__ = ["Body", "Count", "Limit", "LogPart", "Newer", "Offset", "Priority", "Since", "Title", "Why", "body", "read"]
+__all__ = ["LogChunk", "Priority", "Title", "Why"]  # beside what is defined here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from horae.cli import exits
 from horae.cli.options import Json, Socket, connect, example, job_names
 from horae.tui import formats, forms, screen
 from horae.tui.screen import Cell, Column
+
+if TYPE_CHECKING:
+    from horae.arbiter.requests import answers
 
 SETTINGS = {
     "epilog": example(
@@ -102,7 +105,9 @@ def _state_names() -> set[str]:
     return {*screen.LETTERS, *screen.LETTERS.values()}
 
 
-def _wanted(job: dict[str, Any], jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None) -> bool:
+def _wanted(
+    job: answers.JobAnswer, jobs: Sequence[str], tenant: str | None, state: str | None, user: str | None
+) -> bool:
     return (
         (not jobs or job["id"] in jobs or job_number(job["id"]) in jobs)
         and (user is None or job["owner"] == user)
@@ -132,7 +137,7 @@ LONG_COLUMNS = (
 PLACE_COLUMNS = (Column("NODELIST(REASON)"),)
 
 
-def _job_row(job: dict[str, Any], long: bool) -> list[str | Cell]:
+def _job_row(job: answers.JobAnswer, long: bool) -> list[str | Cell]:
     held = sum(job["allocation"].values())
     row: list[str | Cell] = [
         job_number(job["id"]),
@@ -166,7 +171,7 @@ START_COLUMNS = (
 )
 
 
-def _start_row(job: dict[str, Any]) -> list[str | Cell]:
+def _start_row(job: answers.JobAnswer) -> list[str | Cell]:
     row = _job_row(job, long=False)
     return [*row[:5], row[6], formats.stamp(job.get("start_s")), row[-1]]
 
@@ -181,11 +186,11 @@ NODE_COLUMNS = (
 )
 
 
-def _node_rows(nodes: Iterable[dict[str, Any]], now_s: float) -> Iterable[list[str | Cell]]:
+def _node_rows(nodes: Iterable[answers.Node], now_s: float) -> Iterable[list[str | Cell]]:
     """Nodes alike in pool, state and GPUs share a line, as in sinfo. A/I/O/T: allocated, idle, other, total.
     maint: it is being emptied before a time in which it is away, or is away."""
 
-    def key(node: dict[str, Any]) -> tuple[str, str, str, int]:
+    def key(node: answers.Node) -> tuple[str, str, str, int]:
         return (node["pool"] or "-", _node_state(node, now_s), node["gpu_type"], node["gpus"])
 
     for (pool, shown, gpu_type, _), group in groupby(sorted(nodes, key=key), key=key):
@@ -203,7 +208,7 @@ def _node_rows(nodes: Iterable[dict[str, Any]], now_s: float) -> Iterable[list[s
         ]
 
 
-def _node_state(node: dict[str, Any], now_s: float) -> str:
+def _node_state(node: answers.Node, now_s: float) -> str:
     if node["health"] != "up":
         return str(node["health"])
     if any(time["leave_s"] <= now_s for time in node.get("away", ())):
@@ -226,14 +231,14 @@ TENANT_COLUMNS = (
 )
 
 
-def _of_budget(budget: dict[str, Any] | None) -> str:
+def _of_budget(budget: answers.Budget | None) -> str:
     """GPU-hours used of those of the period; a `!` where they are used up."""
     if budget is None:
         return "-"
     return f"{budget['used']:.4g}/{budget['gpu_hours']:g}h a {budget['period']}{'!' * budget['over']}"
 
 
-def _tenant_rows(tenants: Iterable[dict[str, Any]]) -> Iterable[list[str | Cell]]:
+def _tenant_rows(tenants: Iterable[answers.Tenant]) -> Iterable[list[str | Cell]]:
     for tenant in tenants:
         yield [
             tenant["name"],

@@ -19,6 +19,7 @@ from policy.model import BadInput
 
 if TYPE_CHECKING:
     from horae.api.client import Client
+    from horae.arbiter.requests import answers
 
 SETTINGS = {
     "context_settings": {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
@@ -197,7 +198,7 @@ def _session(
         return interactive.session(client, number, listener)
 
 
-def _tried(client: Client, jobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _tried(client: Client, jobs: list[dict[str, Any]]) -> answers.DryRunAnswer:
     """A dry run; others' are waited for, a minute long."""
     from horae.api.errors import ApiError, Code
 

@@ -6,10 +6,11 @@ An agent is a program of somebody who owns every job of the app. What it is told
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from horae.arbiter.core import Core
 from horae.arbiter.decide import offers
+from horae.arbiter.requests import answers
 from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.round import question
 from horae.journal import JobRecord, PoolRecord, events
@@ -21,7 +22,7 @@ class Agents:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def register(self, app: str, caller: Requester) -> dict[str, Any]:
+    def register(self, app: str, caller: Requester) -> answers.Registered:
         """Wait for this app's bids from now on. Again is no matter. Raises BadInput, NotAllowed."""
         key, pool, _ = self._mine(app, caller)
         configured = self._core.config.pool(pool)
@@ -37,7 +38,7 @@ class Agents:
             self._core.write([events.agent(pool, key, caller.user)], durable=True)
         return {"app": key, "pool": pool, "bid_s": self._core.config.rounds.bid_s}
 
-    def leave(self, app: str, caller: Requester) -> dict[str, Any]:
+    def leave(self, app: str, caller: Requester) -> answers.Left:
         """Wait for them no more: the built-in agent bids."""
         key, pool, _ = self._mine(app, caller)
         if key in self._books(pool).agents:
@@ -45,7 +46,7 @@ class Agents:
             self._core.wake()
         return {"app": key, "pool": pool}
 
-    def offer(self, app: str, caller: Requester) -> dict[str, Any]:
+    def offer(self, app: str, caller: Requester) -> answers.OfferTold:
         """The open offer to the app (None where there is none), and how the app's jobs stand."""
         key, pool, records = self._mine(app, caller)
         self._registered(key, pool)
@@ -67,7 +68,7 @@ class Agents:
             "jobs": [_job(r, self._core) for r in records],
         }
 
-    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Requester) -> dict[str, Any]:
+    def bid(self, app: str, number: int, rows: Sequence[Mapping[str, Any]], caller: Requester) -> answers.Taken:
         """Take the table for the open offer; a later one of the same app replaces it. Raises BadInput, NotAllowed.
 
         What is refused is on record too, once an offer.
@@ -99,7 +100,7 @@ class Agents:
             raise BadInput(f"came {when}", field="offer", value=number, remedy="bid for the next offer")
         return current.gpus
 
-    def win(self, app: str, number: int, caller: Requester) -> dict[str, Any]:
+    def win(self, app: str, number: int, caller: Requester) -> answers.Win:
         """What the app got when offer `number` was settled; `settled` false: not yet."""
         key, pool, _ = self._mine(app, caller, ended=True)
         books = self._books(pool)
@@ -108,7 +109,7 @@ class Agents:
         last = books.settled
         if last.get("number") != number or key not in last.get("apps", {}):
             return {"app": key, "offer": number, "settled": True, "text": "nothing of it is remembered", "jobs": {}}
-        return {"app": key, "offer": number, "settled": True, **last["apps"][key]}
+        return cast(answers.Win, {"app": key, "offer": number, "settled": True, **last["apps"][key]})
 
     def picture(self, app: str, caller: Requester) -> tuple[str, Snapshot]:
         """(the app's whole name, what its agent may see of the snapshot)."""
@@ -155,7 +156,7 @@ class Agents:
             )
 
 
-def _job(record: JobRecord, core: Core) -> dict[str, Any]:
+def _job(record: JobRecord, core: Core) -> answers.JobOffered:
     fresh = core.fresh.get(record.id)
     losses = fresh.loss if fresh is not None else record.measured.get("loss", [])
     done = fresh.done if fresh is not None else record.measured.get("done", 0.0)
