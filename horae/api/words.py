@@ -12,7 +12,6 @@ from pydantic import Field, create_model
 from horae import job_form
 from horae.api import verbs
 from horae.api.verbs import ApiVerb
-from horae.arbiter.decide.offers import MOST_ROWS
 from horae.arbiter.requests import answers
 from horae.job_form import Title, Why
 from horae.port import LogChunk
@@ -37,7 +36,7 @@ AppName = Annotated[
 Offer = Annotated[int, Field(ge=1, le=MOST)]
 Jobs = Sequence[Mapping[str, Any]]
 #: Before the rows are looked at: the arbiter puts on record what was wrong with them.
-Rows = Annotated[Sequence[Mapping[str, Any]], Field(max_length=10 * MOST_ROWS)]
+Rows = Annotated[Sequence[Mapping[str, Any]], Field(max_length=10 * bounds.MOST_BIDS)]
 
 
 class RowForm(Form):
@@ -55,7 +54,7 @@ class BidForm(Form):
 
     app: AppName
     offer: Offer
-    bids: list[RowForm] = Field(max_length=MOST_ROWS)
+    bids: list[RowForm] = Field(max_length=bounds.MOST_BIDS)
 
 
 @dataclass(frozen=True)

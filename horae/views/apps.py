@@ -9,10 +9,10 @@ from math import inf
 from typing import Any
 
 from horae.arbiter.decide.snapshot import options_of
-from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.requests import answers
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.sweeps.sweep import VARIABLE, from_text
 from horae.views.rows import state_word, why

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from horae.arbiter.observe import unused
 from horae.arbiter.observe.budgets import BudgetStanding
-from horae.arbiter.observe.measurements import Measurement
 from horae.arbiter.requests import answers
 from horae.config import Config
 from horae.journal import JobRecord, Ledger
+from horae.journal.measured import Measurement
 from horae.port import JobId, JobState
 from horae.views.rows import job_row
 from policy.model import EMPTY, Away, GpuRange, Gpus, GpuType, Node, NodeName, Seconds

@@ -15,7 +15,6 @@ import pytest
 from horae import config, job_form
 from horae.api import words as api_words
 from horae.api.verbs import VERBS
-from horae.arbiter.decide import offers
 from horae.journal import Journal, events
 from horae.journal.codec import plain
 from horae.journal.store import FILE, rebuilt
@@ -27,6 +26,7 @@ from horae.views import rows
 from policy.model import BadInput, GpuRange
 from policy.text import instance
 from policy.text.textform import load
+from policy.themis import bidding
 from tests.fuzzing import Target, attack
 
 BODY = "body.json"
@@ -94,7 +94,7 @@ def _text(value: object) -> bytes:
 
 
 def _row(raw: bytes) -> object:
-    return offers.table(_sent("bid", raw)["bids"], {"n1": 4, "n2": 4})
+    return bidding.checked(_sent("bid", raw)["bids"], {"n1": 4, "n2": 4})
 
 
 def _sent(verb: str, raw: bytes) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from horae.arbiter.requests.authority import NotAllowed, Requester
 from horae.arbiter.round import question
 from horae.journal import JobRecord, PoolRecord, events
 from horae.port import TryLater
+from policy import catalogue
+from policy.contract import Bidding
 from policy.model import BadInput, Snapshot
 
 
@@ -25,15 +27,7 @@ class Agents:
     def register(self, app: str, caller: Requester) -> answers.Registered:
         """Wait for this app's bids from now on. Again is no matter. Raises BadInput, NotAllowed."""
         key, pool, _ = self._mine(app, caller)
-        configured = self._core.config.pool(pool)
-        if configured is None or not offers.takes_bids(configured.policy):
-            policy = "none" if configured is None else configured.policy
-            raise BadInput(
-                f"the policy of pool {pool}, {policy}, takes no bids",
-                field="app",
-                value=app,
-                remedy="agents bid where the policy is themis",
-            )
+        self._bidding(app, pool)
         if (known := self._books(pool).agents.get(key)) is None or known.by != caller.user or known.missed:
             self._core.write([events.agent(pool, key, caller.user)], durable=True)
         return {"app": key, "pool": pool, "bid_s": self._core.config.rounds.bid_s}
@@ -75,9 +69,9 @@ class Agents:
         """
         key, pool, _ = self._mine(app, caller)
         self._registered(key, pool)
-        books = self._books(pool)
+        books, bidding = self._books(pool), self._bidding(app, pool)
         try:
-            checked = offers.table(rows, self._open(books, key, pool, number))
+            checked = bidding.checked(rows, self._open(books, key, pool, number))
         except BadInput as error:
             current = books.offer
             if current is not None and key not in current.refused and key not in current.bids:
@@ -119,7 +113,7 @@ class Agents:
         if pool is None or self._core.view is None:
             raise TryLater("the cluster was not looked at yet")
         asked = question(self._core.ledger, pool, self._core.view, self._core.apps)
-        return key, offers.public(asked.snapshot, key)
+        return key, self._bidding(app, pool_name).public(asked.snapshot, key)
 
     # --- whose it is --------------------------------------------------------------------------------------
 
@@ -148,6 +142,21 @@ class Agents:
                     f"app {key} has jobs of {record.owner or 'nobody we know'}; only their owner bids for it"
                 )
         return key, records[0].pool, sorted(records, key=lambda r: (r.submitted_s, r.id))
+
+    def _bidding(self, app: str, pool: str) -> Bidding:
+        """How the policy of the pool takes bids. Raises BadInput where it takes none."""
+        configured = self._core.config.pool(pool)
+        policy = "none" if configured is None else configured.policy
+        found = catalogue.bidding(policy)
+        if found is None:
+            able = " or ".join(entry.name for entry in catalogue.entries().values() if entry.bids is not None)
+            raise BadInput(
+                f"the policy of pool {pool}, {policy}, takes no bids",
+                field="app",
+                value=app,
+                remedy=f"agents bid where the policy is {able}",
+            )
+        return found
 
     def _registered(self, key: str, pool: str) -> None:
         if key not in self._books(pool).agents:
