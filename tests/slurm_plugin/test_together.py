@@ -278,3 +278,16 @@ def test_nothing_is_due_to_who_did_not_claim_the_cluster(site: Site) -> None:
     assert watcher.observe().due == ()
     assert watcher.follow_up(site.jobs) == {}
     assert site.slurm.said == []
+
+
+def test_many_are_cancelled_by_one_request_and_each_has_its_own_answer(site: Site) -> None:
+    site.running()
+    site.slurm.rows["3"] = replace(site.slurm.rows["3"], state="COMPLETED")
+    attend(site.port)
+    site.slurm.said.clear()
+    site.slurm.refuses = {"cancel 2": TryLater("busy")}
+    found = site.port.cancel_many([*site.jobs, "404.none"])
+    assert {job: type(error) for job, error in found.items()} == {site.jobs[1]: TryLater, "404.none": Gone}
+    assert [said for said in site.slurm.said if said.startswith("cancel")] == ["cancel 1 2"], "who has ended is not"
+    assert [bool(site.memo(job).get("cancelled")) for job in site.jobs] == [True, True, False]
+    assert [(site.folder / "spool/jobs" / job / "cancel").exists() for job in site.jobs] == [True, True, False]

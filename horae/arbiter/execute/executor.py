@@ -99,8 +99,8 @@ class Executor:
         return Look(observation, capabilities, measured, read_s=self._profiles.read_s())
 
     def perform(self, ops: Sequence[Op], budget_s: Seconds) -> tuple[Done, ...]:
-        """In turn, starts, stops or follow-ups that come one after the other together where the port can; what does
-        not fit into `budget_s` is not tried."""
+        """In turn; those of one verb that come one after the other together where the port can. What does not fit into
+        `budget_s` is not tried."""
         until = self._monotonic() + budget_s
         done: list[Done] = []
         for some in self._grouped(ops):
@@ -116,7 +116,8 @@ class Executor:
         """Single calls, and runs of a verb that the port takes at once. The order stays."""
         groups: list[list[Op]] = []
         last: Verb | None = None
-        together = {Verb.FOLLOW_UP} | ({Verb.START, Verb.STOP} if isinstance(self._port, Batching) else set())
+        batched = {Verb.START, Verb.STOP, Verb.CANCEL}
+        together = {Verb.FOLLOW_UP} | (batched if isinstance(self._port, Batching) else set())
         together |= {Verb.RELEASE} if isinstance(self._port, Leaving) else set()
         for op in ops:
             verb = op.verb if isinstance(op, Do) and op.verb in together else None
@@ -143,6 +144,8 @@ class Executor:
             assert isinstance(port, Batching)
             if asked[0].verb is Verb.START:
                 failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
+            elif asked[0].verb is Verb.CANCEL:
+                failed = port.cancel_many([op.job for op in asked])
             else:
                 failed = port.stop_many([(op.job, op.grace_s) for op in asked])
         except PortError as error:
