@@ -5,8 +5,8 @@ squeue, one scontrol for update and release, the mandatory second between) and b
 adapter's whole observation against one bare `squeue -O` and one `sinfo -O` of the same fields, at several lengths of
 the queue, with slurmctld's CPU time. Together: sixteen jobs re-laid out at once, by one scancel and one scontrol (all
 updates, then all releases) and by the adapter. Arrival: from sbatch to RUNNING, under plain Slurm and under the whole
-arbiter, each pair at the same moment of a second (slurmctld looks for jobs to start as each second begins), spread
-evenly over it; and slurmctld's own count of what it was asked meanwhile, by kind, in all (`sdiag`).
+arbiter; and slurmctld's own count of what it was asked meanwhile, by kind, in all (`sdiag`). Each pair begins at the
+same moment of a second, spread evenly over it.
 
     python benchmarks/slurm_resize.py [--cycles 10] [--queue 500 2000] [--arrivals 10]
 """
@@ -46,6 +46,12 @@ def until(holds: Callable[[], bool], limit_s: float = 30.0) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("the cluster did not follow")
         time.sleep(0.02)
+
+
+def aligned(index: int) -> None:
+    """Wait for the index-th of moments that are spread evenly over a second: slurmctld looks for jobs to start as each
+    second begins, so what is compared begins at the same moment of one."""
+    time.sleep((index * _GOLDEN - time.time()) % 1.0)
 
 
 def floor(lab: PrivateSlurm, job: str, nodes: tuple[str, ...], first: bool) -> float:
@@ -99,7 +105,9 @@ def resizes(lab: PrivateSlurm, port: SlurmCluster, cycles: int) -> dict[str, Any
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):  # side by side, so that both meet the same machine
         nodes = SHAPES[cycle % 2]
+        aligned(cycle)
         by_hand = floor(lab, bare, tuple(f"n{int(node[1:]) + 4}" for node in nodes), cycle == 0)
+        aligned(cycle)
         by_us = ours(port, held, nodes, cycle + 1)
         time.sleep(1.0)  # a start younger than two seconds may have no trap yet, and is not signalled
         if cycle:  # the first is a start, not a resize
@@ -131,6 +139,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
 
     times: dict[str, list[float]] = {"floor": [], "adapter": []}
     for cycle in range(cycles + 1):
+        aligned(cycle)
         began, ids = time.monotonic(), ",".join(bare)
         if cycle:
             lab.run(["scancel", "-b", "-s", "USR1", *bare])
@@ -143,6 +152,7 @@ def together(lab: PrivateSlurm, port: SlurmCluster, cycles: int, count: int = 16
         lab.run(["scontrol"], input="".join([*lines, *(f"release {job}\n" for job in bare)]))
         until(lambda ids=ids: states(ids) == {"RUNNING"}, 60)  # type: ignore[misc]
         by_hand = time.monotonic() - began
+        aligned(cycle)
         began = time.monotonic()
         if cycle:
             assert not port.stop_many([(job, 20) for job in held])
@@ -186,7 +196,8 @@ def arrival(lab: PrivateSlurm, jobs: int) -> dict[str, Any]:
         until(arbiter.ready.is_set, 60)
         for index in range(2 * jobs):
             partition = ("raw", "dl")[index % 2]
-            time.sleep(1.0 + (index // 2 * _GOLDEN - time.time()) % 1.0)
+            time.sleep(1.0)
+            aligned(index // 2)
             before, began = requests(lab), time.monotonic()
             argv = ["sbatch", "--parsable", "--gres=gpu:1", f"--partition={partition}", "--output=/dev/null"]
             job = lab.run([*argv, str(script)]).stdout.strip()

@@ -210,7 +210,7 @@ class CommandClient:
         errors: dict[str, PortError] = {}
         for at in range(0, len(ids), _TOGETHER):
             some = ids[at : at + _TOGETHER]
-            self._pace.spend(_COST["scancel"] * len(some))
+            self._pace.spend(len(some))  # one each: unlike for a signal, nothing is looked up
             done = self._transport.run([self._path + "scancel", *some], self._timeout_s)
             refused = _refusals(done.err, some, doing) if done.rc != 0 else {}
             away = next((error for error in refused.values() if isinstance(error, ControllerAway)), None)
