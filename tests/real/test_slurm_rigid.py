@@ -144,6 +144,7 @@ class Pair:
                 "MinMemoryNode", "MinMemoryCPU", "Features", "OverSubscribe", "Contiguous", "CpusPerTres")  # fmt: skip
         words = dict(word.split("=", 1) for word in shown.split() if "=" in word)
         text = " ".join(f"{name}={words[name]}" for name in kept if name in words)
+        text = text.replace("TimeLimit=00:59:00", "TimeLimit=01:00:00")  # what a deadline leaves, in whole minutes
         return text.replace("365-00:00:00", "UNLIMITED")  # backfill's word for it: whichever scheduler starts it
 
 
