@@ -265,15 +265,13 @@ class SlurmCluster:
                 self._starts.forget(job)
             found, errors = self._known_of(jobs)
             living = {job: known for job, known in found.items() if not known.seen.state.ended}
-            if not living:
-                return errors
             with self._memories.together():
                 for known in living.values():
                     self._memories.put(replace(known.memo, cancelled=True))
             for job in living:
                 self._spool.ask_to_end(job)
-            doing = f"cancelling {next(iter(living))}" + (f" and {len(living) - 1} more" if len(living) > 1 else "")
-            failed = self._client.cancel([known.row.id for known in living.values()], doing)
+            ids = [known.row.id for known in living.values()]
+            failed = self._client.cancel(ids, f"cancelling {', '.join(living)}"[:80]) if ids else {}
             return errors | {job: failed[known.row.id] for job, known in living.items() if known.row.id in failed}
 
     def release(self, job: JobId) -> None:

@@ -128,10 +128,8 @@ def judge(
         return Judgement(None, memo)
     memo = _limited(row, memo)
     state, memo, steps, blocked = _state(row, memo, facts, options, tag is not None and options.hold, now_s, lived)
-    if state is JobState.QUEUED and row.dependency is not None:
-        return Judgement(None, memo, steps, f"{row.id} waits for its dependency {row.dependency}")
-    if state is JobState.QUEUED and (begin_s := begins_s(row, now_s)) is not None:
-        return Judgement(None, memo, steps, f"{row.id} is not to begin before {begin_s:.0f}")
+    if state is JobState.QUEUED and (why := _not_yet(row, now_s)):
+        return Judgement(None, memo, steps, f"{row.id} {why}")
     if memo.state != state.value:
         memo = replace(memo, state=state.value, since_s=now_s)
     note = ""
@@ -153,6 +151,14 @@ def judge(
         native=row.state + (f" ({row.reason})" if row.reason else ""),
     )
     return Judgement(job, memo, steps, note)
+
+
+def _not_yet(row: JobRow, now_s: float) -> str:
+    """What a job that never ran waits for beside its turn; empty: for nothing."""
+    if row.dependency is not None:
+        return f"waits for its dependency {row.dependency}"
+    begin_s = begins_s(row, now_s)
+    return "" if begin_s is None else f"is not to begin before {begin_s:.0f}"
 
 
 def _limited(row: JobRow, memo: Memo) -> Memo:

@@ -60,6 +60,7 @@ MORE = (
 
 #: what stands in the script: beside it Slurm shows it to no plugin, and refuses our begin time for it from 24.11 on
 _INSIDE = "--deadline"
+_BARE = "--export=NONE"
 
 
 def lines_of_options(seed: int, count: int) -> list[list[str]]:
@@ -152,6 +153,8 @@ def compare(driver: Driver, lines: list[list[str]]) -> int:
     """How many ran; asserts that all went alike."""
     pair, ran = Pair(driver), 0
     for options in lines:
+        if _BARE in options and not isinstance(harness(driver).cluster, Private):
+            continue  # also a plain one takes its node's container with it: slurmd, its first process, ends
         plain, managed = pair.both(options)
         assert managed == plain, f"sbatch {' '.join(options)}"
         ran += plain.startswith("JobState")

@@ -130,27 +130,28 @@ class Executor:
         return groups
 
     def _together(self, ops: Sequence[Op]) -> list[Done]:
-        port, asked = self._port, [op for op in ops if isinstance(op, Do)]
-        failed: Mapping[JobId, PortError]
+        asked = [op for op in ops if isinstance(op, Do)]
         try:
-            if asked[0].verb is Verb.FOLLOW_UP:
-                assert isinstance(port, FollowingUp)  # who else shows what is due?
-                failed = port.follow_up([op.job for op in asked])
-                return [Done(op, failed.get(op.job)) for op in asked]
-            if asked[0].verb is Verb.RELEASE:
-                assert isinstance(port, Leaving)
-                failed = port.release_many([op.job for op in asked])
-                return [Done(op, failed.get(op.job)) for op in asked]
-            assert isinstance(port, Batching)
-            if asked[0].verb is Verb.START:
-                failed = port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
-            elif asked[0].verb is Verb.CANCEL:
-                failed = port.cancel_many([op.job for op in asked])
-            else:
-                failed = port.stop_many([(op.job, op.grace_s) for op in asked])
+            failed = self._many(asked)
         except PortError as error:
             failed = {op.job: error for op in asked}
         return [Done(op, failed.get(op.job)) for op in asked]
+
+    def _many(self, asked: Sequence[Do]) -> Mapping[JobId, PortError]:
+        """Of one verb, that the port takes at once."""
+        port, jobs = self._port, [op.job for op in asked]
+        match asked[0].verb:
+            case Verb.FOLLOW_UP if isinstance(port, FollowingUp):
+                return port.follow_up(jobs)
+            case Verb.RELEASE if isinstance(port, Leaving):
+                return port.release_many(jobs)
+            case Verb.START if isinstance(port, Batching):
+                return port.start_many([(op.job, op.allocation, op.epoch) for op in asked])
+            case Verb.STOP if isinstance(port, Batching):
+                return port.stop_many([(op.job, op.grace_s) for op in asked])
+            case Verb.CANCEL if isinstance(port, Batching):
+                return port.cancel_many(jobs)
+        raise AssertionError(f"the port does not {asked[0].verb} many at once")
 
     def _alone(self, op: Op) -> Done:
         try:
