@@ -146,12 +146,9 @@ class Core:
         self._next_s = min(self._next_s, self.now_s() + self.config.rounds.debounce_s)
 
     def told(self) -> None:
-        """The cluster tells of something. An end that is awaited is looked at at once: what waits for it stands still.
-        But rounds take no more than half of the time."""
-        if self.awaited:
-            self._next_s = min(self._next_s, max(self.now_s(), self._free_s))
-        else:
-            self.wake()
+        """The cluster tells of something, which has settled (`observe/news.py`): it is looked at at once. But rounds
+        take no more than half of the time."""
+        self._next_s = min(self._next_s, max(self.now_s(), self._free_s))
 
     def next_s(self) -> Seconds:
         """When `tick` has something to do."""
