@@ -13,8 +13,8 @@ from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.simulation import Simulated, cost_of, left_out
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import ROUNDS, BrokenRule
-from horae.sim.faults.days import BadDays
+from horae.sim.faults.arbiter import BrokenRule
+from horae.sim.faults.days import RESTARTS_S, ROUNDS, BadDays
 from horae.sim.faults.schedule import FaultKind, PlannedFault, every_kind, read_schedule
 from horae.sim.faults.shrink import shortest
 from horae.sim.faults.watch import InvariantBroken
@@ -48,6 +48,7 @@ class FaultyRun:
     broken: BrokenRule | None = None
     skip_bad: bool = False
     rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
+    restarts_s: tuple[Seconds, Seconds] = RESTARTS_S
 
     def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], Counter[str]]:
         unplayable: Counter[str] = Counter()
@@ -73,7 +74,15 @@ class FaultyRun:
         speeds = Throughput(self.settings.cluster)
         jobs, unplayable = self._jobs(speeds)
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
-        days = BadDays(asked, world, sorted(jobs, key=lambda run: run.plain.order), schedule, self.broken, self.rounds)
+        days = BadDays(
+            asked,
+            world,
+            sorted(jobs, key=lambda run: run.plain.order),
+            schedule,
+            self.broken,
+            self.rounds,
+            self.restarts_s,
+        )
         found: InvariantBroken | None = None
         try:
             days.play()
