@@ -8,7 +8,8 @@ clusters of all sizes can be set side by side: times are shrunk until the mean j
 the jobs ask for twice what as many K80 could do, gangs are cut to eight, and a job may have one GPU to twice what it
 asked for; its speed on n GPUs grows as n^0.9, and is 1.4 to 3.2 times as high on a V100 (by its number). Where a trace
 knows no tenants, jobs are four's in turn. Helios is there by the workload that Sia's authors drew from its Saturn
-cluster (arrivals and sizes are Saturn's, applications are Pollux'). A policy that needs more than `--most` CPU seconds for a trace has no result.
+cluster (arrivals and sizes are Saturn's, applications are Pollux'). A policy that needs more than `--most` CPU seconds
+for a trace has no result.
 
 Writes benchmarks/results/grid.json, docs/images/grid.svg, and the table of docs/grid.md between its two marks.
 """
@@ -170,7 +171,9 @@ def draw(cells: Cells, found: Mapping[str, Mapping[str, float]]) -> None:
 
     mpl.rcParams["svg.hashsalt"] = "grid"
     figure = Figure(figsize=(13, 9.5), layout="constrained")
-    spaces = figure.subplot_mosaic([["all", "all", 0, 1], ["all", "all", 2, 3], ["all", "all", 4, 5], ["all", "all", 6, 7]])  # type: ignore[list-item]
+    spaces = figure.subplot_mosaic(
+        [["all", "all", 0, 1], ["all", "all", 2, 3], ["all", "all", 4, 5], ["all", "all", 6, 7]]
+    )  # type: ignore[list-item]
     colours = {policy: f"C{n % 10}" for n, policy in enumerate(cells)}
     axes = spaces["all"]
     for policy, one in found.items():
