@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from random import Random
 from typing import Any
 
 from horae.arbiter.execute.outcomes import HORAE
+from horae.config import Config
 from horae.journal import JournalStopped, events
-from horae.sim.engine.arbiter import config_of, submission
+from horae.sim.engine.arbiter import submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
 from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk
@@ -22,12 +23,8 @@ from policy.model import JobName, Seconds
 #: Nothing runs and nothing is to come for so long: what has not started never will. Longer than any wait of the
 #: arbiter's (a job that is lost again and again waits for up to an hour).
 STARVED_S: Seconds = 4 * 3600.0
-#: As a site has them, looked at less often where nothing happens.
-ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
 #: After between which times a service manager has started a killed arbiter again.
 RESTARTS_S = (0.1, 30.0)
-#: Without it an order that changes with time would move jobs in every round, and none would get on.
-MIN_RUN_S: Seconds = 60.0
 #: An arbiter that could not start, or a user who was turned away, tries again.
 AGAIN_S: Seconds = 5.0
 
@@ -40,12 +37,12 @@ class BadDays:
         arrivals: Sequence[SimulatedJob],
         schedule: Sequence[PlannedFault],
         broken: BrokenRule | None,
-        rounds: Mapping[str, Seconds] = ROUNDS,
+        config: Config,
         restarts_s: tuple[Seconds, Seconds] = RESTARTS_S,
     ) -> None:
         self._asked, self._world, self._broken = asked, world, broken
         self._restarts_s = restarts_s
-        self._config = config_of(asked.settings, rounds, MIN_RUN_S)
+        self._config = config
         self._arrivals, self._schedule = deque(arrivals), deque(schedule)
         self._runs = list(arrivals)
         self._first = arrivals[0].plain.name if arrivals else None
