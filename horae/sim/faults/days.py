@@ -39,6 +39,7 @@ class BadDays:
         broken: BrokenRule | None,
         config: Config,
         restarts_s: tuple[Seconds, Seconds] = RESTARTS_S,
+        leave_s: Seconds = 0.0,
     ) -> None:
         self._asked, self._world, self._broken = asked, world, broken
         self._restarts_s = restarts_s
@@ -47,8 +48,9 @@ class BadDays:
         self._runs = list(arrivals)
         self._first = arrivals[0].plain.name if arrivals else None
         cluster = asked.settings.cluster
-        self.cluster = FaultyCluster(world, cluster, forgetful=broken is BrokenRule.OLD_CHECKPOINT)
         self.hazards = Hazards()
+        forgetful = broken is BrokenRule.OLD_CHECKPOINT
+        self.cluster = FaultyCluster(world, cluster, self.hazards.later, leave_s=leave_s, forgetful=forgetful)
         self.rounds = 0
         self._door: deque[SimulatedJob] = deque()  #: jobs that the arbiter has not taken yet
         self._taken: dict[JobName, SimulatedJob] = {}  #: and that have not ended
