@@ -177,24 +177,31 @@ def arbiter_of(play: Scenario, policy: str) -> Config:
 
 
 def compared(real: Lived, told: Lived) -> dict[str, Any]:
-    off = {name: told.jct_s[name] / jct_s - 1 for name, jct_s in real.jct_s.items()}
-    means = fmean(told.jct_s.values()) / fmean(real.jct_s.values()) - 1
-    near = sum(abs(by) <= NEAR for by in off.values()) / len(off)
     return {
         "jobs": {
             name: {
-                "real_s": round(real.jct_s[name], 1),
+                "real_s": round(real_s, 1),
                 "simulated_s": round(told.jct_s[name], 1),
-                "off": round(by, 3),
+                "off": round(told.jct_s[name] / real_s - 1, 3),
                 "real_resizes": real.resizes[name],
                 "simulated_resizes": told.resizes[name],
             }
-            for name, by in off.items()
+            for name, real_s in real.jct_s.items()
         },
+        "resizes": {"real": sum(real.resizes.values()), "simulated": sum(told.resizes.values())},
+    }
+
+
+def verdict(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Over the jobs of all turns."""
+    jobs = [job for turn in turns for job in turn["jobs"].values()]
+    near = sum(abs(job["off"]) <= NEAR for job in jobs) / len(jobs)
+    means = fmean(job["simulated_s"] for job in jobs) / fmean(job["real_s"] for job in jobs) - 1
+    return {
+        "verdict": "holds" if near >= PART and abs(means) <= MEANS_NEAR else "differs",
         "within_10_percent": round(near, 3),
         "means_off": round(means, 4),
-        "resizes": {"real": sum(real.resizes.values()), "simulated": sum(told.resizes.values())},
-        "holds": near >= PART and abs(means) <= MEANS_NEAR,
+        "resizes": {key: sum(turn["resizes"][key] for turn in turns) for key in ("real", "simulated")},
     }
 
 
@@ -211,12 +218,8 @@ def main() -> None:
         found = compared(real, simulated(play, given.policy, measured))
         found |= {"start_s": round(measured.start_s, 3), "leave_s": round(measured.leave_s, 3)}
         turns.append(found)
-        print(
-            f"{turn + 1}: {found['within_10_percent']:.0%} within 10 %, means off by {found['means_off']:.1%}",
-            flush=True,
-        )
-    verdict = "holds" if all(turn["holds"] for turn in turns) else "differs"
-    record(Path(__file__), {"policy": given.policy, "seconds": given.seconds, "verdict": verdict, "turns": turns})
+        print(f"{turn + 1}: {verdict(turns)}", flush=True)
+    record(Path(__file__), {"policy": given.policy, "seconds": given.seconds, **verdict(turns), "turns": turns})
 
 
 if __name__ == "__main__":
