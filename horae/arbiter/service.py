@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from horae.arbiter.admit.models import standard
+from horae.arbiter.admit.models import Models, standard
 from horae.arbiter.core import Act, Ask, Core, Instruction, LookNow, Stage
 from horae.arbiter.decide.policy_runner import PolicyRunner, Question, Worker
 from horae.arbiter.decide.snapshot import Apps
@@ -32,17 +32,18 @@ from horae.arbiter.driver import reads_logs
 from horae.arbiter.execute.executor import Executor, Op
 from horae.arbiter.notify import notify, watchdog_s
 from horae.arbiter.observe.log_profiles import LogProfiles
-from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.arbiter.observe.measurements import Profiles
 from horae.arbiter.requests import authority
 from horae.arbiter.requests.agents import Agents
 from horae.arbiter.requests.authority import Requester
 from horae.arbiter.requests.commands import Commands, NoSuchJob
-from horae.arbiter.round import Models, no_apps
+from horae.arbiter.round import no_apps
 from horae.arbiter.round import question as ask
 from horae.arbiter.teller import Teller
 from horae.config import Config
 from horae.journal import Clock, Event, JobRecord, Journal, Kind
 from horae.journal.codec import restore
+from horae.journal.measured import Measurement
 from horae.port import ClusterPort, JobId, LogChunk, Noticing, PortError, TryLater
 from horae.spec import JobSpec
 from policy.model import BadInput, Decision, Seconds, Snapshot

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from horae.arbiter.observe.measurements import Measurement, Profiles
+from horae.arbiter.observe.measurements import Profiles
 from horae.journal.events import Verb
+from horae.journal.measured import Measurement
 from horae.port import Batching, Capabilities, ClusterPort, FollowingUp, JobId, Leaving, Observation, PortError
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, Seconds
