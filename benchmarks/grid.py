@@ -7,7 +7,9 @@ of it on) are played by every policy on eight K80 and eight V100, placed, restar
 clusters of all sizes can be set side by side: times are shrunk until the mean job lasts half an hour, arrivals until
 the jobs ask for twice what as many K80 could do, gangs are cut to eight, and a job may have one GPU to twice what it
 asked for; its speed on n GPUs grows as n^0.9, and is 1.4 to 3.2 times as high on a V100 (by its number). Where a trace
-knows no tenants, jobs are four's in turn. A policy that needs more than `--most` CPU seconds for a trace has no result.
+knows no tenants, jobs are four's in turn. Helios is there by the workload that Sia's authors drew from its Saturn
+cluster (arrivals and sizes are Saturn's, applications are Pollux'). A policy that needs more than `--most` CPU seconds
+for a trace has no result.
 
 Writes benchmarks/results/grid.json, docs/images/grid.svg, and the table of docs/grid.md between its two marks.
 """
@@ -46,6 +48,7 @@ TRACES = {
         "shockwave/120_0.2_5_100_40_25_0,0.5,0.5_0.6,0.3,0.09,0.01_multigpu_dynamic.trace",
         "gavel",
     ),
+    "helios Saturn (Sia)": ("sia/saturn/workload-1.csv", "pollux"),
     "alibaba 2023": ("alibaba_v2023/openb_pod_list_default.csv.gz", "alibaba"),
 }
 CLUSTER, GPUS, LARGEST = "k80:2x4,v100:2x4", 16, 8
@@ -167,8 +170,10 @@ def draw(cells: Cells, found: Mapping[str, Mapping[str, float]]) -> None:
     from matplotlib.figure import Figure
 
     mpl.rcParams["svg.hashsalt"] = "grid"
-    figure = Figure(figsize=(13, 7.5), layout="constrained")
-    spaces = figure.subplot_mosaic([["all", "all", 0, 1], ["all", "all", 2, 3], ["all", "all", 4, 5]])  # type: ignore[list-item]
+    figure = Figure(figsize=(13, 9.5), layout="constrained")
+    spaces = figure.subplot_mosaic(
+        [["all", "all", 0, 1], ["all", "all", 2, 3], ["all", "all", 4, 5], ["all", "all", 6, 7]]
+    )  # type: ignore[list-item]
     colours = {policy: f"C{n % 10}" for n, policy in enumerate(cells)}
     axes = spaces["all"]
     for policy, one in found.items():
@@ -176,7 +181,7 @@ def draw(cells: Cells, found: Mapping[str, Mapping[str, float]]) -> None:
         axes.annotate(policy, (one["mean_s"], one["rho_max"]), xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="mean completion time over the best policy's")
     axes.set(ylabel="worst rho over the best policy's", title="All traces: fair and fast is at the lower left")
-    for n, name in enumerate(list(TRACES)[:6]):
+    for n, name in enumerate(TRACES):
         small = spaces[n]  # type: ignore[index]
         for policy, row in cells.items():
             if (one_cell := row[name]) is not None:

@@ -1,12 +1,20 @@
-"""How many jobs a second does the fast engine simulate, by policy?
+"""How many jobs a second does the fast engine simulate, by policy, and how does that grow?
 
-    python benchmarks/simulator.py --trace philly_11vc_jobs.csv.gz --format philly [--cluster v100:40x8] [--jobs 10000]
-                                   [--policies fifo,srtf,afs-l] [--placed] [--out FILE]
+    python benchmarks/simulator.py --trace philly_11vc_jobs.csv.gz [--format philly] [--most 60] [--policies fifo,afs-l]
 
-The trace is not shipped: any that `horae simulate` reads will do. Reading it does not count. CPU seconds of this
-process (the machine may be shared), from the first arrival to the last end; a policy that needs more than `--most`
-seconds is played on fewer jobs, half as many each time, and says on how many. Goals on the Philly log: FIFO 2,700
-jobs/s, AFS 1,800. A million jobs: `horae trace scale philly.csv.gz 9.135 --format philly --out million.csv.gz`.
+The trace is not shipped: any that `horae simulate` reads, with tenants, will do. CPU seconds of this process (the
+machine may be shared), from the first arrival to the last end; reading does not count. Nodes have eight GPUs, as many
+as the jobs' mean load fills to four fifths. Each policy plays the first 500 jobs, then twice as many, until all are
+played or the next part would take more than `--most` seconds: the rows are its growth in jobs, the last is its figure.
+
+    largest    the tenant with most jobs alone, as a textbook plays it (`--ideal`)
+    together   all tenants' jobs on one cluster, likewise
+    placed     the same on nodes, with restarts of 30 s
+    gpus       part of all jobs on 1, 2, 4, 8, 16 times the GPUs, arriving so much faster
+    tenants    the same part as 1, 10, 100, 1,000 tenants' in turn
+    million    peak memory of `horae simulate` on 1,000,000 jobs that `horae trace scale` drew of the trace
+
+Goals on Philly's log: FIFO 2,700 jobs/s (PCS's simulator; Gavel's makes 13), AFS-L 1,800 (20 times PCS's 90).
 """
 
 from __future__ import annotations
@@ -15,16 +23,31 @@ import argparse
 import json
 import resource
 import signal
+import subprocess
+import sys
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import ceil, fsum
 from pathlib import Path
 from typing import Any
+
+from _record import record
 
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of, pooled
 from horae.sim.engine.simulation import simulate
 from horae.sim.traces.model import Trace
 from horae.sim.traces.reading import read
+from policy import catalogue
+
+FIRST, PART = 500, 4000
+FULL = 0.8  #: of a cluster, by the mean load
+GROWN = ("fifo", "srtf", "las", "tiresias-l", "max-min", "drf", "afs-l", "gandiva-fair", "themis")
+HORAE = [sys.executable, "-c", "from horae.cli import main; raise SystemExit(main())"]
+Rows = list[dict[str, Any]]
 
 
 class _TooLong(Exception):
@@ -35,57 +58,131 @@ def _stop(*_about: object) -> None:
     raise _TooLong
 
 
-def measured(trace: Trace, settings: Settings, most_s: float) -> dict[str, Any]:
-    """Jobs/s of one policy."""
-    jobs = len(trace.jobs)
-    while True:
-        part = replace(trace, jobs=trace.jobs[:jobs])
-        signal.setitimer(signal.ITIMER_PROF, most_s)
-        started = time.process_time()
-        try:
-            outcome = simulate(part, settings, {})
-        except _TooLong:
-            if (jobs := jobs // 2) < 10:
-                return {"jobs": 0, "seconds": most_s, "jobs_per_s": 0.0}
-            continue
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0.0)
-        seconds = time.process_time() - started
-        return {
-            "jobs": jobs,
-            "seconds": round(seconds, 3),
-            "jobs_per_s": round(jobs / seconds, 1),
-            "decisions": outcome.rounds,
-        }
+def played(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool = True) -> dict[str, Any] | None:
+    """CPU seconds of one simulation; None where it takes more than `most_s`."""
+    cluster = cluster_of(f"v100:{nodes}x8")
+    restart = {} if ideal else {"restart_s": 30.0}
+    settings = Settings.of(pooled(cluster) if ideal else cluster, policy, {}, ideal=ideal, **restart)
+    signal.setitimer(signal.ITIMER_PROF, most_s)
+    started = time.process_time()
+    try:
+        outcome = simulate(trace, settings, {})
+    except _TooLong:
+        return None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+    play_s, jobs = time.process_time() - started, len(trace.jobs)
+    return {
+        "jobs": jobs,
+        "gpus": 8 * nodes,
+        "play_s": round(play_s, 3),
+        "jobs_per_s": round(jobs / play_s, 1),
+        "decisions": outcome.rounds,
+    }
+
+
+def in_jobs(trace: Trace, policy: str, nodes: int, most_s: float, *, ideal: bool = True) -> Rows:
+    rows: Rows = []
+    jobs, whole = FIRST, len(trace.jobs)
+    while not rows or (rows[-1]["jobs"] < whole and 2 * rows[-1]["play_s"] < most_s):
+        jobs = min(jobs, whole)
+        found = played(replace(trace, jobs=trace.jobs[:jobs]), policy, nodes, most_s, ideal=ideal)
+        if found is None:
+            break
+        rows.append(found)
+        jobs *= 2
+    return rows
+
+
+def sized(trace: Trace) -> int:
+    """Nodes of eight GPUs that the mean load fills to four fifths."""
+    asked = fsum((job.duration or 0.0) * job.gpus for job in trace.jobs)
+    load = asked / (trace.jobs[-1].submitted - trace.jobs[0].submitted)
+    return ceil(max(load / FULL, *(job.gpus for job in trace.jobs)) / 8)
+
+
+def quicker(trace: Trace, by: float) -> Trace:
+    return replace(trace, jobs=tuple(replace(job, submitted=job.submitted / by) for job in trace.jobs))
+
+
+def shared(trace: Trace, tenants: int) -> Trace:
+    jobs = (replace(job, tenant=f"tenant{n % tenants}") for n, job in enumerate(trace.jobs))
+    return replace(trace, jobs=tuple(jobs))
+
+
+def told(what: str, policies: Iterable[str], rows: Callable[[str], Rows]) -> dict[str, Rows]:
+    found = {}
+    for policy in policies:
+        found[policy] = rows(policy)
+        last = found[policy][-1] if found[policy] else {"jobs_per_s": 0.0, "jobs": 0, "gpus": 0}
+        told = f"{last['jobs_per_s']:>11,.1f} jobs/s ({last['jobs']} jobs, {last['gpus']} GPUs)"
+        print(f"{what:9} {policy:20} {told}", flush=True)
+    return found
+
+
+def million(path: Path, form: str, jobs: int, nodes: int) -> dict[str, Any]:
+    """One process draws the trace, another plays it."""
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder) / "large.csv"
+        part = len(read(path, form, skip_bad=True).jobs)
+        drawn = [*HORAE, "trace", "scale", str(path), repr(jobs / part), "--format", form, "--out", str(large)]
+        subprocess.run(drawn, check=True, stdout=subprocess.DEVNULL)
+        cluster = f"v100:{ceil(nodes * jobs / part)}x8"
+        command = [*HORAE, "simulate", str(large), "--cluster", cluster]
+        command += ["--policy", "fifo", "--ideal", "--json"]
+        began = resource.getrusage(resource.RUSAGE_CHILDREN)
+        watched = "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], capture_output=True); "
+        watched += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(done.returncode)"
+        peak = subprocess.run([sys.executable, "-c", watched, *command], check=True, capture_output=True, text=True)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = used.ru_utime + used.ru_stime - began.ru_utime - began.ru_stime
+        megabytes = round(int(peak.stdout) * 1024 / 1e6)
+    print(f"{jobs} jobs: {megabytes} MB, {cpu_s:.0f} CPU s with reading", flush=True)
+    return {"jobs": jobs, "policy": "fifo", "peak_megabytes": megabytes, "cpu_s": round(cpu_s, 1)}
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--trace", type=Path, required=True)
-    words.add_argument("--format", default="ours")
-    words.add_argument("--cluster", default="v100:40x8")
-    words.add_argument("--jobs", type=int, default=10_000)
-    words.add_argument("--policies", default="fifo,srtf,srsf,max-min,afs-l")
-    words.add_argument("--placed", action="store_true", help="on nodes, with restarts of 30 s; else --ideal")
-    words.add_argument("--most", type=float, default=60.0, help="CPU seconds of one policy")
-    words.add_argument("--out", type=Path, help="write the figures here, as JSON")
+    words.add_argument("--format", default="philly")
+    words.add_argument("--policies", help="else all")
+    words.add_argument("--most", type=float, default=60.0, help="CPU seconds of one simulation")
+    words.add_argument("--million", type=int, default=1_000_000, metavar="JOBS")
+    words.add_argument("--out", type=Path, help="else benchmarks/results/simulator.json")
     given = words.parse_args()
     signal.signal(signal.SIGPROF, _stop)
-    trace, cluster = read(given.trace, given.format, skip_bad=True), cluster_of(given.cluster)
-    trace = replace(trace, jobs=trace.jobs[: given.jobs])
-    found = {}
-    for name in given.policies.split(","):
-        nodes = cluster if given.placed else pooled(cluster)
-        settings = Settings.of(nodes, name, {}, ideal=not given.placed, restart_s=30.0)
-        found[name] = measured(trace, settings, given.most)
-        print(f"{name:20} {found[name]['jobs_per_s']:>10,.1f} jobs/s  ({found[name]['jobs']} jobs)", flush=True)
-    if given.out is not None:
-        from _record import provenance
-
-        about = {"trace": given.trace.name, "cluster": given.cluster, "ideal": not given.placed}
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-        about |= {"trace_jobs": len(trace.jobs), "peak_megabytes": round(peak)}
-        result = {"provenance": provenance(Path(__file__)), **about, "policies": found}
+    policies = given.policies.split(",") if given.policies else list(catalogue.entries())
+    grown = [policy for policy in GROWN if policy in policies]
+    every = read(given.trace, given.format, skip_bad=True)
+    most, _ = Counter(job.tenant for job in every.jobs).most_common(1)[0]
+    alone = replace(every, jobs=tuple(job for job in every.jobs if job.tenant == most))
+    part = replace(every, jobs=every.jobs[:PART])
+    nodes, few, enough = sized(every), sized(alone), given.most
+    figures = {
+        "largest": told("largest", policies, lambda p: in_jobs(alone, p, few, enough)),
+        "together": told("together", policies, lambda p: in_jobs(every, p, nodes, enough)),
+        "placed": told("placed", policies, lambda p: in_jobs(every, p, nodes, enough, ideal=False)),
+    }
+    base = sized(part)
+    figures["gpus"] = told(
+        "gpus",
+        grown,
+        lambda p: [row for by in (1, 2, 4, 8, 16) if (row := played(quicker(part, by), p, by * base, enough))],
+    )
+    figures["tenants"] = told(
+        "tenants",
+        grown,
+        lambda p: [
+            {"tenants": many, **row}
+            for many in (1, 10, 100, 1000)
+            if (row := played(shared(part, many), p, base, enough))
+        ],
+    )
+    about = {"trace": given.trace.name, "trace_jobs": len(every.jobs), "largest_tenant": most}
+    result = {**about, **figures, "million": million(given.trace, given.format, given.million, nodes)}
+    if given.out is None:
+        record(Path(__file__), result)
+    else:
         given.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

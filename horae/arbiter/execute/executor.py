@@ -87,6 +87,10 @@ class Executor:
         self, port: ClusterPort, profiles: Profiles, monotonic: Callable[[], Seconds] = time.monotonic
     ) -> None:
         self._port, self._profiles, self._monotonic = port, profiles, monotonic
+        #: what the port takes at once: its own, and slow to ask in every round
+        batched = {Verb.START, Verb.STOP, Verb.CANCEL} if isinstance(port, Batching) else set()
+        self._together_verbs = {Verb.FOLLOW_UP} | batched
+        self._together_verbs |= {Verb.RELEASE} if isinstance(port, Leaving) else set()
 
     def look(self, *, read_logs: bool) -> Look:
         try:
@@ -117,11 +121,8 @@ class Executor:
         """Single calls, and runs of a verb that the port takes at once. The order stays."""
         groups: list[list[Op]] = []
         last: Verb | None = None
-        batched = {Verb.START, Verb.STOP, Verb.CANCEL}
-        together = {Verb.FOLLOW_UP} | (batched if isinstance(self._port, Batching) else set())
-        together |= {Verb.RELEASE} if isinstance(self._port, Leaving) else set()
         for op in ops:
-            verb = op.verb if isinstance(op, Do) and op.verb in together else None
+            verb = op.verb if isinstance(op, Do) and op.verb in self._together_verbs else None
             alike = verb is not None and verb is last
             if alike and (len(groups[-1]) < AT_ONCE or verb is Verb.RELEASE):  # what is whole is handed back whole
                 groups[-1].append(op)

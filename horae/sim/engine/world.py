@@ -88,12 +88,13 @@ class SimulatedWorld:
         restart_cost: RestartCost,
         changes: list[Change] | None = None,
         stragglers: Stragglers | None = None,
+        first_s: Seconds = 0.0,
     ) -> None:
-        """`changes` takes every change of what jobs hold."""
+        """`changes` takes every change of what jobs hold; `first_s`: what a job's first start costs."""
         self.jobs: dict[JobName, SimulatedJob] = {}
         self._speeds, self._restart_cost = speeds, restart_cost
         self._changes = changes
-        self._stragglers = stragglers
+        self._stragglers, self._first_s = stragglers, first_s
         self._ends: list[tuple[Seconds, int, SimulatedJob]] = []
         self._marks: list[tuple[Seconds, int, int, SimulatedJob]] = []
         self._count = 0
@@ -118,7 +119,7 @@ class SimulatedWorld:
     def start(self, run: SimulatedJob, allocation: Allocation, now_s: Seconds) -> None:
         """Give it GPUs; a start after its first costs a restart before it goes on."""
         run.starts += 1
-        wait_s = 0.0
+        wait_s = self._first_s
         if run.starts == 1:
             run.started_s = now_s
         else:

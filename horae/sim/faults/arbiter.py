@@ -16,12 +16,13 @@ from horae.arbiter.decide.policy_runner import Answer, Question
 from horae.arbiter.driver import Driver
 from horae.arbiter.execute.executor import Executor
 from horae.arbiter.observe.measurements import ReadLog
+from horae.config import Config
 from horae.journal import Clock, Draft, Event
 from horae.journal.codec import plain, text
 from horae.journal.events import Kind, Verb
 from horae.journal.measured import Measurement
 from horae.port import Capabilities, JobId, LogChunk, Never, Observation, TryLater
-from horae.sim.engine.arbiter import WorldProgress, config_of, decision_of
+from horae.sim.engine.arbiter import WorldProgress, decision_of
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.memory_journal import MemoryJournal
 from horae.sim.engine.world import SimulatedJob
@@ -32,12 +33,8 @@ from horae.sim.faults.watch import InvariantBroken
 from horae.spec import JobSpec
 from policy.model import EMPTY, Allocation, JobName, Seconds
 
-#: As a site has them, looked at less often where nothing happens.
-ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
 #: Events that a journal has when its next writer stores its ledger in their place.
 COMPACTED_AT = 500
-#: Without it an order that changes with time would move jobs in every round, and none would get on.
-MIN_RUN_S: Seconds = 60.0
 
 
 class BrokenRule(StrEnum):
@@ -77,7 +74,9 @@ class KeptDisk:
 
     def read(self) -> Iterable[Event]:
         """Events as they are read back."""
-        return [Event(e.seq, e.wall_s, e.at_s, e.kind, json.loads(data), e.job, e.pool) for e, data in self.events]
+        read = json.loads(f"[{','.join(data for _, data in self.events)}]")  # at once: births are many
+        kept = zip(self.events, read, strict=True)
+        return [Event(e.seq, e.wall_s, e.at_s, e.kind, data, e.job, e.pool) for (e, _), data in kept]
 
 
 class KeptJournal(MemoryJournal):
@@ -268,6 +267,7 @@ class ArbiterLife:
     """From a start to its end. Raises JournalStopped where it cannot start."""
 
     asked: AskedPolicy
+    config: Config
     cluster: FaultyCluster
     hazards: Hazards
     disk: KeptDisk
@@ -276,7 +276,6 @@ class ArbiterLife:
     broken: BrokenRule | None = None
     never: JobName | None = None
     step_s: Seconds = 0.0  #: the wall clock of its host is ahead by
-    rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
     core: Core = field(init=False)
     connection: FaultyConnection = field(init=False)
     _driver: Driver = field(init=False)
@@ -287,7 +286,7 @@ class ArbiterLife:
 
         clock = Clock(lambda: self.hazards.now_s + self.step_s, now_s)
         journal = KeptJournal(clock, self.disk, self.hazards, drops_intents=self.broken is BrokenRule.NO_INTENT)
-        self.core = Core(config_of(self.asked.settings, self.rounds, MIN_RUN_S), journal, standard())
+        self.core = Core(self.config, journal, standard())
         self.connection = FaultyConnection(self.cluster, self.disk, self.hazards, self.broken)
         executor = Executor(self.connection, _Lies(self.active, now_s, self.hazards, self.lies), now_s)
         self._driver = Driver(self.core, executor, _Unfair(self.asked, self.never))

@@ -3,7 +3,7 @@ charge is obeyed, so that what it does wrong is seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import floor
 
@@ -18,14 +18,25 @@ CHECKPOINT_S: Seconds = 60.0
 
 
 class FaultyCluster(SimPort):
-    def __init__(self, world: SimulatedWorld, cluster: Cluster, *, forgetful: bool = False) -> None:
-        """`forgetful`: jobs start anew, whatever they have kept."""
+    def __init__(
+        self,
+        world: SimulatedWorld,
+        cluster: Cluster,
+        later: Callable[[Seconds, Callable[[], None]], None],
+        *,
+        leave_s: Seconds = 0.0,
+        forgetful: bool = False,
+    ) -> None:
+        """`later` does something in so many seconds; `leave_s`: how long a job that is asked to leave holds its GPUs;
+        `forgetful`: jobs start anew, whatever they have kept."""
         super().__init__(world, cluster)
         self.down: set[NodeName] = set()
         self.invariants = Invariants(dict(self._gpus))
         self._kept: dict[JobId, float] = {}  #: iterations of the newest complete checkpoint
         self._lost: set[JobId] = set()
         self._forgetful = forgetful
+        self._later, self._leave_s = later, leave_s
+        self._leaving: set[JobId] = set()
 
     def observe(self) -> Observation:
         seen = super().observe()
@@ -34,6 +45,8 @@ class FaultyCluster(SimPort):
 
     def _shown(self, job: JobId, known: KnownJob) -> ObservedJob:
         shown = super()._shown(job, known)
+        if job in self._leaving and shown.state is JobState.RUNNING:
+            return replace(shown, state=JobState.STOPPING)
         return replace(shown, state=JobState.LOST) if job in self._lost and shown.state.startable else shown
 
     def runs_on(self, allocation: Allocation, *, beside: JobId) -> bool:
@@ -119,9 +132,22 @@ class FaultyCluster(SimPort):
 
     def checkpoint_and_stop(self, job: JobId, grace_s: Seconds) -> None:
         known = self._job(job)
-        if known.run.allocation:
-            self._leave(known)
-            self._kept[job], known.stopped = known.run.done, True
+        if not known.run.allocation or job in self._leaving:
+            return
+        done, epoch = known.run.done_at(self.now_s), known.epoch
+
+        def left() -> None:
+            self._leaving.discard(job)
+            if known.run.allocation and known.epoch == epoch:  # nothing else has ended it meanwhile
+                self._leave(known)
+                self._kept[job] = known.run.done = done
+                known.stopped = True
+
+        if not self._leave_s:
+            left()
+            return
+        self._leaving.add(job)
+        self._later(self._leave_s, left)
 
     def _closed(self, allocation: Allocation) -> None:
         if gone := self._gone(allocation):

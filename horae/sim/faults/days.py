@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from random import Random
 from typing import Any
 
+from horae.config import Config
 from horae.journal import JournalStopped, events
 from horae.journal.events import HORAE
 from horae.sim.engine.arbiter import submission
 from horae.sim.engine.asking import AskedPolicy
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import ROUNDS, ArbiterLife, BrokenRule, KeptDisk
+from horae.sim.faults.arbiter import ArbiterLife, BrokenRule, KeptDisk
 from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.hazards import ArbiterKilled, Hazards
 from horae.sim.faults.schedule import FaultKind, PlannedFault
@@ -22,6 +23,8 @@ from policy.model import JobName, Seconds
 #: Nothing runs and nothing is to come for so long: what has not started never will. Longer than any wait of the
 #: arbiter's (a job that is lost again and again waits for up to an hour).
 STARVED_S: Seconds = 4 * 3600.0
+#: After between which times a service manager has started a killed arbiter again.
+RESTARTS_S = (0.1, 30.0)
 #: An arbiter that could not start, or a user who was turned away, tries again.
 AGAIN_S: Seconds = 5.0
 
@@ -34,16 +37,20 @@ class BadDays:
         arrivals: Sequence[SimulatedJob],
         schedule: Sequence[PlannedFault],
         broken: BrokenRule | None,
-        rounds: Mapping[str, Seconds] = ROUNDS,
+        config: Config,
+        restarts_s: tuple[Seconds, Seconds] = RESTARTS_S,
+        leave_s: Seconds = 0.0,
     ) -> None:
         self._asked, self._world, self._broken = asked, world, broken
-        self._pace = rounds
+        self._restarts_s = restarts_s
+        self._config = config
         self._arrivals, self._schedule = deque(arrivals), deque(schedule)
         self._runs = list(arrivals)
         self._first = arrivals[0].plain.name if arrivals else None
         cluster = asked.settings.cluster
-        self.cluster = FaultyCluster(world, cluster, forgetful=broken is BrokenRule.OLD_CHECKPOINT)
         self.hazards = Hazards()
+        forgetful = broken is BrokenRule.OLD_CHECKPOINT
+        self.cluster = FaultyCluster(world, cluster, self.hazards.later, leave_s=leave_s, forgetful=forgetful)
         self.rounds = 0
         self._door: deque[SimulatedJob] = deque()  #: jobs that the arbiter has not taken yet
         self._taken: dict[JobName, SimulatedJob] = {}  #: and that have not ended
@@ -83,7 +90,7 @@ class BadDays:
     def _is_over(self) -> bool:
         now_s = self.hazards.now_s
         fell = self.hazards.counts.total()
-        moves = self._world.next_end_s() is not None or self._arrivals or self._schedule or self.hazards.next_s() < inf
+        moves = self._world.next_end_s() is not None or self._arrivals or self._schedule or self.hazards.under_way()
         if moves or fell != self._fallen:
             self._busy_s, self._fallen = now_s, fell
         ended = not self._door and not self._taken and not self._arrivals and not self._schedule
@@ -154,17 +161,17 @@ class BadDays:
 
     def _pause_s(self) -> Seconds:
         """Until a service manager has started it again."""
-        return round(Random(self.hazards.counts[FaultKind.KILL]).uniform(0.1, 30.0), 3)
+        return round(Random(self.hazards.counts[FaultKind.KILL]).uniform(*self._restarts_s), 3)
 
     def _born(self) -> ArbiterLife | None:
         never = self._first if self._broken is BrokenRule.STARVE else None
         try:
             return ArbiterLife(
-                self._asked, self.cluster, self.hazards, self._disk, self._taken, self._lies,
-                self._broken, never, self._step_s, self._pace,
+                self._asked, self._config, self.cluster, self.hazards, self._disk, self._taken, self._lies,
+                self._broken, never, self._step_s,
             )  # fmt: skip
         except JournalStopped:
-            self._start_s = self.hazards.now_s + AGAIN_S
+            self._start_s = max(self.hazards.now_s + AGAIN_S, self.hazards.full_until_s)  # in vain before
         except ArbiterKilled:
             self._start_s = self.hazards.now_s + self._pause_s()
         return None

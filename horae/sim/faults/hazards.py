@@ -29,7 +29,7 @@ class Hazards:
         self.unfenced: list[tuple[JobId, Allocation]] = []
         self._armed: defaultdict[Awaited, list[Armed]] = defaultdict(list)
         self._passed: Counter[Awaited] = Counter()  #: calls so far
-        self._full_until_s: Seconds = 0.0
+        self.full_until_s: Seconds = 0.0
         self._later: list[tuple[Seconds, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -69,8 +69,8 @@ class Hazards:
     def write(self) -> None:
         """Raises JournalStopped while the disk is full."""
         if (fault := self._hit(FaultKind.FULL_DISK)) is not None:
-            self._full_until_s = max(self._full_until_s, self.now_s + (fault.by_s or 0.0))
-        if self.now_s < self._full_until_s:
+            self.full_until_s = max(self.full_until_s, self.now_s + (fault.by_s or 0.0))
+        if self.now_s < self.full_until_s:
             raise JournalStopped("the disk is full", remedy="free space")
 
     # --- what comes later ---------------------------------------------------------------------------------
@@ -81,6 +81,10 @@ class Hazards:
 
     def next_s(self) -> Seconds:
         return self._later[0][0] if self._later else float("inf")
+
+    def under_way(self) -> bool:
+        """Whether something is late still, or the disk is full."""
+        return bool(self._later) or self.now_s < self.full_until_s
 
     def deliver(self) -> bool:
         """What is due by now; whether anything was."""

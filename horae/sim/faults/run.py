@@ -9,12 +9,13 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from horae.sim.engine.arbiter import config_of
 from horae.sim.engine.asking import AskedPolicy, Settings
 from horae.sim.engine.simulation import Simulated, cost_of, left_out
 from horae.sim.engine.workload import Table, Workload, runs
 from horae.sim.engine.world import SimulatedJob, SimulatedWorld
-from horae.sim.faults.arbiter import ROUNDS, BrokenRule
-from horae.sim.faults.days import BadDays
+from horae.sim.faults.arbiter import BrokenRule
+from horae.sim.faults.days import RESTARTS_S, BadDays
 from horae.sim.faults.schedule import FaultKind, PlannedFault, every_kind, read_schedule
 from horae.sim.faults.shrink import shortest
 from horae.sim.faults.watch import InvariantBroken
@@ -23,6 +24,10 @@ from policy.model import BadInput, Seconds
 from policy.throughput import Throughput
 
 ALL = "all"
+#: As a site has them, looked at less often where nothing happens.
+ROUNDS = {"tick_s": 15.0, "quiet_s": 60.0}
+#: Without it an order that changes with time would move jobs in every round, and none would get on.
+MIN_RUN_S: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class FaultyRun:
     broken: BrokenRule | None = None
     skip_bad: bool = False
     rounds: Mapping[str, Seconds] = field(default_factory=lambda: ROUNDS)
+    restarts_s: tuple[Seconds, Seconds] = RESTARTS_S
 
     def _jobs(self, speeds: Throughput) -> tuple[Sequence[SimulatedJob], Counter[str]]:
         unplayable: Counter[str] = Counter()
@@ -73,7 +79,9 @@ class FaultyRun:
         speeds = Throughput(self.settings.cluster)
         jobs, unplayable = self._jobs(speeds)
         asked, world = AskedPolicy(self.settings, speeds), SimulatedWorld(speeds, cost_of(self.settings))
-        days = BadDays(asked, world, sorted(jobs, key=lambda run: run.plain.order), schedule, self.broken, self.rounds)
+        config = config_of(self.settings, self.rounds, MIN_RUN_S)
+        arrivals = sorted(jobs, key=lambda run: run.plain.order)
+        days = BadDays(asked, world, arrivals, schedule, self.broken, config, self.restarts_s)
         found: InvariantBroken | None = None
         try:
             days.play()

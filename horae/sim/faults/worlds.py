@@ -1,7 +1,8 @@
 """Worlds without end: each seed is a cluster, jobs, a policy and faults; the same seed, the same days.
 
-Some worlds are stormy (a fault each few seconds, many short jobs), some are what sites are (a fault each few hours,
-jobs of hours and days): the one kind is for faults a second, the other for years.
+Some worlds are stormy (a fault each few seconds, many short jobs), in some it hails (a fault in every round or two, few
+jobs on few GPUs, so that a round costs little), some are what sites are (a fault each few hours, jobs of hours and
+days): the first are for what happens together, the second for faults a second, the last for years.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of
+from horae.sim.faults.days import RESTARTS_S
 from horae.sim.faults.run import FaultyOutcome, FaultyRun
 from horae.sim.faults.schedule import FaultKind, PlannedFault, drawn
 from horae.sim.traces.model import Trace, TraceJob
@@ -28,6 +30,15 @@ CONCAVE = {
     }
 }
 CLUSTERS = ("v100:3x4", "v100:2x4", "v100:6x2", "v100:1x8", "v100:2x4,k80:2x4", "v100:3x2/rack1,v100:3x2/rack2")
+SMALL = (
+    "v100:2x2",
+    "v100:1x4",
+    "v100:3x1",
+    "v100:2x4",
+    "v100:3x2",
+    "v100:2x2,k80:2x2",
+    "v100:2x2/rack1,v100:1x2/rack2",
+)
 #: Cheap to ask, and asked in most worlds; the others solve programs.
 SWIFT = (
     "fifo",
@@ -82,10 +93,14 @@ class Weather(NamedTuple):
     jobs: tuple[int, int]
     ticks_s: tuple[Seconds, ...]
     slow: float  #: how often under a policy that is not swift
+    clusters: tuple[str, ...] = CLUSTERS
+    restarts_s: tuple[Seconds, Seconds] = RESTARTS_S  #: after which a killed arbiter is there again
+    lie_s: tuple[Seconds, Seconds] | None = None  #: how long a job lies, where not as everywhere
 
 
 STORMY = Weather((1.3, 3.0), (0.6, 1.5), (20, 60), (5.0, 15.0, 60.0), 0.05)
 CALM = Weather((4.5, 6.5), (3.0, 5.0), (5, 20), (60.0, 300.0, 900.0), 0.0)
+HAIL = Weather((1.7, 2.4), (0.0, 0.6), (4, 12), (5.0, 15.0), 0.02, SMALL, (0.1, 1.0), (2.0, 20.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +115,10 @@ class FaultyWorld:
 def world(seed: int) -> FaultyWorld:
     """The world of this seed, whole."""
     chance = Random(seed)
-    kind = CALM if chance.random() < 0.2 else STORMY
+    sky = chance.random()
+    kind = CALM if sky < 0.2 else STORMY if sky < 0.6 else HAIL
     policies = SLOW if chance.random() < kind.slow else SWIFT
-    cluster = cluster_of(chance.choice(CLUSTERS))
+    cluster = cluster_of(chance.choice(kind.clusters))
     settings = Settings.of(
         cluster,
         chance.choice(policies),
@@ -116,10 +132,10 @@ def world(seed: int) -> FaultyWorld:
     trace = _trace(chance, jobs, length_s, sum(node.gpus for node in cluster.nodes))
     tick_s = chance.choice(kind.ticks_s)
     rounds = {"tick_s": tick_s, "quiet_s": 4 * tick_s}
-    run = FaultyRun(trace, settings, CONCAVE, rounds=rounds)
+    run = FaultyRun(trace, settings, CONCAVE, rounds=rounds, restarts_s=kind.restarts_s)
     until_s = trace.jobs[-1].submitted + 2 * length_s
     nodes = [node.name for node in cluster.nodes]
-    return FaultyWorld(run, _schedule(chance, seed, until_s, gap_s, nodes))
+    return FaultyWorld(run, _schedule(chance, seed, until_s, gap_s, nodes, kind.lie_s))
 
 
 def _trace(chance: Random, jobs: int, length_s: Seconds, room: int) -> Trace:
@@ -149,7 +165,12 @@ def _trace(chance: Random, jobs: int, length_s: Seconds, room: int) -> Trace:
 
 
 def _schedule(
-    chance: Random, seed: int, until_s: Seconds, gap_s: Seconds, nodes: Sequence[NodeName]
+    chance: Random,
+    seed: int,
+    until_s: Seconds,
+    gap_s: Seconds,
+    nodes: Sequence[NodeName],
+    lie_s: tuple[Seconds, Seconds] | None,
 ) -> tuple[PlannedFault, ...]:
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
     at, out, back_s = 0.0, [], dict.fromkeys(nodes, 0.0)
@@ -159,6 +180,8 @@ def _schedule(
         if kind is FaultKind.FULL_DISK:
             by_s = gap_s * chance.uniform(0.5, 3.0)
             out.append(PlannedFault(now_s, kind, by_s=round(by_s, 3)))
+        elif kind is FaultKind.LIE and lie_s is not None:
+            out.append(PlannedFault(now_s, kind, by_s=round(chance.uniform(*lie_s), 3)))
         elif kind is not FaultKind.NODE_LOSS:
             out.append(PlannedFault(now_s, kind))
         elif there:

@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 
+from horae.port import JobState
 from horae.sim.engine.asking import Settings
 from horae.sim.engine.cluster import cluster_of
+from horae.sim.engine.restarts import constant
+from horae.sim.engine.workload import Workload, runs
+from horae.sim.engine.world import SimulatedWorld
 from horae.sim.faults.arbiter import BREAKS, BrokenRule
+from horae.sim.faults.cluster import FaultyCluster
 from horae.sim.faults.run import FaultyRun
-from horae.sim.faults.schedule import FaultKind, read_schedule
+from horae.sim.faults.schedule import FaultKind, PlannedFault, read_schedule
 from horae.sim.faults.shrink import shortest
+from horae.sim.traces.model import Trace, TraceJob
+from horae.spec import JobSpec
 from policy.model import BadInput
+from policy.throughput import Throughput
 from tests.horae.sim import made
 from tests.horae.sim.made import CLUSTER, said
 
@@ -43,6 +51,43 @@ def test_jobs_that_come_at_once_meet_every_kind_too() -> None:
     played = run(2, "fifo", apart_s=1e-6)
     outcome = played.play(played.schedule(EVERY))
     assert (outcome.violations, 0 in outcome.faults.values()) == ([], False)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_disk_that_is_full_for_hours_starves_nobody_for_good(killed: bool) -> None:
+    """Nothing moves meanwhile: whoever watches must not take it for the end, nor start an arbiter in vain."""
+    settings = Settings.of(cluster_of("v100:1x4"), "fifo", {}, restart_s=30.0)
+    trace = Trace((TraceJob("late", 100.0, 1, 60.0),))
+    kills = [PlannedFault(50.0, FaultKind.KILL, how="before-write", port_call=1)] if killed else []
+    schedule = [*kills, PlannedFault(60.0, FaultKind.FULL_DISK, by_s=6 * 3600.0)]
+    outcome = FaultyRun(trace, settings, {}).play(schedule)
+    assert (outcome.violations, outcome.faults["full-disk"], outcome.faults["kill"]) == ([], 1, int(killed))
+    (job,) = outcome.simulated.runs
+    assert job.finished_s is not None and job.finished_s > 6 * 3600.0
+
+
+def test_a_job_that_leaves_holds_its_gpus_until_it_has_left() -> None:
+    later: list[Any] = []
+    (node,) = (nodes := cluster_of("v100:1x4")).nodes
+    world = SimulatedWorld(Throughput(nodes), constant(0.0), first_s=7.0)
+    port = FaultyCluster(world, nodes, lambda by_s, deed: later.append((by_s, deed)), leave_s=5.0)
+    trace = Trace((TraceJob("leaver", 0.0, 4, 100.0),))
+    (run,) = runs(trace, Workload(nodes, Throughput(nodes), {}), None)
+    world.jobs["leaver"] = run
+    port.submit("leaver", JobSpec("leaver", ("train",), run.plain.gpus))
+    port.start("leaver", {node.name: 4}, 1)
+    port.now_s = 57.0
+    done = run.done_at(57.0)
+    assert done == pytest.approx(run.total / 2)  # its first start cost seven seconds
+    port.checkpoint_and_stop("leaver", 10.0)
+    port.checkpoint_and_stop("leaver", 10.0)
+    (shown,) = port.observe().jobs
+    assert (shown.state, dict(shown.allocation)) == (JobState.STOPPING, {node.name: 4})
+    port.now_s = 62.0
+    ((by_s, left),) = later
+    left()
+    (shown,) = port.observe().jobs
+    assert (by_s, shown.state, dict(shown.allocation), run.done) == (5.0, JobState.STOPPED, {}, done)
 
 
 def test_a_clock_that_jumps_makes_no_stop_look_old() -> None:

@@ -20,17 +20,11 @@ def test_a_world_is_its_seed() -> None:
 
 def test_nothing_is_lost_in_the_first_worlds() -> None:
     faults: Counter[str] = Counter()
-    for seed in (0, 2, 4, 10, 11, 12, 13):
+    for seed in (0, 2, 4, 10, 11, 12, 13):  # of each sky but the calm one, whose years take too long
         found = lived(seed)
         assert found["violations"] == []
         faults.update(found["faults"])
     assert {kind for kind in FaultKind if faults[kind]} == set(FaultKind)
-
-
-def test_a_start_that_comes_late_has_its_gpus_alone() -> None:
-    """Killed between the intent of one job's start and its call, while the start of another, thought to be refused,
-    was still on its way: whoever comes next must not ask again for what is taken."""
-    assert lived(33)["violations"] == []
 
 
 @pytest.mark.parametrize("rule", BrokenRule)

@@ -78,10 +78,7 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     name, cluster, text = value.get("jobid"), value.get("vc"), value.get("submitted_time")
     if not isinstance(name, str) or not isinstance(cluster, str):
         raise wrong("jobid", "is no name, or that of vc is none", name)
-    try:
-        submitted = moment(text) if isinstance(text, str) else None
-    except ValueError:
-        submitted = None
+    submitted = _submitted(text)
     if submitted is None:
         raise wrong("submitted_time", "is no time", text)
     ran = [(start, end, gpus) for start, end, gpus in attempts if start is not None and gpus]
@@ -93,6 +90,14 @@ def _job(lines: TraceLines, number: int, value: Any) -> TraceJob | str:
     if min(seconds) < 0:
         raise wrong("attempts", "an attempt ends before it starts", value["attempts"])
     return TraceJob(name, submitted, ran[0][2], sum(seconds), cluster)
+
+
+def _submitted(text: object) -> Seconds | None:
+    """None: it is no time."""
+    try:
+        return moment(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def _attempts(value: Mapping[str, Any], wrong: Wrong) -> list[Attempt]:
